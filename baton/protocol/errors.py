@@ -1,0 +1,79 @@
+"""Every exception Baton raises, in one tree; this module imports nothing, so any ring may use it.
+
+```
+BatonError                    catch this for "anything Baton itself refused"
+├── PatchError                a stage's patch breaks a rule; nothing of it was applied
+├── ArtifactError             the artifact store cannot give or take what was asked
+│   ├── ArtifactNotFoundError     no artifact with that hash
+│   ├── ArtifactCorruptError      the stored bytes no longer have their hash
+│   └── ArtifactConflictError     an id that is taken, with another hash
+├── PipelineError             a pipeline cannot go on
+│   ├── StageFailedError          a stage failed, or was refused as often as allowed
+│   ├── ApprovalDeniedError       a person, or the deadline, said no
+│   └── OutcomeMismatchError      the code asks for another stage than the one recorded
+├── HistoryError              an event history does not hold what was asked of it
+└── ServerError               no Temporal server could be found, started or reached
+```
+
+Misuse by a programmer is a `TypeError` or `ValueError` where it starts, not one of these.
+"""
+
+
+class BatonError(Exception):
+    """The root of everything Baton raises by itself."""
+
+
+class PatchError(BatonError):
+    """A patch breaks a rule; nothing of it was applied.
+
+    Attributes:
+        findings: One sentence for each broken rule, naming the field, what was found and what to do.
+
+    Example:
+        >>> PatchError(["goal: may not be cleared"]).findings
+        ['goal: may not be cleared']
+    """
+
+    def __init__(self, findings: list[str]) -> None:
+        super().__init__("; ".join(findings))
+        self.findings = findings
+
+
+class ArtifactError(BatonError):
+    """The artifact store cannot give or take what was asked."""
+
+
+class ArtifactNotFoundError(ArtifactError):
+    """The store holds nothing under that hash."""
+
+
+class ArtifactCorruptError(ArtifactError):
+    """Stored bytes no longer have the hash they are stored under."""
+
+
+class ArtifactConflictError(ArtifactError):
+    """An artifact id is already used for other bytes; artifacts are immutable."""
+
+
+class PipelineError(BatonError):
+    """A pipeline cannot go on; it fails with this message."""
+
+
+class StageFailedError(PipelineError):
+    """A stage failed, or was refused as often as its options allow; the baton is as it was before it."""
+
+
+class ApprovalDeniedError(PipelineError):
+    """A person, or the deadline, denied an approval."""
+
+
+class OutcomeMismatchError(PipelineError):
+    """A recorded outcome belongs to another step than the one the code asks for."""
+
+
+class HistoryError(BatonError):
+    """An event history does not hold what was asked of it."""
+
+
+class ServerError(BatonError):
+    """No Temporal server could be found, started or reached."""

@@ -1,0 +1,195 @@
+"""What a pipeline remembers of each step: history entries for people, outcomes for resuming.
+
+An entry says who changed what and when (S1 L94); the baton after every step follows from the entries
+(`snapshots`). An outcome is a whole step as it happened. A run that is handed outcomes returns them instead
+of executing those steps again: fork, continue-as-new and tests all rest on this one mechanism.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any
+
+from pydantic import AwareDatetime, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+
+from baton.protocol.artifacts import Name
+from baton.protocol.baton import Baton
+from baton.protocol.merge import merge_patch
+from baton.protocol.record import Record
+
+
+class CompactRecord(Record):
+    """A record whose JSON leaves out members at their default, to keep workflow history small."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in handler(self).items()
+            if fields[name].is_required()
+            or getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        }
+
+
+class Spend(CompactRecord):
+    """What a step cost.
+
+    Attributes:
+        micro_usd: Money in millionths of a US dollar; an integer, so that sums are exact.
+        prompt_tokens: Tokens read by models.
+        completion_tokens: Tokens written by models.
+
+    Example:
+        >>> Spend(micro_usd=80_000, prompt_tokens=4200) + Spend(micro_usd=20_000)
+        Spend(micro_usd=100000, prompt_tokens=4200, completion_tokens=0)
+    """
+
+    micro_usd: int = Field(default=0, ge=0)
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+
+    def __add__(self, other: "Spend") -> "Spend":
+        """Return the sum of both."""
+        return Spend(
+            micro_usd=self.micro_usd + other.micro_usd,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+        )
+
+
+class StepKind(StrEnum):
+    """What kind of step an entry or outcome belongs to."""
+
+    STAGE = "stage"
+    BRANCH = "branch"
+    MERGE = "merge"
+    APPROVAL = "approval"
+    CHILD = "child"
+    EDIT = "edit"
+
+
+class Conflict(CompactRecord):
+    """Two branches of a fan-out wrote the same field differently; kept, so that nothing is lost silently.
+
+    Attributes:
+        field: The field both wrote.
+        strategy: How the merge settled it.
+        values: What each branch wrote, by stage id.
+    """
+
+    field: str
+    strategy: str
+    values: dict[str, JsonValue]
+
+
+class HistoryEntry(CompactRecord):
+    """One change of the baton: stage, time, patch (S1 L94, S2 L111).
+
+    Attributes:
+        seq: The step's number in the pipeline, from 1; the branches of a fan-out share it.
+        stage_id: The stage's name, or of an approval its title.
+        kind: What kind of step it was.
+        timestamp: When the workflow recorded it (workflow time, UTC).
+        patch: The patch exactly as the stage returned it; empty where it returned none (C-10).
+        change: What it did, where that is not the patch itself: of `decision_log` the appended entries.
+        attempt: Which attempt was accepted, from 1.
+        by: The person who decided or edited, if it was one.
+        why: Their reason.
+        warnings: What was odd but allowed.
+        removed_constraints: Constraints that this step took away (C-5).
+        conflicts: What the branches of a fan-out disagreed about.
+        spend: What the step cost.
+    """
+
+    seq: int = Field(ge=1)
+    stage_id: Name
+    kind: StepKind = Field(default=StepKind.STAGE, strict=False)
+    timestamp: AwareDatetime
+    patch: dict[str, JsonValue] = Field(default_factory=dict)
+    change: dict[str, JsonValue] | None = None
+    attempt: int = Field(default=1, ge=1)
+    by: str | None = None
+    why: str | None = None
+    warnings: list[str] = Field(default_factory=list)
+    removed_constraints: list[str] = Field(default_factory=list)
+    conflicts: list[Conflict] = Field(default_factory=list)
+    spend: Spend = Spend()
+
+    @property
+    def effective(self) -> dict[str, JsonValue]:
+        """What the step did to the baton; a branch does nothing by itself, its merge does."""
+        if self.kind is StepKind.BRANCH:
+            return {}
+        return self.patch if self.change is None else self.change
+
+
+class Outcome(CompactRecord):
+    """A whole step as it happened, to be returned instead of executing it again.
+
+    Attributes:
+        seq: The step's number, in the order in which the code asks for steps.
+        order: Its place in the order in which steps ended, from 0; differs from `seq` in concurrent code.
+        name: The step's name; resuming checks that the code still asks for it.
+        kind: What kind of step it is.
+        entries: The history entries it made, in order.
+        value: What the step returned to the pipeline's code, as JSON.
+    """
+
+    seq: int = Field(ge=1)
+    order: int = Field(ge=0)
+    name: Name
+    kind: StepKind = Field(default=StepKind.STAGE, strict=False)
+    entries: list[HistoryEntry] = Field(default_factory=list)
+    value: JsonValue = None
+
+
+def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
+    """Return ``baton`` with a recorded effective change applied; no rules, they were checked back then.
+
+    Args:
+        baton: The baton before.
+        change: An effective change, as `HistoryEntry.effective` gives it.
+
+    Returns:
+        The baton after, of the same type.
+
+    Raises:
+        pydantic.ValidationError: The change does not fit the baton's type.
+
+    Example:
+        >>> effect_on(Baton(goal="g", decision_log=["a"]), {"decision_log": ["b"]}).decision_log
+        ['a', 'b']
+    """
+    if not change:
+        return baton
+    merged = merge_patch(
+        baton.to_json_object(), {name: value for name, value in change.items() if name != "decision_log"}
+    )
+    merged["decision_log"] = [*baton.decision_log, *change.get("decision_log", [])]
+    return type(baton).model_validate(merged)
+
+
+def snapshots(initial: Baton, entries: Iterable[HistoryEntry]) -> Iterator[tuple[HistoryEntry, Baton]]:
+    """Yield every entry with the full baton after it: the `baton_history` of the pattern (S1 L64, L94).
+
+    Snapshots are not stored, which would make history grow with the square of its length; they follow
+    exactly from the entries.
+
+    Args:
+        initial: The baton the pipeline started with.
+        entries: All history entries, in order.
+
+    Yields:
+        Each entry and the baton as it was right after it.
+
+    Example:
+        >>> from datetime import UTC, datetime
+        >>> at = datetime(2026, 11, 21, tzinfo=UTC)
+        >>> entry = HistoryEntry(seq=1, stage_id="plan", timestamp=at, patch={"current_state": ["Planned"]})
+        >>> [baton.current_state for _, baton in snapshots(Baton(goal="g"), [entry])]
+        [['Planned']]
+    """
+    baton = initial
+    for entry in entries:
+        baton = effect_on(baton, entry.effective)
+        yield entry, baton

@@ -1,0 +1,303 @@
+"""What crosses the wire between client, workflow and stage: each a record with a published JSON Schema."""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import AwareDatetime, Field, JsonValue
+
+from baton.protocol.artifacts import Name
+from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.history import CompactRecord, Outcome, Spend
+
+
+class Origin(CompactRecord):
+    """Where a forked run comes from.
+
+    Attributes:
+        workflow_id: The workflow it was forked from.
+        run_id: The run it was forked from.
+        at: The step before which it leaves the old run.
+        by: Who forked it.
+        why: The reason given.
+    """
+
+    workflow_id: str
+    run_id: str
+    at: str
+    by: str = ""
+    why: str = ""
+
+
+class PipelineInput(CompactRecord):
+    """How a pipeline is started: the one argument of its `run` (S1 L34-38).
+
+    Services set the goal and what belongs to it; the members from `outcomes` on are set by
+    continue-as-new and fork.
+
+    Attributes:
+        goal: The objective, in one sentence.
+        baton: Further members of the first baton; `current_state` is `["Workflow starting"]` by default.
+        params: What the pipeline's code needs to know, any JSON.
+        task_id: Names the task across runs and pipelines, a UUID; made when the pipeline starts, if absent.
+        outcomes: Steps that happened already and are not executed again.
+        edit: A patch to apply once the outcomes are used up.
+        origin: The run this one was forked from.
+        continued: How often the run continued as new.
+
+    Example:
+        >>> PipelineInput(goal="Add OAuth2 login").first_baton().current_state
+        ['Workflow starting']
+    """
+
+    goal: str = Field(min_length=1)
+    baton: dict[str, JsonValue] = Field(default_factory=dict)
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    task_id: str | None = None
+    outcomes: list[Outcome] = Field(default_factory=list)
+    edit: dict[str, JsonValue] | None = None
+    origin: Origin | None = None
+    continued: int = Field(default=0, ge=0)
+
+    def first_baton(self, kind: type[Baton] = Baton) -> Baton:
+        """Return the baton the pipeline begins with.
+
+        Args:
+            kind: The pipeline's type of baton.
+
+        Returns:
+            The seeded baton.
+
+        Raises:
+            pydantic.ValidationError: The members do not fit the type.
+        """
+        members: dict[str, Any] = {"current_state": ["Workflow starting"], **self.baton, "goal": self.goal}
+        return kind.model_validate(members)
+
+
+class Waiting(CompactRecord):
+    """What a pipeline waits for.
+
+    Attributes:
+        kind: `"stage"`, `"fan_out"`, `"child"` or `"approval"`.
+        name: Of which stage or approval.
+        seq: The step's number.
+        since: Since when (workflow time).
+        until: The deadline of an approval.
+        digest: The digest of the baton an approval is asked for; a decision is bound to it.
+        asks: Of an approval: what the person is asked.
+    """
+
+    kind: str
+    name: str
+    seq: int
+    since: AwareDatetime
+    until: AwareDatetime | None = None
+    digest: str | None = None
+    asks: str | None = None
+
+
+class PipelineStatus(StrEnum):
+    """The state of a pipeline, as in the search attribute `BatonStatus`."""
+
+    RUNNING = "RUNNING"
+    WAITING = "WAITING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class Overview(CompactRecord):
+    """What the query `status` answers.
+
+    Attributes:
+        status: Running, waiting for a person, completed or failed.
+        task_id: The task's id.
+        seq: How many steps the code has asked for.
+        waiting_for: What is under way or waited for, in order of the steps.
+        spend: What all steps cost together.
+        digest: The digest of the baton now.
+        notes: What operators should know: roll-backs, refused signals; the newest 50.
+    """
+
+    status: PipelineStatus = Field(strict=False)
+    task_id: str
+    seq: int
+    waiting_for: list[Waiting] = Field(default_factory=list)
+    spend: Spend = Spend()
+    digest: str
+    notes: list[str] = Field(default_factory=list)
+
+
+class PipelineResult(CompactRecord):
+    """What a pipeline returns.
+
+    Attributes:
+        task_id: The task's id.
+        baton: The final baton.
+        steps: How many steps were taken.
+        spend: What they cost together.
+        output: What the pipeline's own code wants to return, any JSON.
+    """
+
+    task_id: str
+    baton: dict[str, JsonValue]
+    steps: int = Field(ge=0)
+    spend: Spend = Spend()
+    output: JsonValue = None
+
+    def final_baton(self, kind: type[Baton] = Baton) -> Baton:
+        """Return the final baton as a record of the pipeline's type."""
+        return kind.model_validate(self.baton)
+
+
+class StageInput(CompactRecord):
+    """What a stage's activity is sent.
+
+    Attributes:
+        stage: The stage's name.
+        seq: The step's number.
+        task_id: The task's id.
+        baton: What the stage may read of the baton.
+        earlier_decisions: How many decisions are in the log before those in `baton`.
+        attempt: Which attempt this is, from 1; a refused patch leads to the next.
+        findings: Why the attempt before was refused.
+        params: The pipeline's parameters.
+        freeze_goal: Whether a new goal is refused.
+        protected: The fields whose entries may not be removed.
+        branch: True in a fan-out, where the merge makes the change and not the branch.
+    """
+
+    stage: Name
+    seq: int = Field(ge=1)
+    task_id: str
+    baton: dict[str, JsonValue]
+    earlier_decisions: int = Field(default=0, ge=0)
+    attempt: int = Field(default=1, ge=1)
+    findings: list[str] = Field(default_factory=list)
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    freeze_goal: bool = False
+    protected: list[str] = Field(default_factory=list)
+    branch: bool = False
+
+
+class Selected(CompactRecord):
+    """Why an artifact was given to a stage, or left out (S1 L87, L90).
+
+    Attributes:
+        id: The artifact.
+        included: Whether the stage was given its content.
+        reason: Why, or why not.
+        tokens: What its content costs.
+    """
+
+    id: str
+    included: bool
+    reason: str
+    tokens: int = 0
+
+
+class StageReturn(CompactRecord):
+    """What a stage's activity answers; a refused patch is an answer, not an exception.
+
+    Attributes:
+        stage: The stage's name.
+        seq: The step's number.
+        attempt: Which attempt this was.
+        baton_patch: The patch exactly as the stage returned it (S1 L51).
+        findings: Why the patch is refused; empty when it is accepted.
+        output: What the stage returns to the pipeline's code beside the patch.
+        spend: What the stage cost.
+        tokens_read: Tokens of the prompt the stage was given, 0 if it asked for none.
+        selected: Which artifacts it was given, and why.
+        branch: True if it ran in a fan-out.
+    """
+
+    stage: Name
+    seq: int = Field(ge=1)
+    attempt: int = Field(default=1, ge=1)
+    baton_patch: dict[str, JsonValue] = Field(default_factory=dict)
+    findings: list[str] = Field(default_factory=list)
+    output: JsonValue = None
+    spend: Spend = Spend()
+    tokens_read: int = Field(default=0, ge=0)
+    selected: list[Selected] = Field(default_factory=list)
+    branch: bool = False
+
+
+class StageResult(CompactRecord):
+    """What a stage function may return instead of a bare patch, and what `Pipeline.stage` returns.
+
+    Attributes:
+        baton_patch: The change to the baton; `{}` is legal (C-10).
+        output: Anything the pipeline's code wants to branch on, as JSON.
+        spend: What the stage cost.
+
+    Example:
+        >>> StageResult(baton_patch=BatonPatch(current_state=["Tests pass"]), output={"passed": 12}).output
+        {'passed': 12}
+    """
+
+    baton_patch: BatonPatch | dict[str, JsonValue] = Field(default_factory=dict)
+    output: JsonValue = None
+    spend: Spend = Spend()
+
+
+class Decision(CompactRecord):
+    """What a person decides about an open approval: the argument of the update and signal `decide`.
+
+    Attributes:
+        approval: The approval's title, as `status` shows it.
+        approved: Yes or no.
+        who: The person who decides.
+        why: Their reason.
+        digest: The digest of the baton they looked at; a decision on another baton is refused.
+
+    Example:
+        >>> Decision(approval="release manager", approved=True, who="ann", why="tests are green").approved
+        True
+    """
+
+    approval: Name
+    approved: bool
+    who: Name
+    why: str = ""
+    digest: str | None = None
+
+
+class Decided(CompactRecord):
+    """How an approval ended; what `Pipeline.approve` returns.
+
+    Attributes:
+        approval: The approval's title.
+        approved: Yes or no.
+        who: The person, or `"deadline"`.
+        why: The reason.
+        at: When it was decided (workflow time).
+        digest: The digest of the baton it was decided on.
+        via: `"update"`, `"signal"` or `"deadline"`.
+    """
+
+    approval: Name
+    approved: bool
+    who: Name
+    why: str = ""
+    at: AwareDatetime
+    digest: str
+    via: str
+
+
+class RolledBack(CompactRecord):
+    """What a run is told right after it was rolled back: the argument of the signal `rolled_back`.
+
+    Attributes:
+        to: The step the run was rolled back to before.
+        by: Who rolled it back.
+        why: The reason.
+        from_run_id: The run that was left.
+        stopped_children: Workflow ids of child pipelines of the left run that were terminated.
+    """
+
+    to: str
+    by: str = ""
+    why: str = ""
+    from_run_id: str = ""
+    stopped_children: list[str] = Field(default_factory=list)

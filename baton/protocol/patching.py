@@ -1,0 +1,226 @@
+"""How a patch becomes the next baton: merge-patch, with the rules that protect what must not be lost.
+
+A patch is applied whole or not at all. What breaks a rule is reported with every finding at once, so that
+the stage can mend all of it in its next attempt; nothing is dropped silently.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.errors import PatchError
+from baton.protocol.merge import difference, merge_patch
+
+BatonT = TypeVar("BatonT", bound=Baton)
+RawPatch = BatonPatch | Mapping[str, JsonValue]
+
+FEWEST_BULLETS, MOST_BULLETS = 3, 8  # S1 L20: a soft limit, which warns and never refuses (C-1)
+
+
+@dataclass(frozen=True)
+class PatchRules:
+    """What a patch must respect beyond the shape of the baton.
+
+    Attributes:
+        freeze_goal: Refuse a patch that changes the goal (C-6).
+        protected: Fields whose entries may be added to but not removed, for example `constraints` (C-5).
+        writes: The only fields this stage may write, or None for all.
+        known_artifacts: Hash by id of every artifact the pipeline has ever seen (C-11).
+    """
+
+    freeze_goal: bool = False
+    protected: frozenset[str] = frozenset()
+    writes: frozenset[str] | None = None
+    known_artifacts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PatchEffect:
+    """What a patch did.
+
+    Attributes:
+        before: The baton the patch was applied to.
+        baton: The baton that follows.
+        change: The effective change, a merge-patch; of `decision_log` it holds the appended entries only.
+        warnings: What is odd but allowed, a sentence each.
+        removed_constraints: The constraints that are no longer there (C-5).
+    """
+
+    before: Baton
+    baton: Baton
+    change: dict[str, Any]
+    warnings: list[str]
+    removed_constraints: list[str]
+
+
+def apply_patch(baton: BatonT, patch: RawPatch, rules: PatchRules | None = None) -> BatonT:
+    """Return the baton that follows ``baton`` once ``patch`` is applied.
+
+    Fields follow JSON merge-patch (RFC 7396): a field the stage set replaces the old value whole, lists
+    included, and a field it left unset is kept; null empties a list, and objects of a derived baton merge
+    member by member. ``decision_log`` is the one exception: its entries are appended, so no stage can erase
+    what an earlier one decided (S1 L91, C-2).
+
+    Args:
+        baton: The baton the stage was given.
+        patch: What the stage returned, as a record or as raw JSON.
+        rules: What the pipeline and the stage declare; none by default.
+
+    Returns:
+        A new baton of the same type. ``baton`` is unchanged.
+
+    Raises:
+        PatchError: The patch breaks a rule; nothing of it is applied, and every finding is named.
+
+    Example:
+        >>> before = Baton(goal="Add login", decision_log=["Use JWT"])
+        >>> apply_patch(before, BatonPatch(decision_log=["Use Postgres"])).decision_log
+        ['Use JWT', 'Use Postgres']
+    """
+    after = patch_effect(baton, patch, rules).baton
+    assert isinstance(after, type(baton))  # noqa: S101 - narrows for the type checker
+    return after
+
+
+def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None) -> PatchEffect:
+    """Apply ``patch`` like `apply_patch` and tell what it changed.
+
+    Args:
+        baton: The baton the stage was given.
+        patch: What the stage returned, as a record or as raw JSON.
+        rules: What the pipeline and the stage declare; none by default.
+
+    Returns:
+        The next baton, the effective change, and the warnings.
+
+    Raises:
+        PatchError: The patch breaks a rule; nothing of it is applied.
+
+    Example:
+        >>> effect = patch_effect(Baton(goal="g", constraints=["No cost"]), {"constraints": None})
+        >>> effect.change, effect.removed_constraints
+        ({'constraints': []}, ['No cost'])
+    """
+    rules = rules or PatchRules()
+    raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
+    findings = _member_findings(baton, raw, rules)
+    appended, warnings, log_findings = _new_decisions(baton.decision_log, raw)
+    findings += log_findings
+    before = baton.to_json_object()
+    rest = {name: value for name, value in raw.items() if name != "decision_log"}
+    merged = merge_patch(before, rest)
+    merged["decision_log"] = [*baton.decision_log, *appended]
+    after, shape_findings = _validated(type(baton), merged, raw)
+    named = {finding.split(":", 1)[0] for finding in findings}
+    findings += [finding for finding in shape_findings if finding.split(":", 1)[0] not in named]
+    if after is not None:
+        findings += _protection_findings(baton, after, rules)
+    if findings or after is None:
+        raise PatchError(findings)
+    change = difference(before, after.to_json_object())
+    if appended:
+        change["decision_log"] = appended
+    warnings += _bullet_warnings(raw, after)
+    removed = [rule for rule in baton.constraints if rule not in after.constraints]
+    return PatchEffect(baton, after, change, warnings, removed)
+
+
+def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) -> list[str]:
+    """Return the findings about members that may not appear, or not like this."""
+    fields = type(baton).model_fields
+    findings = []
+    for name in raw:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the members are {', '.join(fields)}"
+            findings.append(f"{name}: a baton has no such member; {hint}")
+        elif rules.writes is not None and name not in rules.writes:
+            allowed = ", ".join(sorted(rules.writes)) or "none"
+            findings.append(
+                f"{name}: the stage did not declare that it writes this field (declared: {allowed})"
+            )
+    if "goal" in raw:
+        goal = raw["goal"]
+        if goal is None or (isinstance(goal, str) and not goal.strip()):
+            findings.append("goal: may not be cleared; leave it out to keep it")
+        elif rules.freeze_goal and goal != baton.goal:
+            findings.append("goal: is frozen in this pipeline; leave it out")
+    return findings
+
+
+def _new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """Return the decisions to append, warnings and findings (C-2).
+
+    A stage that sends back the log it was handed, whole or its newest part, with new entries behind it,
+    means the new ones; so a patch delivered twice changes nothing the second time.
+    """
+    if "decision_log" not in raw:
+        return [], [], []
+    value = raw["decision_log"]
+    if value is None:
+        return (
+            [],
+            [],
+            ["decision_log: only grows and may not be cleared; send the new entries, or leave it out"],
+        )
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        return [], [], ["decision_log: must be a list of strings"]
+    echoed = next((n for n in range(min(len(value), len(log)), 0, -1) if log[-n:] == value[:n]), 0)
+    if not echoed and len(value) < len(log) and value == log[: len(value)]:
+        echoed = len(value)
+    fresh = value[echoed:]
+    if fresh and set(fresh) <= set(log):
+        warning = (
+            "decision_log: every entry is in the log already; nothing was added, and nothing can be removed"
+        )
+        return [], [warning], []
+    if value and not fresh and value != log[-len(value) :]:
+        return [], ["decision_log: repeats an older part of the log; nothing was removed"], []
+    return fresh, [], []
+
+
+def _validated(kind: type[BatonT], merged: Any, raw: Mapping[str, Any]) -> tuple[BatonT | None, list[str]]:
+    """Return the baton made of ``merged``, or None and what is wrong with it, by member."""
+    known = {name: value for name, value in merged.items() if name in kind.model_fields}
+    try:
+        return kind.model_validate(known), []
+    except ValidationError as error:
+        findings = []
+        for fault in error.errors(include_url=False, include_context=False):
+            where = ".".join(str(part) for part in fault["loc"])
+            found = type(raw.get(str(fault["loc"][0]))).__name__ if fault["loc"] else "object"
+            findings.append(f"{where}: {fault['msg']} (the patch has a {found} for this member)")
+        return None, findings
+
+
+def _protection_findings(before: Baton, after: Baton, rules: PatchRules) -> list[str]:
+    """Return the findings about entries that are protected, and about artifact ids used twice."""
+    findings = []
+    for name in sorted(rules.protected - {"decision_log"}):
+        left = getattr(after, name)
+        gone = [entry for entry in getattr(before, name) if entry not in left]
+        if gone:
+            findings.append(
+                f"{name}: is protected, and {len(gone)} of its entries would be removed; keep them all"
+            )
+    seen = dict(rules.known_artifacts) | {ref.id: ref.hash for ref in before.artifacts}
+    for ref in after.artifacts:
+        known = seen.setdefault(ref.id, ref.hash)
+        if known != ref.hash:
+            findings.append(
+                f"artifacts: {ref.id!r} already names other bytes ({known[:12]}…, now {ref.short_hash}…); "
+                "artifacts are immutable, a new version takes a new id"
+            )
+    return findings
+
+
+def _bullet_warnings(raw: Mapping[str, Any], after: Baton) -> list[str]:
+    """Return the warning about a state that is too thin or too long, if the patch set it (C-1)."""
+    count = len(after.current_state)
+    if "current_state" not in raw or FEWEST_BULLETS <= count <= MOST_BULLETS:
+        return []
+    return [f"current_state: {count} bullets; {FEWEST_BULLETS} to {MOST_BULLETS} tell best what is true now"]

@@ -1,0 +1,196 @@
+"""The baton as the markdown an agent reads, never longer than the tokens it may cost (S1 L38-50, C-7).
+
+The state may grow; what is rendered may not. When it is too long, the least important lines go first and
+the rest says how many are missing. The goal and the newest decision always stay.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from baton.protocol.artifacts import ArtifactRef
+from baton.protocol.baton import Baton
+from baton.protocol.fencing import single_line
+from baton.protocol.tokens import TokenEstimator, estimate_tokens
+
+HEADING = "## Baton (Handoff Context)"
+DEFAULT_MAX_TOKENS = 2_000
+"""The upper end of a baton's typical size (S1 L33)."""
+FEWEST_TOKENS = 128
+"""Below this the headings, the goal and one decision have no room."""
+
+
+@dataclass
+class _Section:
+    """One heading with its lines, of which the first or the last ``shown`` are rendered.
+
+    Attributes:
+        label: The heading's text.
+        lines: The escaped lines, all of them.
+        shown: How many are rendered.
+        floor: The least that may be rendered before lines are cut instead.
+        newest: Whether the last lines are kept rather than the first.
+        beyond: Lines that exist but were not even handed over.
+    """
+
+    label: str
+    lines: list[str]
+    shown: int
+    floor: int
+    newest: bool = False
+    beyond: int = 0
+
+    def text(self) -> str:
+        """Return the section as markdown, with a line that counts what is not shown."""
+        kept = self.lines[len(self.lines) - self.shown :] if self.newest else self.lines[: self.shown]
+        left_out = len(self.lines) - self.shown + self.beyond
+        rows = [f"- {line}" for line in kept]
+        if left_out and self.newest:
+            rows.insert(0, f"- (+{left_out} earlier)")
+        elif left_out:
+            rows.append(f"- (+{left_out} more)")
+        return f"**{self.label}:**\n" + "\n".join(rows) + "\n"
+
+
+# Field, label, most lines shown, least lines shown. The order is the order on the page.
+_LAYOUT = (
+    ("current_state", "Current State", 8, 1),
+    ("decision_log", "Recent Decisions", 5, 1),
+    ("open_questions", "Open Questions", 5, 0),
+    ("constraints", "Constraints", 10, 1),
+    ("acceptance", "Acceptance Criteria", 10, 0),
+    ("artifacts", "Artifacts", 10, 0),
+    ("work_scope", "Work Scope", 10, 0),
+)
+# What gives way first when the page is too long (C-7).
+_GIVES_WAY = (
+    "work_scope",
+    "artifacts",
+    "acceptance",
+    "open_questions",
+    "decision_log",
+    "current_state",
+    "constraints",
+)
+
+
+def render(
+    baton: Baton,
+    *,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    estimator: TokenEstimator = estimate_tokens,
+    emphasis: frozenset[str] = frozenset(),
+    earlier_decisions: int = 0,
+) -> str:
+    """Return the baton as markdown for an agent's prompt (S1 L38-50).
+
+    Empty fields have no section. Every item stands on one line that cannot become a heading or a fence.
+    Of the decisions the newest are shown. When the page would cost more than ``max_tokens``, lines give way
+    in this order: work scope, artifacts, acceptance, open questions, older decisions, state, constraints;
+    then long lines are cut. The goal and the newest decision are never left out.
+
+    Args:
+        baton: What to render; the further fields of a derived class follow after the eight.
+        max_tokens: The ceiling, at least 128.
+        estimator: Counts the tokens of a text.
+        emphasis: Fields to show whole as long as the ceiling allows, instead of their first few lines.
+        earlier_decisions: Decisions that exist but are not in ``baton``; they are counted on the page.
+
+    Returns:
+        Markdown that ends in a line break.
+
+    Raises:
+        ValueError: ``max_tokens`` is below 128.
+
+    Example:
+        >>> print(render(Baton(goal="Add login", constraints=["No new service"])), end="")
+        ## Baton (Handoff Context)
+        <BLANKLINE>
+        **Goal:** Add login
+        <BLANKLINE>
+        **Constraints:**
+        - No new service
+    """
+    if max_tokens < FEWEST_TOKENS:
+        raise ValueError(f"max_tokens is {max_tokens}; a baton needs at least {FEWEST_TOKENS}")
+    goal = single_line(baton.goal)
+    sections = _sections(baton, emphasis, earlier_decisions)
+    text = _page(goal, sections)
+    excess = estimator(text) - max_tokens
+    while excess > 0 and _give_way(sections, excess, estimator):
+        text = _page(goal, sections)
+        excess = estimator(text) - max_tokens
+    width = max([len(goal), *(len(line) for section in sections.values() for line in section.lines)])
+    while excess > 0 and width > 8:
+        width = max(8, min(width - 1, width * 3 // 4))
+        goal = _cut(goal, width)
+        for section in sections.values():
+            section.lines = [_cut(line, width) for line in section.lines]
+        text = _page(goal, sections)
+        excess = estimator(text) - max_tokens
+    return text
+
+
+def _page(goal: str, sections: dict[str, _Section]) -> str:
+    """Return the whole markdown."""
+    parts = [f"{HEADING}\n", f"**Goal:** {goal}\n"]
+    parts += [section.text() for section in sections.values() if section.lines or section.beyond]
+    return "\n".join(parts)
+
+
+def _sections(baton: Baton, emphasis: frozenset[str], earlier_decisions: int) -> dict[str, _Section]:
+    """Return the sections in the order of the page, at their default lengths."""
+    sections = {}
+    for name, label, most, floor in _LAYOUT:
+        lines = [_line(item) for item in getattr(baton, name)]
+        shown = len(lines) if name in emphasis else min(most, len(lines))
+        newest = name == "decision_log"
+        sections[name] = _Section(
+            label, lines, shown, min(floor, len(lines)), newest, earlier_decisions if newest else 0
+        )
+    for name in type(baton).model_fields.keys() - set(Baton.FIELDS):
+        lines = _lines(getattr(baton, name))
+        sections[name] = _Section(name.replace("_", " ").title(), lines, min(10, len(lines)), 0)
+    return dict(sorted(sections.items(), key=_page_order))
+
+
+def _page_order(item: tuple[str, _Section]) -> tuple[int, str]:
+    """Return the place of a section: the layout's own first, further fields by name."""
+    names = [name for name, *_ in _LAYOUT]
+    return (names.index(item[0]) if item[0] in names else len(names), item[0])
+
+
+def _lines(value: Any) -> list[str]:
+    """Return the lines of a derived class's field: a list, a mapping, or one value."""
+    if value is None or value in ("", [], {}):
+        return []
+    if isinstance(value, dict):
+        return [single_line(f"{key}: {entry}") for key, entry in value.items()]
+    return [_line(item) for item in value] if isinstance(value, list | tuple) else [single_line(str(value))]
+
+
+def _line(item: Any) -> str:
+    """Return one item on one line."""
+    if not isinstance(item, ArtifactRef):
+        return single_line(str(item))
+    notes = [note for note in (item.path, item.summary) if note]
+    about = f" — {': '.join(notes)}" if notes else ""
+    return single_line(f"{item.id} ({item.type}, {item.short_hash}...){about}")
+
+
+def _give_way(sections: dict[str, _Section], excess: int, estimator: TokenEstimator) -> bool:
+    """Take lines out until about ``excess`` tokens are saved; False if none may go any more."""
+    further = [name for name in sections if name not in _GIVES_WAY]
+    saved, any_left = 0, False
+    for name in (*further, *_GIVES_WAY):
+        section = sections[name]
+        while saved < excess and section.shown > section.floor:
+            gone = len(section.lines) - section.shown if section.newest else section.shown - 1
+            section.shown -= 1
+            saved += estimator(section.lines[gone])
+            any_left = True
+    return any_left
+
+
+def _cut(line: str, width: int) -> str:
+    """Return ``line`` cut to about ``width`` characters, saying so."""
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"

@@ -1,0 +1,254 @@
+"""The state of a pipeline as plain data and rules: what the workflow keeps, and what a reader rebuilds.
+
+A workflow feeds it what stages return; a reader feeds it the same things out of the event history and
+arrives at the same baton. No clock, no ids, no Temporal in here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import JsonValue
+
+from baton.protocol.baton import Baton
+from baton.protocol.history import HistoryEntry, Outcome, Spend, StepKind, effect_on
+from baton.protocol.merging import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
+from baton.protocol.messages import Decided, PipelineResult, StageReturn
+from baton.protocol.patching import PatchEffect, PatchRules, patch_effect
+
+
+class PipelineState:
+    """The baton, its history and the outcomes of the steps so far.
+
+    Every method that changes it applies a step whole or raises and changes nothing.
+
+    Attributes:
+        initial: The baton the pipeline began with.
+        baton: The baton now.
+        entries: One history entry for each change, in the order they happened.
+        outcomes: One outcome for each finished step, in the order they finished.
+        rules: The pipeline's own rules.
+        spend: What all steps cost together.
+
+    Example:
+        >>> from datetime import UTC, datetime
+        >>> state = PipelineState(Baton(goal="Add login"))
+        >>> returned = StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["Use JWT"]})
+        >>> outcome = state.record_stage(returned, datetime(2026, 11, 21, tzinfo=UTC))
+        >>> state.baton.decision_log, outcome.entries[0].stage_id
+        (['Use JWT'], 'plan')
+    """
+
+    def __init__(self, initial: Baton, rules: PatchRules | None = None) -> None:
+        self.initial = initial
+        self.baton = initial
+        self.rules = rules or PatchRules()
+        self.entries: list[HistoryEntry] = []
+        self.outcomes: list[Outcome] = []
+        self.spend = Spend()
+        self._artifacts = {ref.id: ref.hash for ref in initial.artifacts}
+
+    def rules_for(self, writes: frozenset[str] | None = None) -> PatchRules:
+        """Return the rules for a stage that declares what it writes."""
+        return replace(self.rules, writes=writes, known_artifacts=self._artifacts)
+
+    def record_stage(
+        self, returned: StageReturn, at: datetime, *, writes: frozenset[str] | None = None
+    ) -> Outcome:
+        """Apply what a stage returned.
+
+        Args:
+            returned: The accepted return of the stage's activity.
+            at: When (workflow time).
+            writes: What the stage declared that it writes, or None for all.
+
+        Returns:
+            The step's outcome.
+
+        Raises:
+            PatchError: The patch breaks a rule, for example because a concurrent step used an artifact id.
+        """
+        effect = patch_effect(self.baton, returned.baton_patch, self.rules_for(writes))
+        entry = _entry(returned, at, effect)
+        return self._finish(
+            returned.seq, returned.stage, StepKind.STAGE, [entry], returned.output, effect.baton
+        )
+
+    def record_fan_out(
+        self,
+        seq: int,
+        name: str,
+        branches: Sequence[StageReturn],
+        at: datetime,
+        *,
+        strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
+    ) -> Outcome:
+        """Apply what the branches of a fan-out returned, as one change.
+
+        Args:
+            seq: The step's number.
+            name: The step's name.
+            branches: The accepted returns, in the order the fan-out names its stages.
+            at: When (workflow time).
+            strategies: How each field merges.
+
+        Returns:
+            The step's outcome: an entry for each branch, and one for the merge.
+
+        Raises:
+            PatchError: The branches cannot be merged, or the merged patch breaks a rule.
+        """
+        patches = [(branch.stage, branch.baton_patch) for branch in branches]
+        merged, conflicts = merge_branches(patches, strategies)
+        effect = patch_effect(self.baton, merged, self.rules_for())
+        entries = [
+            HistoryEntry(
+                seq=seq,
+                stage_id=branch.stage,
+                kind=StepKind.BRANCH,
+                timestamp=at,
+                patch=branch.baton_patch,
+                attempt=branch.attempt,
+                spend=branch.spend,
+            )
+            for branch in branches
+        ]
+        entries.append(
+            HistoryEntry(
+                seq=seq,
+                stage_id=name,
+                kind=StepKind.MERGE,
+                timestamp=at,
+                patch=effect.change,
+                warnings=effect.warnings,
+                removed_constraints=effect.removed_constraints,
+                conflicts=conflicts,
+            )
+        )
+        value: list[JsonValue] = [branch.output for branch in branches]
+        return self._finish(seq, name, StepKind.MERGE, entries, value, effect.baton)
+
+    def record_decision(self, seq: int, decided: Decided) -> Outcome:
+        """Record how an approval ended; it changes no field of the baton."""
+        entry = HistoryEntry(
+            seq=seq,
+            stage_id=decided.approval,
+            kind=StepKind.APPROVAL,
+            timestamp=decided.at,
+            by=decided.who,
+            why=decided.why,
+        )
+        return self._finish(
+            seq, decided.approval, StepKind.APPROVAL, [entry], decided.model_dump(mode="json")
+        )
+
+    def record_child(
+        self, seq: int, name: str, result: PipelineResult, patch: Mapping[str, JsonValue], at: datetime
+    ) -> Outcome:
+        """Apply what a child pipeline brought back.
+
+        Args:
+            seq: The step's number.
+            name: The child's name.
+            result: What it returned.
+            patch: What of it the parent takes over.
+            at: When (workflow time).
+
+        Returns:
+            The step's outcome.
+
+        Raises:
+            PatchError: The patch breaks a rule of the parent.
+        """
+        effect = patch_effect(self.baton, patch, self.rules_for())
+        entry = HistoryEntry(
+            seq=seq,
+            stage_id=name,
+            kind=StepKind.CHILD,
+            timestamp=at,
+            patch=dict(patch),
+            change=_unless_same(effect, patch),
+            warnings=effect.warnings,
+            removed_constraints=effect.removed_constraints,
+            spend=result.spend,
+        )
+        return self._finish(seq, name, StepKind.CHILD, [entry], result.model_dump(mode="json"), effect.baton)
+
+    def record_edit(self, patch: Mapping[str, JsonValue], at: datetime, by: str, why: str) -> Outcome:
+        """Apply a person's edit, made when the run was forked.
+
+        Raises:
+            PatchError: The edit breaks a rule.
+        """
+        effect = patch_effect(self.baton, patch, self.rules_for())
+        seq = max((outcome.seq for outcome in self.outcomes), default=0) + 1
+        entry = HistoryEntry(
+            seq=seq,
+            stage_id="edit",
+            kind=StepKind.EDIT,
+            timestamp=at,
+            patch=dict(patch),
+            change=_unless_same(effect, patch),
+            by=by or None,
+            why=why or None,
+            warnings=effect.warnings,
+            removed_constraints=effect.removed_constraints,
+        )
+        return self._finish(seq, "edit", StepKind.EDIT, [entry], None, effect.baton)
+
+    def restore(self, outcome: Outcome) -> None:
+        """Take over a step that happened before, exactly as it happened.
+
+        Args:
+            outcome: The recorded outcome.
+        """
+        after = self.baton
+        for entry in outcome.entries:
+            after = effect_on(after, entry.effective)
+        self._take(outcome, after)
+
+    def _finish(
+        self,
+        seq: int,
+        name: str,
+        kind: StepKind,
+        entries: list[HistoryEntry],
+        value: JsonValue,
+        after: Baton,
+    ) -> Outcome:
+        """Make the outcome of a step and take it over."""
+        outcome = Outcome(
+            seq=seq, order=len(self.outcomes), name=name, kind=kind, entries=entries, value=value
+        )
+        self._take(outcome, after)
+        return outcome
+
+    def _take(self, outcome: Outcome, after: Baton) -> None:
+        """Make ``after`` the baton, and remember how it came to be."""
+        self.baton = after
+        self.outcomes.append(outcome)
+        self.entries.extend(outcome.entries)
+        for entry in outcome.entries:
+            self.spend = self.spend + entry.spend
+        self._artifacts.update((ref.id, ref.hash) for ref in after.artifacts)
+
+
+def _entry(returned: StageReturn, at: datetime, effect: PatchEffect) -> HistoryEntry:
+    """Return the history entry of a stage."""
+    return HistoryEntry(
+        seq=returned.seq,
+        stage_id=returned.stage,
+        timestamp=at,
+        patch=returned.baton_patch,
+        change=_unless_same(effect, returned.baton_patch),
+        attempt=returned.attempt,
+        warnings=effect.warnings,
+        removed_constraints=effect.removed_constraints,
+        spend=returned.spend,
+    )
+
+
+def _unless_same(effect: PatchEffect, patch: Mapping[str, Any]) -> dict[str, JsonValue] | None:
+    """Return the effective change, or None where it is the patch itself."""
+    return None if effect.change == dict(patch) else effect.change
