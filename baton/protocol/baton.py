@@ -92,9 +92,7 @@ class Baton(Record):
             update["decision_log"] = self.decision_log[len(self.decision_log) - decisions :]
         if fields is not None:
             hidden = type(self).model_fields.keys() - fields - {"goal"}
-            update |= {
-                name: type(self).model_fields[name].get_default(call_default_factory=True) for name in hidden
-            }
+            update |= {name: type(self).model_fields[name].get_default(call_default_factory=True) for name in hidden}
         return self.model_copy(update=update) if update else self
 
 

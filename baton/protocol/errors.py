@@ -12,6 +12,7 @@ BatonError                    catch this for "anything Baton itself refused"
 │   ├── ApprovalDeniedError       a person, or the deadline, said no
 │   └── OutcomeMismatchError      the code asks for another stage than the one recorded
 ├── HistoryError              an event history does not hold what was asked of it
+├── PayloadError              a payload cannot be decoded: damaged, too large, or of a newer Baton
 └── ServerError               no Temporal server could be found, started or reached
 ```
 
@@ -73,6 +74,10 @@ class OutcomeMismatchError(PipelineError):
 
 class HistoryError(BatonError):
     """An event history does not hold what was asked of it."""
+
+
+class PayloadError(BatonError):
+    """A payload cannot be decoded: it is damaged, too large, or written by a newer Baton."""
 
 
 class ServerError(BatonError):

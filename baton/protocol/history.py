@@ -26,8 +26,7 @@ class CompactRecord(Record):
         return {
             name: value
             for name, value in handler(self).items()
-            if fields[name].is_required()
-            or getattr(self, name) != fields[name].get_default(call_default_factory=True)
+            if fields[name].is_required() or getattr(self, name) != fields[name].get_default(call_default_factory=True)
         }
 
 

@@ -209,6 +209,8 @@ class StageReturn(CompactRecord):
         tokens_read: Tokens of the prompt the stage was given, 0 if it asked for none.
         selected: Which artifacts it was given, and why.
         branch: True if it ran in a fan-out.
+        freeze_goal: As in the input; a reader of the history applies the same rules.
+        protected: As in the input.
     """
 
     stage: Name
@@ -221,6 +223,8 @@ class StageReturn(CompactRecord):
     tokens_read: int = Field(default=0, ge=0)
     selected: list[Selected] = Field(default_factory=list)
     branch: bool = False
+    freeze_goal: bool = False
+    protected: list[str] = Field(default_factory=list)
 
 
 class StageResult(CompactRecord):

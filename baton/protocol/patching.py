@@ -28,13 +28,11 @@ class PatchRules:
     Attributes:
         freeze_goal: Refuse a patch that changes the goal (C-6).
         protected: Fields whose entries may be added to but not removed, for example `constraints` (C-5).
-        writes: The only fields this stage may write, or None for all.
         known_artifacts: Hash by id of every artifact the pipeline has ever seen (C-11).
     """
 
     freeze_goal: bool = False
     protected: frozenset[str] = frozenset()
-    writes: frozenset[str] | None = None
     known_artifacts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -129,6 +127,48 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     return PatchEffect(baton, after, change, warnings, removed)
 
 
+def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return ``patch`` with only the new decisions in its ``decision_log``.
+
+    Args:
+        log: The decisions so far.
+        patch: A patch whose author may have sent the log back with new entries behind it.
+
+    Returns:
+        A copy; unchanged where its ``decision_log`` is absent or not a list of strings.
+
+    Example:
+        >>> without_echo(["Use JWT"], {"decision_log": ["Use JWT", "Use Postgres"]})
+        {'decision_log': ['Use Postgres']}
+    """
+    fresh, _, findings = _new_decisions(log, patch)
+    return dict(patch) if findings or "decision_log" not in patch else {**patch, "decision_log": [*fresh]}
+
+
+def undeclared(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) -> list[str]:
+    """Return a finding for each field that a stage wrote without declaring it.
+
+    Args:
+        patch: What the stage returned.
+        writes: The fields it declared, or None for all.
+
+    Returns:
+        One sentence a field.
+
+    Example:
+        >>> undeclared({"goal": "Another"}, frozenset({"current_state"}))
+        ['goal: the stage did not declare that it writes this field (declared: current_state)']
+    """
+    if writes is None:
+        return []
+    allowed = ", ".join(sorted(writes)) or "none"
+    return [
+        f"{name}: the stage did not declare that it writes this field (declared: {allowed})"
+        for name in patch
+        if name not in writes
+    ]
+
+
 def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) -> list[str]:
     """Return the findings about members that may not appear, or not like this."""
     fields = type(baton).model_fields
@@ -138,11 +178,6 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
             near = difflib.get_close_matches(name, fields, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the members are {', '.join(fields)}"
             findings.append(f"{name}: a baton has no such member; {hint}")
-        elif rules.writes is not None and name not in rules.writes:
-            allowed = ", ".join(sorted(rules.writes)) or "none"
-            findings.append(
-                f"{name}: the stage did not declare that it writes this field (declared: {allowed})"
-            )
     if "goal" in raw:
         goal = raw["goal"]
         if goal is None or (isinstance(goal, str) and not goal.strip()):
@@ -174,9 +209,7 @@ def _new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], l
         echoed = len(value)
     fresh = value[echoed:]
     if fresh and set(fresh) <= set(log):
-        warning = (
-            "decision_log: every entry is in the log already; nothing was added, and nothing can be removed"
-        )
+        warning = "decision_log: every entry is in the log already; nothing was added, and nothing can be removed"
         return [], [warning], []
     if value and not fresh and value != log[-len(value) :]:
         return [], ["decision_log: repeats an older part of the log; nothing was removed"], []
@@ -204,9 +237,7 @@ def _protection_findings(before: Baton, after: Baton, rules: PatchRules) -> list
         left = getattr(after, name)
         gone = [entry for entry in getattr(before, name) if entry not in left]
         if gone:
-            findings.append(
-                f"{name}: is protected, and {len(gone)} of its entries would be removed; keep them all"
-            )
+            findings.append(f"{name}: is protected, and {len(gone)} of its entries would be removed; keep them all")
     seen = dict(rules.known_artifacts) | {ref.id: ref.hash for ref in before.artifacts}
     for ref in after.artifacts:
         known = seen.setdefault(ref.id, ref.hash)

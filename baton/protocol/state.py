@@ -15,7 +15,7 @@ from baton.protocol.baton import Baton
 from baton.protocol.history import HistoryEntry, Outcome, Spend, StepKind, effect_on
 from baton.protocol.merging import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
 from baton.protocol.messages import Decided, PipelineResult, StageReturn
-from baton.protocol.patching import PatchEffect, PatchRules, patch_effect
+from baton.protocol.patching import PatchEffect, PatchRules, patch_effect, without_echo
 
 
 class PipelineState:
@@ -49,19 +49,18 @@ class PipelineState:
         self.spend = Spend()
         self._artifacts = {ref.id: ref.hash for ref in initial.artifacts}
 
-    def rules_for(self, writes: frozenset[str] | None = None) -> PatchRules:
-        """Return the rules for a stage that declares what it writes."""
-        return replace(self.rules, writes=writes, known_artifacts=self._artifacts)
+    def stage_rules(self) -> PatchRules:
+        """Return the rules a patch must respect now: the pipeline's own, and every artifact id in use."""
+        return replace(self.rules, known_artifacts=self._artifacts)
 
-    def record_stage(
-        self, returned: StageReturn, at: datetime, *, writes: frozenset[str] | None = None
-    ) -> Outcome:
+    def record_stage(self, returned: StageReturn, at: datetime, *, made_on: Baton | None = None) -> Outcome:
         """Apply what a stage returned.
 
         Args:
             returned: The accepted return of the stage's activity.
             at: When (workflow time).
-            writes: What the stage declared that it writes, or None for all.
+            made_on: The baton the stage was handed, if it may not be the one of now: fields that a concurrent
+                step wrote in between are named in a warning, and artifacts are added instead of replaced.
 
         Returns:
             The step's outcome.
@@ -69,11 +68,10 @@ class PipelineState:
         Raises:
             PatchError: The patch breaks a rule, for example because a concurrent step used an artifact id.
         """
-        effect = patch_effect(self.baton, returned.baton_patch, self.rules_for(writes))
-        entry = _entry(returned, at, effect)
-        return self._finish(
-            returned.seq, returned.stage, StepKind.STAGE, [entry], returned.output, effect.baton
-        )
+        patch, warnings = self._overtaken(returned.baton_patch, made_on)
+        effect = patch_effect(self.baton, patch, self.stage_rules())
+        entry = _entry(returned, at, effect, warnings)
+        return self._finish(returned.seq, returned.stage, StepKind.STAGE, [entry], returned.output, effect.baton)
 
     def record_fan_out(
         self,
@@ -99,9 +97,10 @@ class PipelineState:
         Raises:
             PatchError: The branches cannot be merged, or the merged patch breaks a rule.
         """
-        patches = [(branch.stage, branch.baton_patch) for branch in branches]
+        log = self.baton.decision_log
+        patches = [(branch.stage, without_echo(log, branch.baton_patch)) for branch in branches]
         merged, conflicts = merge_branches(patches, strategies)
-        effect = patch_effect(self.baton, merged, self.rules_for())
+        effect = patch_effect(self.baton, merged, self.stage_rules())
         entries = [
             HistoryEntry(
                 seq=seq,
@@ -139,9 +138,8 @@ class PipelineState:
             by=decided.who,
             why=decided.why,
         )
-        return self._finish(
-            seq, decided.approval, StepKind.APPROVAL, [entry], decided.model_dump(mode="json")
-        )
+        value = decided.model_dump(mode="json")
+        return self._finish(seq, decided.approval, StepKind.APPROVAL, [entry], value, self.baton)
 
     def record_child(
         self, seq: int, name: str, result: PipelineResult, patch: Mapping[str, JsonValue], at: datetime
@@ -161,7 +159,7 @@ class PipelineState:
         Raises:
             PatchError: The patch breaks a rule of the parent.
         """
-        effect = patch_effect(self.baton, patch, self.rules_for())
+        effect = patch_effect(self.baton, patch, self.stage_rules())
         entry = HistoryEntry(
             seq=seq,
             stage_id=name,
@@ -181,7 +179,7 @@ class PipelineState:
         Raises:
             PatchError: The edit breaks a rule.
         """
-        effect = patch_effect(self.baton, patch, self.rules_for())
+        effect = patch_effect(self.baton, patch, self.stage_rules())
         seq = max((outcome.seq for outcome in self.outcomes), default=0) + 1
         entry = HistoryEntry(
             seq=seq,
@@ -208,6 +206,19 @@ class PipelineState:
             after = effect_on(after, entry.effective)
         self._take(outcome, after)
 
+    def _overtaken(self, patch: dict[str, JsonValue], made_on: Baton | None) -> tuple[dict[str, JsonValue], list[str]]:
+        """Return the patch and warnings for what concurrent steps changed since it was asked for."""
+        if made_on is None or made_on is self.baton:
+            return patch, []
+        now, then = self.baton.to_json_object(), made_on.to_json_object()
+        both = [name for name in patch if name != "decision_log" and now.get(name) != then.get(name)]
+        warnings = [f"{name}: a concurrent step wrote it too; this patch replaced that" for name in both]
+        if "artifacts" in both:
+            warnings = [warning for warning in warnings if not warning.startswith("artifacts:")]
+            theirs = [("now", {"artifacts": now["artifacts"]}), ("patch", {"artifacts": patch["artifacts"]})]
+            patch = {**patch, "artifacts": merge_branches(theirs)[0]["artifacts"]}
+        return patch, warnings
+
     def _finish(
         self,
         seq: int,
@@ -218,9 +229,7 @@ class PipelineState:
         after: Baton,
     ) -> Outcome:
         """Make the outcome of a step and take it over."""
-        outcome = Outcome(
-            seq=seq, order=len(self.outcomes), name=name, kind=kind, entries=entries, value=value
-        )
+        outcome = Outcome(seq=seq, order=len(self.outcomes), name=name, kind=kind, entries=entries, value=value)
         self._take(outcome, after)
         return outcome
 
@@ -234,7 +243,7 @@ class PipelineState:
         self._artifacts.update((ref.id, ref.hash) for ref in after.artifacts)
 
 
-def _entry(returned: StageReturn, at: datetime, effect: PatchEffect) -> HistoryEntry:
+def _entry(returned: StageReturn, at: datetime, effect: PatchEffect, warnings: list[str]) -> HistoryEntry:
     """Return the history entry of a stage."""
     return HistoryEntry(
         seq=returned.seq,
@@ -243,7 +252,7 @@ def _entry(returned: StageReturn, at: datetime, effect: PatchEffect) -> HistoryE
         patch=returned.baton_patch,
         change=_unless_same(effect, returned.baton_patch),
         attempt=returned.attempt,
-        warnings=effect.warnings,
+        warnings=[*effect.warnings, *warnings],
         removed_constraints=effect.removed_constraints,
         spend=returned.spend,
     )

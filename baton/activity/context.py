@@ -1,0 +1,167 @@
+"""What a stage may ask for beside the baton, and what its worker provides."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, Self
+
+from pydantic import JsonValue
+from temporalio import activity
+
+from baton.activity.desk import ArtifactDesk
+from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
+from baton.protocol.fencing import fence, single_line
+from baton.protocol.messages import StageInput
+from baton.protocol.patching import BatonT
+from baton.protocol.rendering import DEFAULT_MAX_TOKENS, render
+from baton.protocol.tokens import TokenEstimator, estimate_tokens
+
+
+@dataclass(frozen=True)
+class WorkerParts:
+    """What a worker provides to its stages; `BatonPlugin` sets it up.
+
+    Attributes:
+        artifacts: The artifact store, or None.
+        counter: Counts the tokens of prompts and artifacts.
+        max_tokens: The ceiling for the rendered baton.
+    """
+
+    artifacts: ArtifactStore | None = None
+    counter: TokenEstimator = estimate_tokens
+    max_tokens: int = DEFAULT_MAX_TOKENS
+
+
+_parts: ContextVar[WorkerParts | None] = ContextVar("baton_worker_parts", default=None)
+
+
+def current_parts() -> WorkerParts:
+    """Return what the worker around the running stage provides."""
+    return _parts.get() or WorkerParts()
+
+
+@contextmanager
+def worker_parts(parts: WorkerParts) -> Iterator[None]:
+    """Provide ``parts`` to the stages that run inside the `with` block."""
+    token = _parts.set(parts)
+    try:
+        yield
+    finally:
+        _parts.reset(token)
+
+
+@dataclass
+class StageContext(Generic[BatonT]):
+    """What a stage that needs more than the baton is given.
+
+    Attributes:
+        baton: The baton, as far as the stage reads it.
+        given: The whole input of the activity: step number, attempt, findings, parameters.
+        artifacts: Where artifacts are read and written.
+        parts: What the worker provides.
+        tokens_read: What the prompt cost, once it was asked for.
+        last_heartbeat: The details of the last heartbeat.
+    """
+
+    baton: BatonT
+    given: StageInput
+    artifacts: ArtifactDesk
+    parts: WorkerParts = field(default_factory=WorkerParts)
+    tokens_read: int = 0
+    last_heartbeat: tuple[Any, ...] = ()
+
+    @classmethod
+    def for_test(
+        cls,
+        baton: BatonT,
+        *,
+        stage: str = "test",
+        params: dict[str, JsonValue] | None = None,
+        findings: list[str] | None = None,
+        artifacts: ArtifactStore | None = None,
+    ) -> Self:
+        """Return a context for calling a stage in a test, without Temporal.
+
+        Args:
+            baton: The baton the stage is to see.
+            stage: The stage's name.
+            params: The pipeline's parameters.
+            findings: Why an attempt before was refused, to test a second one.
+            artifacts: The store; a new one in memory by default.
+
+        Example:
+            >>> from baton.protocol.baton import Baton
+            >>> StageContext.for_test(Baton(goal="Add login"), params={"depth": 2}).params["depth"]
+            2
+        """
+        given = StageInput(
+            stage=stage,
+            seq=1,
+            task_id="test",
+            baton=baton.to_json_object(),
+            params=params or {},
+            findings=findings or [],
+            attempt=2 if findings else 1,
+        )
+        return cls.of(baton, given, WorkerParts(artifacts=artifacts or MemoryArtifactStore()))
+
+    @classmethod
+    def of(cls, baton: BatonT, given: StageInput, parts: WorkerParts) -> Self:
+        """Return the context of one run of a stage."""
+        desk = ArtifactDesk(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
+        return cls(baton=baton, given=given, artifacts=desk, parts=parts)
+
+    @property
+    def params(self) -> dict[str, JsonValue]:
+        """The pipeline's parameters."""
+        return self.given.params
+
+    @property
+    def findings(self) -> list[str]:
+        """Why the attempt before was refused; empty on the first."""
+        return self.given.findings
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1: one more for every refused patch."""
+        return self.given.attempt
+
+    @cached_property
+    def prompt(self) -> str:
+        """The baton for the user turn of an agent's prompt: markdown inside the data fence (S1 L38, S3 §10.1).
+
+        It stays under the worker's ceiling of tokens and, on a further attempt, says what was wrong with the
+        one before.
+        """
+        body = render(
+            self.baton,
+            max_tokens=self.parts.max_tokens,
+            estimator=self.parts.counter,
+            earlier_decisions=self.given.earlier_decisions,
+        )
+        text = fence(body, secrets.token_hex(8))
+        if self.findings:
+            rows = "\n".join(f"- {single_line(finding)}" for finding in self.findings)
+            text += f"\nYour last answer was refused. Mend this and answer again:\n{rows}\n"
+        self.tokens_read = self.parts.counter(text)
+        return text
+
+    def heartbeat(self, *details: Any) -> None:
+        """Tell Temporal that the stage is alive, with details that survive the worker.
+
+        A stage with a heartbeat timeout is kept alive by itself; what this adds are the details.
+
+        Args:
+            details: JSON values; the next run finds them in `resumed`.
+        """
+        self.last_heartbeat = details
+        if activity.in_activity():
+            activity.heartbeat(*details)
+
+    @property
+    def resumed(self) -> list[Any]:
+        """The details of the last heartbeat of a run that was lost; empty on the first run."""
+        return list(activity.info().heartbeat_details) if activity.in_activity() else []

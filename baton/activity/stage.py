@@ -1,0 +1,225 @@
+"""`@stage`: a plain async function becomes a stage, and stays a function that a test can call.
+
+The function takes the baton and returns a patch, or takes a `StageContext` and returns a `StageResult`.
+A worker runs it as an activity that takes a `StageInput` and answers with a `StageReturn`. Whether the
+patch is accepted, the workflow decides; a patch that is not even a patch comes back as findings.
+"""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, overload
+
+from pydantic import JsonValue, ValidationError
+from temporalio import activity
+
+from baton.activity.context import StageContext, current_parts
+from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.messages import StageInput, StageResult, StageReturn
+from baton.protocol.patching import undeclared
+from baton.protocol.stages import DECISIONS_HANDED, Retries, StageSpec, checked_fields
+
+GivenT = TypeVar("GivenT")
+AnswerT = TypeVar("AnswerT")
+
+
+class Stage(Generic[GivenT, AnswerT]):
+    """A stage: call it in a test, name it in a pipeline, give it to a worker as an activity.
+
+    Attributes:
+        spec: The stage's name and terms.
+        baton_type: The type of baton the function takes.
+    """
+
+    def __init__(self, function: Callable[[GivenT], Awaitable[AnswerT]], spec: StageSpec) -> None:
+        self._function = function
+        self.baton_type, self._takes_context = _parameter_of(function)
+        self.spec = StageSpec(
+            **{
+                **spec.__dict__,
+                "reads": checked_fields(spec.reads, self.baton_type, "reads"),
+                "writes": checked_fields(spec.writes, self.baton_type, "writes"),
+            }
+        )
+
+        @activity.defn(name=spec.name)
+        async def run(given: StageInput) -> StageReturn:
+            return await self._run(given)
+
+        # Temporal reads the definition from the attributes of what the worker is given: this object.
+        functools.update_wrapper(self, run)
+        self.__doc__ = function.__doc__
+        self.__name__ = spec.name
+
+    @overload
+    async def __call__(self, given: StageInput) -> StageReturn: ...
+    @overload
+    async def __call__(self, given: GivenT) -> AnswerT: ...
+    async def __call__(self, given: Any) -> Any:
+        """Run the function as it is; a `StageInput`, as a worker sends it, runs it as an activity."""
+        return await (self._run(given) if isinstance(given, StageInput) else self._function(given))
+
+    def __repr__(self) -> str:
+        """Return the stage as people name it."""
+        return f"<stage {self.spec.name}>"
+
+    async def _run(self, given: StageInput) -> StageReturn:
+        """Run the function for a worker, with heartbeats, and turn its answer into a record."""
+        baton = self.baton_type.model_validate(given.baton)
+        context = StageContext.of(baton, given, current_parts())
+        argument: Any = context if self._takes_context else baton
+        try:
+            async with _heartbeats(self.spec.heartbeat, context):
+                answer: Any = await self._function(argument)
+        except ValidationError as error:
+            if error.title not in _patch_names():
+                raise
+            return self._answer(given, StageResult(), context, _findings(error))
+        result = answer if isinstance(answer, StageResult) else StageResult(baton_patch=_as_patch(answer, self))
+        return self._answer(given, result, context, [])
+
+    def _answer(
+        self, given: StageInput, result: StageResult, context: StageContext[Any], findings: list[str]
+    ) -> StageReturn:
+        """Return the record of what the function answered."""
+        patch = result.baton_patch
+        raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
+        desk = context.artifacts
+        if desk.written and "artifacts" not in raw:
+            raw["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in desk.refs]
+        return StageReturn(
+            stage=given.stage,
+            seq=given.seq,
+            attempt=given.attempt,
+            branch=given.branch,
+            freeze_goal=given.freeze_goal,
+            protected=given.protected,
+            baton_patch=raw,
+            findings=[*findings, *undeclared(raw, self.spec.writes)],
+            output=result.output,
+            spend=result.spend,
+            tokens_read=context.tokens_read,
+            selected=desk.selected,
+        )
+
+
+@overload
+def stage(function: Callable[[GivenT], Awaitable[AnswerT]], /) -> Stage[GivenT, AnswerT]: ...
+@overload
+def stage(
+    *,
+    name: str | None = None,
+    reads: Iterable[str] | None = None,
+    writes: Iterable[str] | None = None,
+    decisions: int | None = DECISIONS_HANDED,
+    timeout: timedelta = timedelta(minutes=10),
+    heartbeat: timedelta | None = timedelta(seconds=10),
+    retries: Retries = ...,
+    attempts: int = 3,
+    light: bool = False,
+) -> Callable[[Callable[[GivenT], Awaitable[AnswerT]]], Stage[GivenT, AnswerT]]: ...
+def stage(function: Any = None, /, **terms: Any) -> Any:
+    """Make a stage of an async function.
+
+    The function is `(Baton) -> BatonPatch` or `(StageContext) -> StageResult`; of a derived baton, annotate
+    the derived type. What it raises, Temporal retries by `retries`; a patch that breaks a rule leads to
+    another attempt that is told why.
+
+    Args:
+        function: The function, when the decorator is used without arguments.
+        **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
+            `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `light`.
+
+    Returns:
+        The stage, or a decorator that makes one.
+
+    Raises:
+        TypeError: The function is not async, or its one parameter is not annotated as a baton or context.
+        ValueError: `reads` or `writes` name a field the baton does not have.
+
+    Example:
+        >>> @stage(writes=["current_state", "decision_log"])
+        ... async def plan(baton: Baton) -> BatonPatch:
+        ...     return BatonPatch(current_state=[f"Plan for: {baton.goal}"])
+        >>> asyncio.run(plan(Baton(goal="Add login"))).current_state
+        ['Plan for: Add login']
+    """
+    if function is None:
+        return functools.partial(_make, terms=terms)
+    return _make(function, terms)
+
+
+def _make(function: Any, terms: dict[str, Any]) -> Stage[Any, Any]:
+    """Return the stage of a function and its terms."""
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"@stage needs an async function; {function!r} is none (write `async def`)")
+    given = {key: value for key, value in terms.items() if value is not None or key in ("decisions", "heartbeat")}
+    given["name"] = given.get("name") or function.__name__
+    return Stage(function, StageSpec(**given))
+
+
+def _parameter_of(function: Any) -> tuple[type[Baton], bool]:
+    """Return the baton's type, and whether the function takes a context around it."""
+    hints = typing.get_type_hints(function)
+    parameters = list(inspect.signature(function).parameters)
+    hint = hints.get(parameters[0]) if len(parameters) == 1 else None
+    origin = typing.get_origin(hint) or hint
+    if origin is StageContext:
+        inner = typing.get_args(hint)
+        return (inner[0] if inner else Baton), True
+    if isinstance(origin, type) and issubclass(origin, Baton):
+        return origin, False
+    raise TypeError(
+        f"stage {function.__name__!r} must take exactly one parameter, annotated as Baton (or a class derived "
+        f"from it) or StageContext; found ({', '.join(parameters)}) annotated {hint!r}"
+    )
+
+
+def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, JsonValue]:
+    """Return a bare answer as a patch; None is the empty one (C-10)."""
+    if answer is None:
+        return {}
+    if isinstance(answer, BatonPatch):
+        return answer
+    if isinstance(answer, dict):
+        return answer
+    raise TypeError(
+        f"{stage!r} returned {type(answer).__name__}; a stage returns a BatonPatch, a dict, a StageResult or None"
+    )
+
+
+def _patch_names() -> set[str]:
+    """Return the names of every type of patch, by which pydantic titles its errors."""
+    return {BatonPatch.__name__, *(kind.__name__ for kind in BatonPatch.__subclasses__())}
+
+
+def _findings(error: ValidationError) -> list[str]:
+    """Return what is wrong with a patch that could not even be made."""
+    return [
+        f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (found {type(fault['input']).__name__})"
+        for fault in error.errors(include_url=False, include_context=False)
+    ]
+
+
+@contextlib.asynccontextmanager
+async def _heartbeats(timeout: timedelta | None, context: StageContext[Any]) -> typing.AsyncIterator[None]:
+    """Send a heartbeat four times within the timeout while the block runs, with the stage's last details."""
+    if timeout is None or not activity.in_activity() or activity.info().is_local:
+        yield
+        return
+    beating = asyncio.create_task(_beat(timeout.total_seconds() / 4, context))
+    try:
+        yield
+    finally:
+        beating.cancel()
+
+
+async def _beat(seconds: float, context: StageContext[Any]) -> None:
+    """Send heartbeats for ever."""
+    while True:
+        await asyncio.sleep(seconds)
+        context.heartbeat(*context.last_heartbeat)

@@ -1,0 +1,1 @@
+"""Where Baton touches disks, sockets and clocks; never imported by workflow code."""

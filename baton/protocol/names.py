@@ -1,0 +1,28 @@
+"""Names on the wire, each once, so that where it is written and where it is read cannot diverge."""
+
+ATTRIBUTE_PIPELINE = "BatonPipeline"
+"""Search attribute: the pipeline, that is the workflow's type."""
+ATTRIBUTE_STAGE = "BatonStage"
+"""Search attribute: the stage the pipeline is at; written when its status changes, else once a second at most."""
+ATTRIBUTE_STATUS = "BatonStatus"
+"""Search attribute: a `PipelineStatus`."""
+ATTRIBUTE_TASK = "BatonTaskId"
+"""Search attribute: the task's id, the same across forks and continued runs."""
+SEARCH_ATTRIBUTES = (ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK)
+"""All search attributes of Baton; each is a Keyword."""
+
+DECIDE = "decide"
+"""Update and signal: a person decides about an open approval."""
+ROLLED_BACK = "rolled_back"
+"""Signal: the run is told that it was rolled back, by whom and why."""
+QUERY_BATON = "baton"
+"""Query: the baton as JSON."""
+QUERY_HISTORY = "history"
+"""Query: the history entries."""
+QUERY_STATUS = "status"
+"""Query: an `Overview`."""
+QUERY_WAITING = "waiting"
+"""Query: what the run waits for."""
+
+MEMO_OUTCOME = "baton_outcome"
+"""Memo: the outcome of the last step that no activity recorded; each upsert of it stays in the history."""

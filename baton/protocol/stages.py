@@ -1,0 +1,105 @@
+"""What a stage declares about itself; the workflow reads it, the activity obeys it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol, runtime_checkable
+
+from baton.protocol.baton import Baton
+
+DECISIONS_HANDED = 20
+"""How many of the newest decisions a stage is handed unless it asks for others."""
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often and how fast a stage that raised is run again; the worker does this, not the workflow.
+
+    Attributes:
+        attempts: The most runs, the first included; 0 means without end.
+        first: The pause before the second run.
+        factor: By how much each pause is longer than the last.
+        longest: The longest pause.
+        never: Names of exception types that are not worth another run.
+    """
+
+    attempts: int = 5
+    first: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    longest: timedelta = timedelta(minutes=1)
+    never: tuple[str, ...] = ("TypeError", "NotImplementedError")
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """A stage's name and terms.
+
+    Attributes:
+        name: The stage's name; it is the name of its activity.
+        reads: The fields the stage is handed, or None for all; the goal and the artifact references always are.
+        writes: The only fields it may write, or None for all.
+        decisions: How many of the newest decisions it is handed, or None for the whole log.
+        timeout: How long one run may take.
+        heartbeat: After how long without a sign of life the run counts as lost, or None for no heartbeats.
+        retries: What happens when it raises.
+        attempts: How often it may answer before a refused patch fails it.
+        light: Run inside the workflow's own worker, for stages of milliseconds only: cheaper, but such a run
+            is durable only once its workflow task is, and has no heartbeat.
+    """
+
+    name: str
+    reads: frozenset[str] | None = None
+    writes: frozenset[str] | None = None
+    decisions: int | None = DECISIONS_HANDED
+    timeout: timedelta = timedelta(minutes=10)
+    heartbeat: timedelta | None = timedelta(seconds=10)
+    retries: Retries = Retries()
+    attempts: int = 3
+    light: bool = False
+
+    def handed(self, baton: Baton) -> tuple[Baton, int]:
+        """Return what the stage is handed of ``baton``, and how many decisions were left out.
+
+        Example:
+            >>> spec = StageSpec("review", reads=frozenset({"decision_log"}), decisions=1)
+            >>> handed, left_out = spec.handed(Baton(goal="g", constraints=["c"], decision_log=["a", "b"]))
+            >>> handed.constraints, handed.decision_log, left_out
+            ([], ['b'], 1)
+        """
+        fields = None if self.reads is None else self.reads | {"artifacts"}
+        handed = baton.restricted(fields, self.decisions)
+        shows_log = fields is None or "decision_log" in fields
+        return handed, len(baton.decision_log) - len(handed.decision_log) if shows_log else 0
+
+
+@runtime_checkable
+class HasSpec(Protocol):
+    """Anything with a `spec`: what `@stage` makes."""
+
+    @property
+    def spec(self) -> StageSpec:
+        """The stage's name and terms."""
+        ...
+
+
+def checked_fields(names: Iterable[str] | None, kind: type[Baton], what: str) -> frozenset[str] | None:
+    """Return ``names`` as a set, after checking that the baton has such fields.
+
+    Args:
+        names: Field names, or None for all fields.
+        kind: The stage's type of baton.
+        what: `"reads"` or `"writes"`, for the message.
+
+    Returns:
+        The set, or None.
+
+    Raises:
+        ValueError: The baton has no such field.
+    """
+    if names is None:
+        return None
+    fields = frozenset(names)
+    unknown = sorted(fields - kind.model_fields.keys())
+    if unknown:
+        raise ValueError(f"{what}={unknown}: {kind.__name__} has no such field; it has {', '.join(kind.model_fields)}")
+    return fields

@@ -1,0 +1,167 @@
+"""Approvals: a person decides by update or signal, bound to the baton they looked at; silence means no."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from baton.protocol.messages import Decided, Decision, Waiting
+from baton.protocol.names import DECIDE
+
+
+@dataclass
+class _Open:
+    """An approval that is waited for."""
+
+    waiting: Waiting
+    decided: Decided | None = None
+
+
+class Approvals:
+    """The open approvals of a pipeline, and the handlers that people's decisions arrive at.
+
+    Whatever arrives is checked here: a decision for an approval that is not open, on a baton that has
+    changed since, or of another shape is refused with a reason. An update gets the reason as its answer; a
+    signal has nobody to answer to, so it is noted for the operators. A repeated decision gets the first
+    answer again.
+    """
+
+    def __init__(self, digest_now: Callable[[], str], note: Callable[[str], None]) -> None:
+        self._digest_now = digest_now
+        self._note = note
+        self._open: dict[str, _Open] = {}
+        self._closed: dict[str, Decided] = {}
+        workflow.set_update_handler(DECIDE, self._on_update, validator=self._validate)
+        workflow.set_signal_handler(DECIDE, self._on_signal)
+
+    def titles(self) -> list[str]:
+        """Return the titles of the open approvals."""
+        return list(self._open)
+
+    def waiting(self) -> list[Waiting]:
+        """Return the open approvals, each with the digest of the baton as it is now."""
+        if not self._open:
+            return []
+        digest = self._digest_now()
+        return [one.waiting.model_copy(update={"digest": digest}) for one in self._open.values()]
+
+    def open(self, name: str, seq: int, asks: str | None, within: timedelta) -> None:
+        """Open an approval; from now on a decision counts.
+
+        Args:
+            name: The approval's title.
+            seq: The step's number.
+            asks: What the person is asked.
+            within: How long a decision may take.
+
+        Raises:
+            ValueError: An approval with that title is open already.
+        """
+        if name in self._open:
+            raise ValueError(f"an approval {name!r} is open already; give the second one another title")
+        since = workflow.now()
+        waiting = Waiting(kind="approval", name=name, seq=seq, since=since, until=since + within, asks=asks)
+        self._open[name] = _Open(waiting)
+
+    async def wait(self, name: str, within: timedelta, default: bool) -> Decided:
+        """Wait for the decision about an open approval, or for its deadline.
+
+        Args:
+            name: The approval's title.
+            within: How long to wait.
+            default: What silence means.
+
+        Returns:
+            How it ended.
+        """
+        one = self._open[name]
+        try:
+            await workflow.wait_condition(
+                lambda: one.decided is not None, timeout=within, timeout_summary=f"deadline of approval {name}"[:200]
+            )
+        except TimeoutError:
+            one.decided = Decided(
+                approval=name,
+                approved=default,
+                who="deadline",
+                why=f"no decision within {within}",
+                at=workflow.now(),
+                digest=self._digest_now(),
+                via="deadline",
+            )
+        finally:
+            del self._open[name]
+        assert one.decided is not None  # noqa: S101 - the condition above
+        self.close(one.decided)
+        return one.decided
+
+    def close(self, decided: Decided) -> None:
+        """Remember how an approval ended, also one of an earlier run."""
+        self._closed[decided.approval] = decided
+
+    def _refusal(self, decision: Decision) -> str | None:
+        """Return why the decision cannot count, or None."""
+        one = self._open.get(decision.approval)
+        if one is None or one.decided is not None:
+            ended = one.decided if one is not None else self._closed.get(decision.approval)
+            if ended is not None and (ended.approved, ended.who) == (decision.approved, decision.who):
+                return None
+            if ended is not None:
+                verb = "approved" if ended.approved else "denied"
+                return f"approval {decision.approval!r} was {verb} by {ended.who} at {ended.at:%Y-%m-%d %H:%M:%S}Z"
+            titles = ", ".join(repr(name) for name in self._open) or "none"
+            return f"no approval {decision.approval!r} is open; open now: {titles}"
+        now = self._digest_now()
+        if decision.digest is not None and decision.digest != now:
+            return (
+                f"the decision was made on the baton {decision.digest[:19]}…, but it is {now[:19]}… now; "
+                "look at it again (query `baton`) and decide on that"
+            )
+        return None
+
+    def _decide(self, decision: Decision, via: str) -> Decided:
+        """Take a decision that was not refused; a repeated one gets the first answer."""
+        one = self._open.get(decision.approval)
+        if one is None or one.decided is not None:
+            return one.decided if one is not None and one.decided else self._closed[decision.approval]
+        one.decided = Decided(
+            approval=decision.approval,
+            approved=decision.approved,
+            who=decision.who,
+            why=decision.why,
+            at=workflow.now(),
+            digest=self._digest_now(),
+            via=via,
+        )
+        return one.decided
+
+    def _validate(self, decision: Decision) -> None:
+        """Refuse an update before it enters the history; the caller gets the reason."""
+        refusal = self._refusal(decision)
+        if refusal:
+            raise ApplicationError(refusal, type="DecisionRefused", non_retryable=True)
+
+    async def _on_update(self, decision: Decision) -> Decided:
+        """Decide about an open approval: {approval, approved, who, why, digest}."""
+        return self._decide(decision, "update")
+
+    def _on_signal(self, given: Any) -> None:
+        """Decide about an open approval: {approval, approved, who, why, digest}; a refusal becomes a note.
+
+        The argument is taken as raw JSON: a typed signal that does not convert would be dropped unseen.
+        """
+        try:
+            decision = Decision.model_validate(given)
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors(include_url=False))
+            self._note(f"refused a signal {DECIDE!r} that is no decision: {faults}")
+            return
+        refusal = self._refusal(decision)
+        if refusal:
+            self._note(f"refused a decision of {decision.who}: {refusal}")
+        else:
+            self._decide(decision, "signal")

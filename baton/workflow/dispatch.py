@@ -1,0 +1,189 @@
+"""Sending a stage its activity, again when its patch is refused, and a child its workflow."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError, is_cancelled_exception
+
+from baton.protocol.baton import Baton
+from baton.protocol.errors import PatchError, StageFailedError
+from baton.protocol.messages import PipelineInput, PipelineResult, PipelineStatus, StageInput, StageReturn
+from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
+from baton.protocol.stages import Retries, StageSpec
+
+AcceptedT = TypeVar("AcceptedT")
+
+
+async def run_stage(
+    spec: StageSpec,
+    given: StageInput,
+    baton_now: Callable[[], Baton],
+    accept: Callable[[StageReturn, Baton], AcceptedT],
+    task_queue: str | None,
+) -> AcceptedT:
+    """Run a stage until its patch is accepted, or its attempts are used up.
+
+    Args:
+        spec: The stage's name and terms.
+        given: Its input but for the baton.
+        baton_now: The baton to hand to each attempt.
+        accept: Applies the patch, given what was returned and the baton it was made on; raises `PatchError`.
+        task_queue: Where its workers listen, or None for the pipeline's own queue.
+
+    Returns:
+        What ``accept`` returned.
+
+    Raises:
+        StageFailedError: The stage raised for good, or no attempt was accepted.
+    """
+    findings: list[str] = []
+    for attempt in range(1, spec.attempts + 1):
+        baton = baton_now()
+        handed, earlier = spec.handed(baton)
+        message = given.model_copy(
+            update={
+                "baton": handed.to_json_object(),
+                "earlier_decisions": earlier,
+                "attempt": attempt,
+                "findings": findings,
+            }
+        )
+        returned = await _execute(spec, message, task_queue)
+        findings = returned.findings
+        if not findings:
+            try:
+                return accept(returned, baton)
+            except PatchError as error:
+                findings = error.findings
+    raise StageFailedError(
+        f"stage {spec.name!r} was refused {spec.attempts} times and is rolled back; the baton is as it was "
+        f"before it. Last findings: {'; '.join(findings)}"
+    )
+
+
+async def _execute(spec: StageSpec, given: StageInput, task_queue: str | None) -> StageReturn:
+    """Run the stage's activity once, with the retries Temporal makes of it."""
+    attempt = f", attempt {given.attempt}" if given.attempt > 1 else ""
+    summary = f"step {given.seq}: {spec.name}{attempt}"[:200]
+    try:
+        if spec.light:
+            local: StageReturn = await workflow.execute_local_activity(
+                spec.name,
+                given,
+                result_type=StageReturn,
+                start_to_close_timeout=spec.timeout,
+                retry_policy=_retry_policy(spec.retries),
+                summary=summary,
+            )
+            return local
+        returned: StageReturn = await workflow.execute_activity(
+            spec.name,
+            given,
+            result_type=StageReturn,
+            task_queue=task_queue,
+            start_to_close_timeout=spec.timeout,
+            heartbeat_timeout=spec.heartbeat,
+            retry_policy=_retry_policy(spec.retries),
+            summary=summary,
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        raise StageFailedError(f"stage {spec.name!r} failed: {_reason(error)}") from error
+    return returned
+
+
+async def run_child(
+    kind: str, step: str, given: PipelineInput, task_queue: str | None, *, searchable: bool
+) -> PipelineResult:
+    """Run a child pipeline to its end.
+
+    Its workflow id ends in a fresh id, so that a rolled-back parent does not meet the child it left behind.
+
+    Args:
+        kind: The child's workflow type.
+        step: The step's name.
+        given: The child's input.
+        task_queue: Where its workers listen, or None for the parent's queue.
+        searchable: Whether the server knows Baton's search attributes.
+
+    Returns:
+        What the child returned.
+
+    Raises:
+        StageFailedError: The child failed.
+    """
+    pairs: list[SearchAttributePair[Any]] = [
+        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE), kind),
+        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS), PipelineStatus.RUNNING.value),
+        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_TASK), given.task_id or ""),
+    ]
+    try:
+        result: PipelineResult = await workflow.execute_child_workflow(
+            kind,
+            given,
+            id=f"{workflow.info().workflow_id}.{step}.{workflow.uuid4().hex[:8]}",
+            result_type=PipelineResult,
+            task_queue=task_queue,
+            search_attributes=TypedSearchAttributes(pairs) if searchable else None,
+            static_summary=given.goal[:200],
+        )
+    except ChildWorkflowError as error:
+        if is_cancelled_exception(error):
+            raise
+        raise StageFailedError(f"child {step!r} failed: {_reason(error)}") from error
+    return result
+
+
+def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
+    """Return the patch for a parent: the child's new decisions, its artifacts and its work scope.
+
+    Args:
+        baton: The parent's baton, as it is when the child ends.
+        result: What the child returned.
+
+    Returns:
+        A patch that only adds.
+
+    Example:
+        >>> result = PipelineResult(task_id="t", steps=1, baton={"goal": "g", "decision_log": ["a", "b"]})
+        >>> child_patch(Baton(goal="parent", decision_log=["a"]), result)
+        {'decision_log': ['b']}
+    """
+    theirs = Baton.model_validate({key: value for key, value in result.baton.items() if key in Baton.FIELDS})
+    known = {ref.id for ref in baton.artifacts}
+    patch: dict[str, JsonValue] = {}
+    decisions = [entry for entry in theirs.decision_log if entry not in baton.decision_log]
+    refs = [ref for ref in theirs.artifacts if ref.id not in known]
+    scope = [entry for entry in theirs.work_scope if entry not in baton.work_scope]
+    if decisions:
+        patch["decision_log"] = [*decisions]
+    if refs:
+        patch["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in (*baton.artifacts, *refs)]
+    if scope:
+        patch["work_scope"] = [*baton.work_scope, *scope]
+    return patch
+
+
+def _retry_policy(retries: Retries) -> RetryPolicy:
+    """Return Temporal's form of the retries."""
+    return RetryPolicy(
+        initial_interval=retries.first,
+        backoff_coefficient=retries.factor,
+        maximum_interval=max(retries.longest, retries.first, timedelta(milliseconds=1)),
+        maximum_attempts=retries.attempts,
+        non_retryable_error_types=list(retries.never),
+    )
+
+
+def _reason(error: FailureError) -> str:
+    """Return the innermost message of a failure, which is the one that says what happened."""
+    cause: BaseException = error
+    while isinstance(cause, FailureError) and cause.cause is not None:
+        cause = cause.cause
+    kind = getattr(cause, "type", None) or type(cause).__name__
+    return f"{kind}: {cause}"

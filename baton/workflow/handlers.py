@@ -1,0 +1,95 @@
+"""What a running pipeline can be asked, and what it can be told besides decisions."""
+
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+
+from baton.protocol.messages import Overview, RolledBack, Waiting
+from baton.protocol.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS, QUERY_WAITING, ROLLED_BACK
+from baton.protocol.state import PipelineState
+from baton.workflow.approvals import Approvals
+from baton.workflow.visibility import Visibility
+
+_NOTES_KEPT = 50
+
+
+class Desk:
+    """The front desk of a pipeline: its queries, its notes for operators, and what is under way.
+
+    Attributes:
+        under_way: What the pipeline waits for now, by step number.
+        approvals: The open approvals.
+        visibility: What the Temporal UI shows.
+        notes: What operators should know, the newest last.
+        steps: How many steps the code has asked for.
+    """
+
+    def __init__(self, state: PipelineState, task_id: str) -> None:
+        self._state = state
+        self._task_id = task_id
+        self.under_way: dict[int, Waiting] = {}
+        self.notes: list[str] = []
+        self.steps = 0
+        self.visibility = Visibility()
+        self.approvals = Approvals(lambda: self._state.baton.digest, self.note)
+        workflow.set_query_handler(QUERY_BATON, self._on_baton)
+        workflow.set_query_handler(QUERY_HISTORY, self._on_history)
+        workflow.set_query_handler(QUERY_STATUS, self._on_status)
+        workflow.set_query_handler(QUERY_WAITING, self._on_waiting)
+        workflow.set_signal_handler(ROLLED_BACK, self._on_rolled_back)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no step is under way and no approval open."""
+        return not self.under_way and not self.approvals.waiting()
+
+    def waiting(self) -> list[Waiting]:
+        """Return what is under way or waited for, in order of the steps."""
+        return sorted([*self.under_way.values(), *self.approvals.waiting()], key=lambda one: one.seq)
+
+    def note(self, text: str) -> None:
+        """Keep a note for the operators; it is shown in the status and in the details."""
+        workflow.logger.warning(text)
+        self.notes = [*self.notes, text][-_NOTES_KEPT:]
+        self.show()
+
+    def show(self) -> None:
+        """Bring the page in the workflow's details up to date."""
+        self.visibility.page(self._state, [*self.under_way.values()], self.approvals.titles(), self.notes)
+
+    def _on_baton(self) -> dict[str, JsonValue]:
+        """The baton now, as JSON."""
+        return self._state.baton.to_json_object()
+
+    def _on_history(self, since: int = 0) -> list[dict[str, JsonValue]]:
+        """The history entries, from the ``since``-th on: who changed what, and when."""
+        return [entry.model_dump(mode="json") for entry in self._state.entries[since:]]
+
+    def _on_status(self) -> Overview:
+        """Status, steps, what is waited for, spend, notes."""
+        return Overview(
+            status=self.visibility.status,
+            task_id=self._task_id,
+            seq=self.steps,
+            waiting_for=self.waiting(),
+            spend=self._state.spend,
+            digest=self._state.baton.digest,
+            notes=self.notes,
+        )
+
+    def _on_waiting(self) -> list[Waiting]:
+        """What is under way or waited for: stages, children, approvals with their deadlines."""
+        return self.waiting()
+
+    def _on_rolled_back(self, given: Any) -> None:
+        """Tell the run that it was rolled back: {to, by, why, from_run_id, stopped_children}."""
+        try:
+            told = RolledBack.model_validate(given)
+        except ValidationError as error:
+            self.note(f"refused a signal {ROLLED_BACK!r} of the wrong shape: {error.error_count()} faults")
+            return
+        who = f" by {told.by}" if told.by else ""
+        why = f": {told.why}" if told.why else ""
+        children = f"; stopped children: {', '.join(told.stopped_children)}" if told.stopped_children else ""
+        self.note(f"rolled back to before {told.to!r}{who}{why}{children}")

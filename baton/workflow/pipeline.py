@@ -1,0 +1,352 @@
+"""`Pipeline`: attached to a workflow in its `__init__`, it runs the stages and keeps the baton."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+
+from baton.protocol.baton import Baton
+from baton.protocol.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
+from baton.protocol.history import Outcome, StepKind
+from baton.protocol.merging import DEFAULT_STRATEGIES, MergeStrategy
+from baton.protocol.messages import (
+    Decided,
+    PipelineInput,
+    PipelineResult,
+    PipelineStatus,
+    StageInput,
+    StageResult,
+    StageReturn,
+    Waiting,
+)
+from baton.protocol.names import MEMO_OUTCOME
+from baton.protocol.patching import PatchRules, patch_effect
+from baton.protocol.stages import HasSpec, StageSpec
+from baton.protocol.state import PipelineState
+from baton.workflow.dispatch import child_patch, run_child, run_stage
+from baton.workflow.handlers import Desk
+from baton.workflow.resuming import ContinueAfter, Past
+
+
+class Pipeline:
+    """A pipeline: the baton, the steps that change it, and what people may ask and tell it.
+
+    It is constructed in the workflow's `@workflow.init` and registers its own handlers: the queries `baton`,
+    `history`, `status` and `waiting`, the update and signal `decide`, the signal `rolled_back`. Control flow
+    stays the workflow's own Python: ifs, loops and gathers.
+
+    Attributes:
+        state: The baton, its history and the recorded outcomes.
+        task_id: The task's id; the same across continued and forked runs.
+    """
+
+    def __init__(
+        self,
+        start: PipelineInput,
+        *,
+        baton_type: type[Baton] = Baton,
+        freeze_goal: bool = False,
+        protected: Sequence[str] = (),
+        merge: Mapping[str, MergeStrategy] | None = None,
+        continue_after: ContinueAfter | None = None,
+    ) -> None:
+        """Begin a pipeline.
+
+        Args:
+            start: The workflow's argument.
+            baton_type: The pipeline's type of baton, derived from `Baton`.
+            freeze_goal: Refuse patches that change the goal (C-6).
+            protected: Fields whose entries no stage may remove, for example `["constraints"]` (C-5).
+            merge: Further or other strategies for the fields of a fan-out.
+            continue_after: When to continue as new.
+        """
+        self._start = start
+        self._fault: PipelineError | None = None
+        rules = PatchRules(freeze_goal=freeze_goal, protected=frozenset(protected))
+        self.state = PipelineState(self._seed(baton_type), rules)
+        self.task_id = start.task_id or str(workflow.uuid4())
+        self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
+        self._limits = continue_after or ContinueAfter()
+        self._desk = Desk(self.state, self.task_id)
+        self._past = Past(start, self.state)
+        self._desk.show()
+
+    @property
+    def baton(self) -> Baton:
+        """The baton now."""
+        return self.state.baton
+
+    @property
+    def params(self) -> dict[str, JsonValue]:
+        """The parameters the pipeline was started with."""
+        return self._start.params
+
+    async def stage(
+        self, stage: HasSpec, *, params: Mapping[str, JsonValue] | None = None, task_queue: str | None = None
+    ) -> StageResult:
+        """Run a stage and apply its patch.
+
+        Args:
+            stage: What `@stage` made.
+            params: What the stage finds in its context; the pipeline's own by default.
+            task_queue: Where its workers listen; the pipeline's own by default.
+
+        Returns:
+            The patch that was applied, and the stage's output.
+
+        Raises:
+            StageFailedError: It raised as often as its retries allow, or its patch was refused as often as
+                its attempts allow. The baton is as it was before the stage.
+            OutcomeMismatchError: A recorded outcome belongs to another step.
+        """
+        spec = stage.spec
+        seq, past = await self._begin(spec.name, StepKind.STAGE)
+        if past is not None:
+            return _results(past)[0]
+
+        def accept(returned: StageReturn, made_on: Baton) -> Outcome:
+            return self.state.record_stage(returned, workflow.now(), made_on=made_on)
+
+        with self._under_way("stage", spec.name, seq):
+            given = self._given(spec, seq, params)
+            outcome = await run_stage(spec, given, lambda: self.state.baton, accept, task_queue)
+        return _results(outcome)[0]
+
+    async def fan_out(
+        self,
+        *stages: HasSpec,
+        merge: Mapping[str, MergeStrategy] | None = None,
+        params: Mapping[str, JsonValue] | None = None,
+        task_queue: str | None = None,
+    ) -> list[StageResult]:
+        """Run several stages at once on the same baton, and merge their patches into one change.
+
+        Each field merges as declared; what the branches disagreed about is kept in the history as conflicts.
+        All branches are waited for, also when one fails.
+
+        Args:
+            stages: The branches, at least one, each with its own name.
+            merge: Strategies of this fan-out, over the pipeline's.
+            params: What the stages find in their contexts; the pipeline's own by default.
+            task_queue: Where their workers listen.
+
+        Returns:
+            What each branch returned, in the order of ``stages``.
+
+        Raises:
+            ValueError: No stage, or the same one twice.
+            StageFailedError: A branch failed, or the patches cannot be merged. Nothing was applied.
+        """
+        specs = [stage.spec for stage in stages]
+        names = [spec.name for spec in specs]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
+        name = "+".join(names)[:200]
+        seq, past = await self._begin(name, StepKind.MERGE)
+        if past is not None:
+            return _results(past)
+        base = self.state.baton
+
+        def accept(returned: StageReturn, made_on: Baton) -> StageReturn:
+            patch_effect(made_on, returned.baton_patch, self.state.stage_rules())
+            return returned
+
+        def run(spec: StageSpec) -> Coroutine[Any, Any, StageReturn]:
+            given = self._given(spec, seq, params).model_copy(update={"branch": True})
+            return run_stage(spec, given, lambda: base, accept, task_queue)
+
+        with self._under_way("fan_out", name, seq):
+            ended = await asyncio.gather(*(run(spec) for spec in specs), return_exceptions=True)
+        faults = [one for one in ended if isinstance(one, BaseException)]
+        if faults:
+            raise StageFailedError("; ".join(str(fault) for fault in faults)) from faults[0]
+        branches = [one for one in ended if isinstance(one, StageReturn)]
+        strategies = {**self._strategies, **(merge or {})}
+        try:
+            outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
+        except PatchError as error:
+            raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
+        self._publish(outcome)
+        return _results(outcome)
+
+    async def approve(
+        self, approval: str, *, within: timedelta, asks: str | None = None, default: bool = False
+    ) -> Decided:
+        """Wait until a person says yes; silence until the deadline means no.
+
+        The person decides by the update or the signal `decide`, or with `baton approve` and `baton deny`.
+        The wait survives workers and servers.
+
+        Args:
+            approval: The title, for example whose approval it is: `"release manager"`.
+            within: How long to wait.
+            asks: What the person is asked; shown to them.
+            default: What silence means; False, deny, unless said otherwise.
+
+        Returns:
+            Who approved, when and why.
+
+        Raises:
+            ApprovalDeniedError: The person, or the deadline, said no.
+        """
+        seq, past = await self._begin(approval, StepKind.APPROVAL)
+        if past is not None:
+            decided = Decided.model_validate(past.value, strict=False)
+            self._desk.approvals.close(decided)
+        else:
+            desk = self._desk
+            desk.approvals.open(approval, seq, asks, within)
+            desk.visibility.became(PipelineStatus.WAITING, approval)
+            desk.show()
+            decided = await desk.approvals.wait(approval, within, default)
+            if not desk.approvals.titles():
+                desk.visibility.became(PipelineStatus.RUNNING, approval)
+            self._publish(self.state.record_decision(seq, decided))
+        if not decided.approved:
+            reason = f": {decided.why}" if decided.why else ""
+            raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")
+        return decided
+
+    async def child(
+        self,
+        pipeline: Callable[..., Any] | str,
+        goal: str,
+        *,
+        name: str | None = None,
+        params: Mapping[str, JsonValue] | None = None,
+        takes: Callable[[Baton, PipelineResult], Mapping[str, JsonValue]] = child_patch,
+        task_queue: str | None = None,
+    ) -> PipelineResult:
+        """Run another pipeline as a child, and take over what it brings back.
+
+        The child starts from this baton with a goal of its own. When it ends, its new decisions are appended
+        here and its artifacts and work scope are added, unless ``takes`` says otherwise.
+
+        Args:
+            pipeline: The child's `run` method, or the name of its workflow type.
+            goal: The child's goal.
+            name: The step's name; the child's type by default.
+            params: The child's parameters.
+            takes: Makes the patch for this baton out of this baton and the child's result.
+            task_queue: Where the child's workers listen; this pipeline's by default.
+
+        Returns:
+            What the child returned.
+
+        Raises:
+            StageFailedError: The child failed, or what it brought back breaks a rule here.
+        """
+        kind = pipeline if isinstance(pipeline, str) else _workflow_type(pipeline)
+        step = name or kind
+        seq, past = await self._begin(step, StepKind.CHILD)
+        if past is not None:
+            return PipelineResult.model_validate(past.value)
+        inherited = {key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"}
+        given = PipelineInput(goal=goal, baton=inherited, params=dict(params or {}), task_id=self.task_id)
+        with self._under_way("child", step, seq):
+            searchable = self._desk.visibility.enabled
+            result = await run_child(kind, step, given, task_queue, searchable=searchable)
+        try:
+            outcome = self.state.record_child(seq, step, result, takes(self.state.baton, result), workflow.now())
+        except PatchError as error:
+            raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
+        self._publish(outcome)
+        return result
+
+    def result(self, output: JsonValue = None) -> PipelineResult:
+        """Return what the pipeline's `run` is to return.
+
+        Args:
+            output: Anything further, as JSON.
+
+        Raises:
+            PipelineError: The pipeline was started with an input it cannot use.
+        """
+        self._check_start()
+        self._past.apply_edit()
+        self._desk.visibility.became(PipelineStatus.COMPLETED)
+        self._desk.show()
+        return PipelineResult(
+            task_id=self.task_id,
+            baton=self.state.baton.to_json_object(),
+            steps=self._desk.steps,
+            spend=self.state.spend,
+            output=output,
+        )
+
+    async def _begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
+        """Number the next step; return its recorded outcome, or make ready to execute it."""
+        self._check_start()
+        self._desk.steps += 1
+        seq = self._desk.steps
+        past = await self._past.take(seq, name, kind)
+        if past is None:
+            edit = self._past.apply_edit()
+            if edit is not None:
+                self._publish(edit)
+            if self._desk.is_quiet:
+                await self._past.continue_if_long(self._limits, self.task_id)
+            self._desk.visibility.entered(name)
+        return seq, past
+
+    @contextmanager
+    def _under_way(self, kind: str, name: str, seq: int) -> Iterator[None]:
+        """Show a step as under way while the block runs."""
+        self._desk.under_way[seq] = Waiting(kind=kind, name=name, seq=seq, since=workflow.now())
+        self._desk.show()
+        try:
+            yield
+        finally:
+            del self._desk.under_way[seq]
+
+    def _given(self, spec: StageSpec, seq: int, params: Mapping[str, JsonValue] | None) -> StageInput:
+        """Return a stage's input, but for the baton."""
+        return StageInput(
+            stage=spec.name,
+            seq=seq,
+            task_id=self.task_id,
+            baton={},
+            params=dict(self._start.params if params is None else params),
+            freeze_goal=self.state.rules.freeze_goal,
+            protected=sorted(self.state.rules.protected),
+        )
+
+    def _publish(self, outcome: Outcome) -> None:
+        """Leave in the history what no activity recorded, for readers without a worker."""
+        workflow.upsert_memo({MEMO_OUTCOME: outcome})
+
+    def _seed(self, kind: type[Baton]) -> Baton:
+        """Return the first baton; an unusable input is kept as a fault, because `__init__` may not fail."""
+        try:
+            return self._start.first_baton(kind)
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors(include_url=False))
+            self._fault = PipelineError(f"the pipeline cannot start from this input: {faults}")
+            return kind(goal="(unusable input)")
+
+    def _check_start(self) -> None:
+        """Raise the fault of an unusable input."""
+        if self._fault is not None:
+            raise self._fault
+
+
+def _results(outcome: Outcome) -> list[StageResult]:
+    """Return what the stages of a step returned: one, or the branches of a fan-out in order."""
+    if outcome.kind is not StepKind.MERGE:
+        entry = outcome.entries[0]
+        return [StageResult(baton_patch=entry.effective, output=outcome.value, spend=entry.spend)]
+    outputs = outcome.value if isinstance(outcome.value, list) else []
+    return [
+        StageResult(baton_patch=entry.patch, output=output, spend=entry.spend)
+        for entry, output in zip(outcome.entries, outputs, strict=False)
+    ]
+
+
+def _workflow_type(run: Callable[..., Any]) -> str:
+    """Return the workflow type that a `run` method belongs to."""
+    definition = getattr(run, "__temporal_workflow_run_name__", None)
+    return definition or run.__qualname__.split(".")[-2]

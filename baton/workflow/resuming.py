@@ -1,0 +1,125 @@
+"""Recorded outcomes: steps that happened in an earlier run are returned, not executed again."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio import workflow
+
+from baton.protocol.errors import OutcomeMismatchError
+from baton.protocol.history import Outcome, StepKind
+from baton.protocol.messages import PipelineInput
+from baton.protocol.state import PipelineState
+
+_PATIENCE = timedelta(seconds=10)
+_SHORTEST_RUN = timedelta(seconds=1)  # continuing as new more often than once a second stalls on the server
+
+
+@dataclass(frozen=True)
+class ContinueAfter:
+    """When a pipeline continues as new, in the middle of whatever its code is doing.
+
+    Attributes:
+        events: Length of the run's history, in events.
+        bytes: Size of the run's history, in bytes.
+    """
+
+    events: int = 2_400
+    bytes: int = 1_000_000
+
+
+class Past:
+    """The outcomes a run was started with, handed out in the order in which they once happened.
+
+    In sequential code that order is the order of the questions. In concurrent code a step waits until those
+    that ended before it were asked for, so that the baton changes in the same order as it did.
+    """
+
+    def __init__(self, start: PipelineInput, state: PipelineState) -> None:
+        self._start = start
+        self._state = state
+        self._edit = start.edit
+        outcomes = start.outcomes
+        self._by_seq = {one.seq: one for one in outcomes if one.kind is not StepKind.EDIT}
+        self._edits = {one.order: one for one in outcomes if one.kind is StepKind.EDIT}
+        self._restore_edits()
+
+    async def take(self, seq: int, name: str, kind: StepKind) -> Outcome | None:
+        """Return the recorded outcome of a step, after taking over its effect; None if there is none.
+
+        Args:
+            seq: The step's number.
+            name: The name the code asks for.
+            kind: The kind of step the code asks for.
+
+        Returns:
+            The outcome, or None: the step is to be executed.
+
+        Raises:
+            OutcomeMismatchError: The recorded step is another one; the pipeline's code has changed.
+        """
+        outcome = self._by_seq.get(seq)
+        if outcome is None:
+            return None
+        if (outcome.name, outcome.kind) != (name, kind):
+            raise OutcomeMismatchError(
+                f"step {seq} was recorded as {outcome.kind.value} {outcome.name!r}, but the code asks for "
+                f"{kind.value} {name!r}; the code before this step has changed, so fork at an earlier step"
+            )
+        if len(self._state.outcomes) != outcome.order:
+            try:
+                await workflow.wait_condition(lambda: len(self._state.outcomes) == outcome.order, timeout=_PATIENCE)
+            except TimeoutError:
+                raise OutcomeMismatchError(
+                    f"step {seq} ({name!r}) was recorded as the {outcome.order + 1}. to end, but the code does not "
+                    "ask for those before it; it has changed, so fork at an earlier step"
+                ) from None
+        self._state.restore(outcome)
+        self._restore_edits()
+        return outcome
+
+    def apply_edit(self) -> Outcome | None:
+        """Apply the edit the run was forked with, once the recorded outcomes are used up.
+
+        Returns:
+            The edit's outcome, or None if there is nothing to apply.
+
+        Raises:
+            PatchError: The edit breaks a rule of the pipeline.
+        """
+        if self._edit is None:
+            return None
+        patch, origin, self._edit = self._edit, self._start.origin, None
+        by, why = (origin.by, origin.why) if origin else ("", "")
+        return self._state.record_edit(patch, workflow.now(), by, why)
+
+    async def continue_if_long(self, limits: ContinueAfter, task_id: str) -> None:
+        """Continue as new where the run's history has grown long; the next run takes up right here.
+
+        It is asked before a step while no other is under way, so that nothing is lost: every step so far is a
+        recorded outcome of the next run.
+
+        Args:
+            limits: What long means.
+            task_id: The task's id, which the next run keeps.
+        """
+        info = workflow.info()
+        long = (
+            info.get_current_history_length() >= limits.events
+            or info.get_current_history_size() >= limits.bytes
+            or info.is_continue_as_new_suggested()
+        )
+        if not long or workflow.now() - info.start_time < _SHORTEST_RUN:
+            return
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        carried = {
+            "outcomes": list(self._state.outcomes),
+            "edit": None,
+            "task_id": task_id,
+            "continued": self._start.continued + 1,
+        }
+        workflow.continue_as_new(self._start.model_copy(update=carried))
+
+    def _restore_edits(self) -> None:
+        """Take over the edits that came next."""
+        while edit := self._edits.pop(len(self._state.outcomes), None):
+            self._state.restore(edit)

@@ -1,0 +1,79 @@
+"""What people see of a pipeline in the Temporal UI: search attributes, and the page in the run's details."""
+
+import html
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
+
+from baton.protocol.messages import PipelineStatus, Waiting
+from baton.protocol.names import ATTRIBUTE_STAGE, ATTRIBUTE_STATUS
+from baton.protocol.rendering import render
+from baton.protocol.state import PipelineState
+
+_STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
+_STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
+_NOT_MORE_OFTEN_THAN = timedelta(seconds=1)
+_STEPS_LISTED = 12
+_DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
+
+
+class Visibility:
+    """Keeps search attributes and details up to date, as cheaply as they can be.
+
+    An upsert of search attributes is an event and a visibility write, so the stage is written when the
+    status changes, and otherwise at most once a second of workflow time. Nothing is upserted where the run
+    was started without the attributes: on a server that does not know them the task could never complete.
+
+    Attributes:
+        enabled: Whether the run has Baton's search attributes.
+    """
+
+    def __init__(self) -> None:
+        info = workflow.info()
+        self.enabled = info.typed_search_attributes.get(_STATUS) is not None
+        self._status = PipelineStatus.RUNNING
+        self._written: datetime = info.start_time
+        self._stages: list[tuple[str, int]] = []
+
+    @property
+    def status(self) -> PipelineStatus:
+        """The status that is shown now."""
+        return self._status
+
+    def entered(self, name: str) -> None:
+        """Note that a step begins: it is listed with the event to reset to, and may become searchable."""
+        self._stages.append((name, workflow.info().get_current_history_length() + 1))
+        if workflow.now() - self._written >= _NOT_MORE_OFTEN_THAN:
+            self._upsert(name)
+
+    def became(self, status: PipelineStatus, name: str | None = None) -> None:
+        """Show another status, and the step it belongs to."""
+        if status is not self._status:
+            self._status = status
+            self._upsert(name)
+
+    def page(self, state: PipelineState, under_way: list[Waiting], approvals: list[str], notes: list[str]) -> None:
+        """Show the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
+        waits = [f"{one.kind} **{_text(one.name)}**" for one in under_way]
+        waits += [f"approval **{_text(title)}**" for title in approvals]
+        rows = [f"**Status:** {self._status.value.lower()} · **waits for:** {', '.join(waits) or 'nothing'}", ""]
+        rows += [f"> {_text(note)}" for note in notes[-3:]]
+        rows += ["", _text(render(state.baton, max_tokens=_DETAILS_TOKENS)), "### Roll back", ""]
+        if len(self._stages) > _STEPS_LISTED:
+            rows.append(f"- (+{len(self._stages) - _STEPS_LISTED} earlier)")
+        rows += [f"- before **{_text(name)}** = event {event}" for name, event in self._stages[-_STEPS_LISTED:]]
+        workflow.set_current_details("\n".join(rows))
+
+    def _upsert(self, name: str | None) -> None:
+        """Write the search attributes, if the run has them."""
+        if not self.enabled or workflow.unsafe.is_read_only():
+            return
+        self._written = workflow.now()
+        updates = [_STATUS.value_set(self._status.value)]
+        workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
+
+
+def _text(text: str) -> str:
+    """Return ``text`` so that the UI shows it and does not run it."""
+    return html.escape(text, quote=False)
