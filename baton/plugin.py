@@ -1,50 +1,31 @@
 """One Temporal plugin that makes a client and its workers speak Baton.
 
-Give it to `Client.connect(plugins=[BatonPlugin()])`; workers made from that client inherit it. It sets the
-data converter (pydantic, compression, large payloads outside the history), passes `baton` through the
-workflow sandbox, turns any exception of a pipeline's code into a failed run, labels new runs for search, and
-gives stages their artifact store and token counter.
+Give it to `Client.connect(plugins=[BatonPlugin()])`; workers made from that client inherit it, and a
+`Replayer` takes it too. It sets the data converter, passes `baton` through the workflow sandbox, turns any
+exception of a pipeline's code into a failed run, labels new runs for search, and gives stages their
+artifact store and token counter.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from temporalio.api.common.v1 import Payload
-from temporalio.client import (
-    Interceptor as ClientInterceptor,
-)
-from temporalio.client import (
-    OutboundInterceptor,
-    StartWorkflowInput,
-    WorkflowHandle,
-)
+from temporalio import client, worker
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
-from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import (
-    ActivityInboundInterceptor,
-    ExecuteActivityInput,
-    ExecuteWorkflowInput,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-    WorkflowRunner,
-)
-from temporalio.worker import (
-    Interceptor as WorkerInterceptor,
-)
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.activity import WorkerParts, worker_parts
+from baton.edge.conversion import data_converter
 from baton.protocol.messages import PipelineInput, PipelineStatus
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 
+_SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
+
 
 class BatonPlugin(SimplePlugin):
-    """The plugin for clients and workers; see the module.
+    """What makes a Temporal client and its workers speak Baton; see the module.
 
     Example:
         ```python
@@ -53,91 +34,116 @@ class BatonPlugin(SimplePlugin):
         ```
     """
 
-    def __init__(self, parts: WorkerParts | None = None, *, searchable: bool = True) -> None:
+    def __init__(self, parts: WorkerParts | None = None, *, compress: bool = True, searchable: bool = True) -> None:
         """Set up the plugin.
 
         Args:
-            parts: What stages are provided with.
-            searchable: Label new runs with Baton's search attributes; the namespace must have them
-                (`baton doctor` says whether it does).
+            parts: What stages are provided with. Its artifact store also takes payloads over 256 KiB, so
+                clients that read such runs need the same one.
+            compress: Compress what goes into the history.
+            searchable: Label new runs with Baton's search attributes. The namespace must have them:
+                `baton dev` and docker-compose.yml create them, `baton doctor` tells whether they are there.
         """
+        parts = parts or WorkerParts()
+        interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(parts)]
+        if searchable:
+            interceptors.append(_Labels())
         super().__init__(
             "baton",
-            data_converter=_data_converter,
-            interceptors=[_Labels() if searchable else _Plain(), _Worker(parts or WorkerParts())],
+            data_converter=data_converter(parts.artifacts, compress=compress),
+            interceptors=interceptors,
             workflow_runner=_passed_through,
         )
 
 
-def _data_converter(given: DataConverter | None) -> DataConverter:
-    return dataclasses.replace(given or DataConverter.default, payload_converter_class=PydanticPayloadConverter)
-
-
-def _passed_through(runner: WorkflowRunner | None) -> WorkflowRunner:
-    """Return the runner with `baton` passed through the sandbox: it is pure, and importing it costs 6 ms."""
+def _passed_through(runner: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
+    """Return the runner with `baton` passed through the sandbox; its modules are pure, and loading them costs."""
+    runner = runner or SandboxedWorkflowRunner()
     if isinstance(runner, SandboxedWorkflowRunner):
         return dataclasses.replace(runner, restrictions=runner.restrictions.with_passthrough_modules("baton"))
-    if runner is None:
-        raise ValueError("no workflow runner")
     return runner
 
 
-class _Plain(ClientInterceptor):
-    pass
+class _Labels(client.Interceptor):
+    """Gives every pipeline that is started a task id and search attributes."""
+
+    def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:
+        return _LabellingClient(next)
 
 
-class _Labels(ClientInterceptor):
-    """Gives new pipelines their task id and search attributes."""
-
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        return _LabelsOutbound(next)
-
-
-class _LabelsOutbound(OutboundInterceptor):
-    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
+class _LabellingClient(client.OutboundInterceptor):
+    async def start_workflow(self, input: client.StartWorkflowInput) -> client.WorkflowHandle[Any, Any]:
         start = input.args[0] if len(input.args) == 1 else None
         if isinstance(start, PipelineInput):
-            task_id = start.task_id or str(uuid4())
-            input.args = [start.model_copy(update={"task_id": task_id})]
-            given = input.search_attributes
-            pairs: list[SearchAttributePair[Any]] = list(given) if isinstance(given, TypedSearchAttributes) else []
-            labels = {
-                ATTRIBUTE_PIPELINE: input.workflow,
-                ATTRIBUTE_STATUS: PipelineStatus.RUNNING.value,
-                ATTRIBUTE_TASK: task_id,
-            }
-            pairs += [SearchAttributePair(SearchAttributeKey.for_keyword(k), v) for k, v in labels.items()]
-            input.search_attributes = TypedSearchAttributes(pairs)
-            input.static_summary = input.static_summary or start.goal[:200]
+            start = start.model_copy(update={"task_id": start.task_id or str(uuid4())})
+            input.args = [start]
+            input.search_attributes = _labelled(input, start)
+            input.static_summary = input.static_summary or start.goal[:_SUMMARY_CHARACTERS]
         return await super().start_workflow(input)
 
 
-class _Worker(WorkerInterceptor):
+def _labelled(input: client.StartWorkflowInput, start: PipelineInput) -> TypedSearchAttributes:
+    """Return the caller's search attributes with Baton's added.
+
+    Raises:
+        TypeError: The caller used the untyped, deprecated form.
+    """
+    given = input.search_attributes
+    if given is not None and not isinstance(given, TypedSearchAttributes):
+        raise TypeError("search_attributes must be TypedSearchAttributes for a pipeline; found the untyped form")
+    labels = {
+        ATTRIBUTE_PIPELINE: input.workflow,
+        ATTRIBUTE_STATUS: PipelineStatus.RUNNING.value,
+        ATTRIBUTE_TASK: start.task_id,
+    }
+    ours = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value or "") for name, value in labels.items()]
+    theirs = [pair for pair in given or () if pair.key.name not in labels]
+    return TypedSearchAttributes([*theirs, *ours])
+
+
+class _WorkerInterceptor(worker.Interceptor):
+    """Gives stages what their worker provides, and ends runs whose code fails."""
+
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
 
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Activity(next, self._parts)
+    def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
+        return _ProvidingActivity(next, self._parts)
 
-    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+    def workflow_interceptor_class(
+        self, input: worker.WorkflowInterceptorClassInput
+    ) -> type[worker.WorkflowInboundInterceptor]:
         return FailingWorkflow
 
 
-class _Activity(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, parts: WorkerParts) -> None:
+class _ProvidingActivity(worker.ActivityInboundInterceptor):
+    def __init__(self, next: worker.ActivityInboundInterceptor, parts: WorkerParts) -> None:
         super().__init__(next)
         self._parts = parts
 
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+    async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
         with worker_parts(self._parts):
             return await super().execute_activity(input)
 
 
-class FailingWorkflow(WorkflowInboundInterceptor):
-    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+class FailingWorkflow(worker.WorkflowInboundInterceptor):
+    """Turns whatever a pipeline's code raises into a failed run with a message.
+
+    By default Temporal takes an unknown exception for a bug that the next deployment mends, and tries the
+    workflow task again for ever. A change of code that does not fit the history is still treated like that:
+    the run waits until fitting code is back.
+    """
+
+    async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
+        """Run the workflow; see the class.
+
+        Raises:
+            ApplicationError: Its code raised; the type is the exception's name.
+        """
         try:
             return await super().execute_workflow(input)
         except FailureError:
             raise
         except Exception as error:
-            raise ApplicationError(f"{error}", type=type(error).__name__, non_retryable=True) from error
+            message = str(error) or type(error).__name__
+            raise ApplicationError(message, type=type(error).__name__, non_retryable=True) from error

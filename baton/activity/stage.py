@@ -69,7 +69,9 @@ class Stage(Generic[GivenT, AnswerT]):
 
     async def _run(self, given: StageInput) -> StageReturn:
         """Run the function for a worker, with heartbeats, and turn its answer into a record."""
-        baton = self.baton_type.model_validate(given.baton)
+        # A stage may be written for plainer batons than the pipeline's; it sees the fields it knows.
+        known = {name: value for name, value in given.baton.items() if name in self.baton_type.model_fields}
+        baton = self.baton_type.model_validate(known)
         context = StageContext.of(baton, given, current_parts())
         argument: Any = context if self._takes_context else baton
         try:
@@ -96,8 +98,6 @@ class Stage(Generic[GivenT, AnswerT]):
             seq=given.seq,
             attempt=given.attempt,
             branch=given.branch,
-            freeze_goal=given.freeze_goal,
-            protected=given.protected,
             baton_patch=raw,
             findings=[*findings, *undeclared(raw, self.spec.writes)],
             output=result.output,

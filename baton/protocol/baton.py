@@ -6,7 +6,7 @@ It carries what happened and why; the work is in artifacts. Of its eight fields 
 
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.canonical import digest
@@ -134,3 +134,12 @@ class BatonPatch(Record):
         """Return the patch as a JSON object that holds the set members only."""
         members: dict[str, JsonValue] = self.model_dump(mode="json")
         return members
+
+
+class AnyBaton(Baton):
+    """A baton of a type the reader does not know: whatever further fields it has, they are kept.
+
+    For readers of a history only; a pipeline names its own type, so that a typing mistake is an error.
+    """
+
+    model_config = ConfigDict(extra="allow")

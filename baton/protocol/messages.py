@@ -161,8 +161,6 @@ class StageInput(CompactRecord):
         attempt: Which attempt this is, from 1; a refused patch leads to the next.
         findings: Why the attempt before was refused.
         params: The pipeline's parameters.
-        freeze_goal: Whether a new goal is refused.
-        protected: The fields whose entries may not be removed.
         branch: True in a fan-out, where the merge makes the change and not the branch.
     """
 
@@ -174,8 +172,6 @@ class StageInput(CompactRecord):
     attempt: int = Field(default=1, ge=1)
     findings: list[str] = Field(default_factory=list)
     params: dict[str, JsonValue] = Field(default_factory=dict)
-    freeze_goal: bool = False
-    protected: list[str] = Field(default_factory=list)
     branch: bool = False
 
 
@@ -209,8 +205,6 @@ class StageReturn(CompactRecord):
         tokens_read: Tokens of the prompt the stage was given, 0 if it asked for none.
         selected: Which artifacts it was given, and why.
         branch: True if it ran in a fan-out.
-        freeze_goal: As in the input; a reader of the history applies the same rules.
-        protected: As in the input.
     """
 
     stage: Name
@@ -223,8 +217,20 @@ class StageReturn(CompactRecord):
     tokens_read: int = Field(default=0, ge=0)
     selected: list[Selected] = Field(default_factory=list)
     branch: bool = False
-    freeze_goal: bool = False
-    protected: list[str] = Field(default_factory=list)
+
+
+class Refused(CompactRecord):
+    """What a pipeline leaves in its history when a step is refused for good; nothing of it was applied.
+
+    Attributes:
+        seq: The step's number.
+        name: The step's name.
+        findings: Why.
+    """
+
+    seq: int = Field(ge=1)
+    name: Name
+    findings: list[str]
 
 
 class StageResult(CompactRecord):

@@ -174,7 +174,7 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
     fields = type(baton).model_fields
     findings = []
     for name in raw:
-        if name not in fields:
+        if name not in fields and not _open_ended(type(baton)):
             near = difflib.get_close_matches(name, fields, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the members are {', '.join(fields)}"
             findings.append(f"{name}: a baton has no such member; {hint}")
@@ -185,6 +185,11 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
         elif rules.freeze_goal and goal != baton.goal:
             findings.append("goal: is frozen in this pipeline; leave it out")
     return findings
+
+
+def _open_ended(kind: type[Baton]) -> bool:
+    """Return whether the type takes members it does not declare, as `AnyBaton` does."""
+    return kind.model_config.get("extra") == "allow"
 
 
 def _new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
@@ -218,7 +223,7 @@ def _new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], l
 
 def _validated(kind: type[BatonT], merged: Any, raw: Mapping[str, Any]) -> tuple[BatonT | None, list[str]]:
     """Return the baton made of ``merged``, or None and what is wrong with it, by member."""
-    known = {name: value for name, value in merged.items() if name in kind.model_fields}
+    known = merged if _open_ended(kind) else {name: merged[name] for name in merged if name in kind.model_fields}
     try:
         return kind.model_validate(known), []
     except ValidationError as error:

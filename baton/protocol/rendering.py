@@ -147,7 +147,7 @@ def _sections(baton: Baton, emphasis: frozenset[str], earlier_decisions: int) ->
         sections[name] = _Section(
             label, lines, shown, min(floor, len(lines)), newest, earlier_decisions if newest else 0
         )
-    for name in type(baton).model_fields.keys() - set(Baton.FIELDS):
+    for name in {*type(baton).model_fields, *(baton.model_extra or {})} - {*Baton.FIELDS}:
         lines = _lines(getattr(baton, name))
         sections[name] = _Section(name.replace("_", " ").title(), lines, min(10, len(lines)), 0)
     return dict(sorted(sections.items(), key=_page_order))

@@ -81,7 +81,9 @@ class Approvals:
         one = self._open[name]
         try:
             await workflow.wait_condition(
-                lambda: one.decided is not None, timeout=within, timeout_summary=f"deadline of approval {name}"[:200]
+                lambda: one.decided is not None,
+                timeout=within,
+                timeout_summary=f"step {one.waiting.seq}: deadline of approval {name}"[:200],
             )
         except TimeoutError:
             one.decided = Decided(

@@ -11,8 +11,15 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureErro
 
 from baton.protocol.baton import Baton
 from baton.protocol.errors import PatchError, StageFailedError
-from baton.protocol.messages import PipelineInput, PipelineResult, PipelineStatus, StageInput, StageReturn
-from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
+from baton.protocol.messages import (
+    PipelineInput,
+    PipelineResult,
+    PipelineStatus,
+    Refused,
+    StageInput,
+    StageReturn,
+)
+from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, MEMO_REFUSED
 from baton.protocol.stages import Retries, StageSpec
 
 AcceptedT = TypeVar("AcceptedT")
@@ -59,6 +66,7 @@ async def run_stage(
                 return accept(returned, baton)
             except PatchError as error:
                 findings = error.findings
+    workflow.upsert_memo({MEMO_REFUSED: Refused(seq=given.seq, name=spec.name, findings=findings)})
     raise StageFailedError(
         f"stage {spec.name!r} was refused {spec.attempts} times and is rolled back; the baton is as it was "
         f"before it. Last findings: {'; '.join(findings)}"
@@ -98,7 +106,7 @@ async def _execute(spec: StageSpec, given: StageInput, task_queue: str | None) -
 
 
 async def run_child(
-    kind: str, step: str, given: PipelineInput, task_queue: str | None, *, searchable: bool
+    kind: str, seq: int, step: str, given: PipelineInput, task_queue: str | None, *, searchable: bool
 ) -> PipelineResult:
     """Run a child pipeline to its end.
 
@@ -106,6 +114,7 @@ async def run_child(
 
     Args:
         kind: The child's workflow type.
+        seq: The step's number.
         step: The step's name.
         given: The child's input.
         task_queue: Where its workers listen, or None for the parent's queue.
@@ -126,7 +135,7 @@ async def run_child(
         result: PipelineResult = await workflow.execute_child_workflow(
             kind,
             given,
-            id=f"{workflow.info().workflow_id}.{step}.{workflow.uuid4().hex[:8]}",
+            id=f"{workflow.info().workflow_id}.{step.replace('.', '-')}.step{seq}.{workflow.uuid4().hex[:8]}",
             result_type=PipelineResult,
             task_queue=task_queue,
             search_attributes=TypedSearchAttributes(pairs) if searchable else None,

@@ -249,7 +249,7 @@ class Pipeline:
         given = PipelineInput(goal=goal, baton=inherited, params=dict(params or {}), task_id=self.task_id)
         with self._under_way("child", step, seq):
             searchable = self._desk.visibility.enabled
-            result = await run_child(kind, step, given, task_queue, searchable=searchable)
+            result = await run_child(kind, seq, step, given, task_queue, searchable=searchable)
         try:
             outcome = self.state.record_child(seq, step, result, takes(self.state.baton, result), workflow.now())
         except PatchError as error:
@@ -267,7 +267,7 @@ class Pipeline:
             PipelineError: The pipeline was started with an input it cannot use.
         """
         self._check_start()
-        self._past.apply_edit()
+        self._apply_edit()
         self._desk.visibility.became(PipelineStatus.COMPLETED)
         self._desk.show()
         return PipelineResult(
@@ -285,13 +285,17 @@ class Pipeline:
         seq = self._desk.steps
         past = await self._past.take(seq, name, kind)
         if past is None:
-            edit = self._past.apply_edit()
-            if edit is not None:
-                self._publish(edit)
+            self._apply_edit()
             if self._desk.is_quiet:
                 await self._past.continue_if_long(self._limits, self.task_id)
             self._desk.visibility.entered(name)
         return seq, past
+
+    def _apply_edit(self) -> None:
+        """Apply the edit a fork came with, once its recorded outcomes are used up."""
+        edit = self._past.apply_edit()
+        if edit is not None:
+            self._publish(edit)
 
     @contextmanager
     def _under_way(self, kind: str, name: str, seq: int) -> Iterator[None]:
@@ -311,8 +315,6 @@ class Pipeline:
             task_id=self.task_id,
             baton={},
             params=dict(self._start.params if params is None else params),
-            freeze_goal=self.state.rules.freeze_goal,
-            protected=sorted(self.state.rules.protected),
         )
 
     def _publish(self, outcome: Outcome) -> None:

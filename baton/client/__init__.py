@@ -1,0 +1,26 @@
+"""What services and operators call: connect, read, decide, roll back, fork.
+
+Starting a pipeline needs nothing of Baton's own: it is `client.start_workflow(Delivery.run, PipelineInput(…))`
+of the ordinary Temporal client, with `BatonPlugin` among its plugins.
+"""
+
+from baton.client.connecting import Connection, connect
+from baton.client.operating import RolledBackRun, decide, fork, forked_input, roll_back
+from baton.client.reading import read_run, rebuild
+from baton.client.record import RunRecord, RunStatus, Step, StepStatus
+
+__all__ = [
+    "Connection",
+    "RolledBackRun",
+    "RunRecord",
+    "RunStatus",
+    "Step",
+    "StepStatus",
+    "connect",
+    "decide",
+    "fork",
+    "forked_input",
+    "read_run",
+    "rebuild",
+    "roll_back",
+]

@@ -1,0 +1,97 @@
+"""Connecting to a Temporal server the way the Temporal CLI does: profiles, environment, then defaults."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client, Plugin
+from temporalio.envconfig import ClientConfig
+from temporalio.runtime import Runtime
+from temporalio.service import RPCError
+
+from baton.protocol.errors import ServerError
+
+DEFAULT_ADDRESS = "localhost:7233"
+DEFAULT_TASK_QUEUE = "baton"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where to connect to, and as whom.
+
+    What is None comes from the environment (`TEMPORAL_ADDRESS`, `TEMPORAL_NAMESPACE`, `TEMPORAL_API_KEY`,
+    `TEMPORAL_TLS_…`) or from the profile in `temporal.toml`; the same variables and file serve the Temporal
+    CLI.
+
+    Attributes:
+        address: Host and port of the server.
+        namespace: The namespace.
+        profile: The profile in the file; `TEMPORAL_PROFILE`, else `default`.
+        config_file: The file; `TEMPORAL_CONFIG_FILE`, else the Temporal CLI's own.
+    """
+
+    address: str | None = None
+    namespace: str | None = None
+    profile: str | None = None
+    config_file: Path | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments for `Client.connect`.
+
+        Raises:
+            ServerError: The file or profile cannot be used.
+
+        Example:
+            >>> Connection(address="127.0.0.1:7233", namespace="baton").settings()["target_host"]
+            '127.0.0.1:7233'
+        """
+        try:
+            loaded = ClientConfig.load_client_connect_config(
+                profile=self.profile or os.environ.get("TEMPORAL_PROFILE"),
+                config_file=str(self.config_file) if self.config_file else None,
+            )
+        except (RuntimeError, ValueError, OSError) as error:
+            raise ServerError(
+                f"the connection settings cannot be used: {error}; "
+                "check temporal.toml, the profile's name and the TEMPORAL_… variables"
+            ) from error
+        settings: dict[str, Any] = dict(loaded)
+        settings["target_host"] = self.address or settings.get("target_host") or DEFAULT_ADDRESS
+        settings["namespace"] = self.namespace or settings.get("namespace") or "default"
+        return settings
+
+
+async def connect(
+    connection: Connection | None = None,
+    *,
+    plugins: Sequence[Plugin] = (),
+    identity: str | None = None,
+    runtime: Runtime | None = None,
+) -> Client:
+    """Return a client for the server that the connection names.
+
+    Args:
+        connection: Where to; the environment and profile decide what it leaves open.
+        plugins: Give `BatonPlugin()` here.
+        identity: Who this is, for the server's records.
+        runtime: The SDK's runtime, for metrics.
+
+    Returns:
+        A connected client.
+
+    Raises:
+        ServerError: The server cannot be reached, or refuses; says what to do.
+    """
+    settings = (connection or Connection()).settings()
+    if identity:
+        settings["identity"] = identity
+    try:
+        return await Client.connect(**settings, plugins=plugins, runtime=runtime)
+    except (RPCError, RuntimeError) as error:
+        where = f"{settings['target_host']} (namespace {settings['namespace']!r})"
+        raise ServerError(
+            f"no Temporal server answers at {where}: {error}. Start one with `baton dev`, "
+            "or name another with --address, TEMPORAL_ADDRESS or a profile in temporal.toml"
+        ) from error

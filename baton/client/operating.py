@@ -1,0 +1,252 @@
+"""What operators do to runs: decide, roll back, fork. Each leaves who and why in the history."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from pydantic import JsonValue
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.client.reading import read_run
+from baton.client.record import RunRecord, Step, StepStatus
+from baton.protocol.errors import HistoryError, PipelineError
+from baton.protocol.history import Outcome, StepKind
+from baton.protocol.messages import Decided, Decision, Origin, Overview, PipelineInput, RolledBack
+from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
+from baton.protocol.patching import patch_effect
+
+
+@dataclass(frozen=True)
+class RolledBackRun:
+    """What a roll-back did.
+
+    Attributes:
+        run_id: The run that goes on from the step.
+        from_run_id: The run that was left.
+        step: The step it was rolled back to before.
+        event: The event it was reset to.
+        also_again: Names of light stages before the step that share its workflow task, and so run again too.
+        stopped_children: Workflow ids of the children of the left run that were terminated.
+    """
+
+    run_id: str
+    from_run_id: str
+    step: Step
+    event: int
+    also_again: list[str]
+    stopped_children: list[str]
+
+
+async def decide(client: Client, workflow_id: str, decision: Decision) -> Decided:
+    """Decide about an open approval, bound to the baton as it is now unless the decision names a digest.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline.
+        decision: Which approval, yes or no, who and why.
+
+    Returns:
+        How the approval ended; of a repeated decision the first answer.
+
+    Raises:
+        PipelineError: The decision is refused: not open, decided otherwise, or the baton has changed.
+        temporalio.service.RPCError: There is no such run, or no worker answers.
+    """
+    handle = client.get_workflow_handle(workflow_id)
+    if decision.digest is None:
+        overview = await handle.query(QUERY_STATUS, result_type=Overview)
+        decision = decision.model_copy(update={"digest": overview.digest})
+    try:
+        decided: Decided = await handle.execute_update(DECIDE, decision, result_type=Decided)
+    except WorkflowUpdateFailedError as error:
+        raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
+    return decided
+
+
+async def roll_back(
+    client: Client, workflow_id: str, to: str, *, by: str, why: str, run_id: str | None = None
+) -> RolledBackRun:
+    """Take a live or closed run back to right before a step, and let it go on from there.
+
+    The server ends the run and starts another with its history up to the step (Temporal's reset). Signals and
+    updates that came later belong to the abandoned future and are not applied again. Children that the left
+    run started after that point are terminated, and the new run is told by whom and why. What stages did in
+    the world outside is not undone.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline.
+        to: The step: its number, its name, or `name:2` for the second of that name.
+        by: Who rolls back.
+        why: The reason, for the history.
+        run_id: Which run; the newest by default.
+
+    Returns:
+        What was done.
+
+    Raises:
+        HistoryError: There is no such step, or it happened in another workflow from which this one was forked.
+        temporalio.service.RPCError: The server refuses.
+    """
+    run = await read_run(client, workflow_id, run_id)
+    step = run.step(to)
+    while step.reset_event is None:
+        if run.previous_run_id is None:
+            raise HistoryError(
+                f"step {step.seq} ({step.name!r}) was taken over when {workflow_id!r} was forked; it has no event "
+                f"here to go back to: fork at that step instead (baton fork {workflow_id} --at {step.seq})"
+            )
+        run = await read_run(client, workflow_id, run.previous_run_id)
+        step = run.step(str(step.seq))
+    left = await _current_run_id(client, workflow_id)
+    orphans = await _children_after(client, workflow_id, left, step.reset_event if run.run_id == left else 0)
+    reset = await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=workflow_id, run_id=run.run_id),
+            reason=f"rolled back to before {step.name!r} by {by}: {why}",
+            workflow_task_finish_event_id=step.reset_event,
+            request_id=str(uuid4()),
+            identity=by,
+            reset_reapply_exclude_types=[
+                ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
+                ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+            ],
+        )
+    )
+    stopped = [
+        child for child in orphans if await _terminate(client, child, f"parent {workflow_id!r} rolled back by {by}")
+    ]
+    told = RolledBack(to=step.name, by=by, why=why, from_run_id=left, stopped_children=stopped)
+    await _tell(client.get_workflow_handle(workflow_id, run_id=reset.run_id), told)
+    same_task = [one for one in run.steps if one.reset_event == step.reset_event and one.seq < step.seq]
+    return RolledBackRun(reset.run_id, left, step, step.reset_event, [one.name for one in same_task], stopped)
+
+
+async def fork(
+    client: Client,
+    workflow_id: str,
+    at: str,
+    *,
+    by: str,
+    why: str,
+    patch: Mapping[str, JsonValue] | None = None,
+    new_id: str | None = None,
+    task_queue: str | None = None,
+    run_id: str | None = None,
+) -> WorkflowHandle[Any, Any]:
+    """Start a new run that takes over everything before a step, optionally with an edited baton.
+
+    The steps before are not executed again: their recorded outcomes are returned to the pipeline's code. The
+    old run is left as it is.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline to fork.
+        at: The step from which on the new run executes by itself.
+        by: Who forks.
+        why: The reason, for the history.
+        patch: A patch to apply right before that step.
+        new_id: The new workflow id; made from the old one by default.
+        task_queue: Where the new run's workers listen; the old run's queue by default.
+        run_id: Which run to fork; the newest by default.
+
+    Returns:
+        A handle of the new run.
+
+    Raises:
+        HistoryError: There is no such step.
+        PatchError: The patch does not fit the baton; nothing was started.
+    """
+    run = await read_run(client, workflow_id, run_id)
+    step = run.step(at)
+    start = forked_input(run, step, patch=patch, by=by, why=why)
+    description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    return await client.start_workflow(
+        run.pipeline,
+        start,
+        id=new_id or f"{workflow_id}-fork-{uuid4().hex[:8]}",
+        task_queue=task_queue or description.task_queue,
+    )
+
+
+def forked_input(
+    run: RunRecord, step: Step, *, patch: Mapping[str, JsonValue] | None, by: str, why: str
+) -> PipelineInput:
+    """Return the input of a run that takes over everything before ``step``.
+
+    Args:
+        run: The run to fork.
+        step: The first step that is executed again.
+        patch: A patch to apply right before it.
+        by: Who forks.
+        why: The reason.
+
+    Returns:
+        The input.
+
+    Raises:
+        HistoryError: A step before has not ended, so there is no outcome to take over.
+        PatchError: The patch does not fit the baton there.
+    """
+    open_before = [
+        one for one in run.steps if one.seq < step.seq and one.status in (StepStatus.RUNNING, StepStatus.FAILED)
+    ]
+    if open_before:
+        names = ", ".join(f"{one.seq} {one.name} ({one.status.value})" for one in open_before)
+        raise HistoryError(f"cannot fork at step {step.seq} ({step.name!r}): before it, {names} has no outcome yet")
+    kept = [
+        one for one in run.state.outcomes if one.seq < step.seq or (one.kind is StepKind.EDIT and one.seq <= step.seq)
+    ]
+    outcomes = [_at_order(outcome, order) for order, outcome in enumerate(kept)]
+    if patch is not None:
+        patch_effect(run.baton_before(step), patch)
+    return run.start.model_copy(
+        update={
+            "outcomes": outcomes,
+            "edit": dict(patch) if patch is not None else None,
+            "origin": Origin(workflow_id=run.workflow_id, run_id=run.run_id, at=step.name, by=by, why=why),
+            "continued": 0,
+        }
+    )
+
+
+def _at_order(outcome: Outcome, order: int) -> Outcome:
+    """Return the outcome as the ``order``-th to end."""
+    return outcome.model_copy(update={"order": order})
+
+
+async def _current_run_id(client: Client, workflow_id: str) -> str:
+    """Return the newest run of a workflow."""
+    return (await client.get_workflow_handle(workflow_id).describe()).run_id
+
+
+async def _children_after(client: Client, workflow_id: str, run_id: str, event: int) -> list[str]:
+    """Return the workflow ids of children that the run started after an event."""
+    run = await read_run(client, workflow_id, run_id)
+    return [child for child, _, initiated in run.children if initiated > event]
+
+
+async def _terminate(client: Client, workflow_id: str, reason: str) -> bool:
+    """Terminate a workflow; False if it had ended already."""
+    try:
+        await client.get_workflow_handle(workflow_id).terminate(reason=reason)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return True
+
+
+async def _tell(handle: WorkflowHandle[Any, Any], told: RolledBack) -> None:
+    """Tell the new run; it may have ended already, then there is nobody to tell."""
+    try:
+        await handle.signal(ROLLED_BACK, told)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise

@@ -1,0 +1,435 @@
+"""From a workflow's event history to a `RunRecord`: the baton after every stage, with no worker running.
+
+Stages are in the history as what their activities returned; what no activity recorded (merges, approvals,
+children, edits, refusals) the pipeline left there as upserts of its memo. The rules that ran in the workflow
+are applied here again, in the same order, so the baton comes out exactly as it was.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.converter import DataConverter
+
+from baton.client.record import RunRecord, RunStatus, Step, StepStatus
+from baton.protocol.baton import AnyBaton, Baton
+from baton.protocol.errors import HistoryError, PatchError
+from baton.protocol.history import Outcome, StepKind
+from baton.protocol.messages import (
+    Decision,
+    PipelineInput,
+    PipelineResult,
+    Refused,
+    RolledBack,
+    StageInput,
+    StageReturn,
+)
+from baton.protocol.names import DECIDE, MEMO_OUTCOME, MEMO_REFUSED, ROLLED_BACK
+from baton.protocol.record import Record
+from baton.protocol.state import PipelineState
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+_APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)")
+_CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
+
+
+async def read_run(client: Client, workflow_id: str, run_id: str | None = None) -> RunRecord:
+    """Return a run, rebuilt from its event history alone.
+
+    Args:
+        client: A client with Baton's data converter, as `BatonPlugin` sets it.
+        workflow_id: The workflow.
+        run_id: Which of its runs; the newest by default.
+
+    Returns:
+        The record.
+
+    Raises:
+        HistoryError: The workflow is no pipeline.
+        temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
+    """
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    events = [event async for event in handle.fetch_history_events(page_size=1000)]
+    return await rebuild(workflow_id, run_id or "", events, client.data_converter)
+
+
+async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent], converter: DataConverter) -> RunRecord:
+    """Return the run that ``events`` tell of.
+
+    Args:
+        workflow_id: The workflow the events are of.
+        run_id: The run, or empty to take it from the first event.
+        events: All events of the run so far, in order.
+        converter: Decodes the payloads.
+
+    Returns:
+        The record.
+
+    Raises:
+        HistoryError: The events are not those of a pipeline.
+    """
+    texts = await _decoded(events, converter)
+    start = _parsed(PipelineInput, texts.get(events[0].event_id)) if events else None
+    if start is None:
+        raise HistoryError(f"workflow {workflow_id!r} was not started with a PipelineInput; it is no Baton pipeline")
+    started = events[0].workflow_execution_started_event_attributes
+    try:
+        state = PipelineState(start.first_baton(AnyBaton))
+    except ValidationError:
+        state = PipelineState(Baton(goal="(unusable input)"))
+    run = RunRecord(
+        workflow_id=workflow_id,
+        run_id=run_id or started.original_execution_run_id,
+        pipeline=started.workflow_type.name,
+        start=start,
+        state=state,
+        began=_time(events[0]),
+        previous_run_id=started.continued_execution_run_id or None,
+        last_event=events[-1].event_id,
+    )
+    _Fold(run, texts).over(events)
+    return run
+
+
+class _Fold:
+    """Goes over the events once, in order, and fills the record.
+
+    What an activity returned takes effect in the workflow's next completed task, at the time that task began:
+    until then it has `arrived`, then it is `due`, and it is settled in the order the outcomes tell.
+    """
+
+    def __init__(self, run: RunRecord, texts: dict[int, bytes]) -> None:
+        self._run = run
+        self._texts = texts
+        self._steps: dict[int, Step] = {}
+        self._given: dict[int, StageInput] = {}
+        self._returned: dict[int, StageReturn] = {}
+        self._sent: set[tuple[int, int]] = set()
+        self._made_on: dict[tuple[int, int], Baton] = {}
+        self._unhanded: list[StageInput] = []
+        self._arrived: list[StageReturn] = []
+        self._due: list[tuple[StageReturn, datetime]] = []
+        self._children: dict[int, Step] = {}
+        self._task_began = run.began or _EPOCH
+
+    def over(self, events: Sequence[HistoryEvent]) -> None:
+        """Fill the record from all events."""
+        for outcome in self._run.start.outcomes:
+            self._take(outcome, StepStatus.TAKEN_OVER)
+        self._parse(events)
+        for event in events:
+            handler = _HANDLERS.get(event.WhichOneof("attributes") or "")
+            if handler is not None:
+                handler(self, event)
+        self._settle()
+        if self._run.status is RunStatus.RUNNING:
+            self._make_due(_time(events[-1]))
+            self._settle()
+        self._run.steps = [self._steps[seq] for seq in sorted(self._steps)]
+        if self._run.status in (RunStatus.FAILED, RunStatus.TERMINATED, RunStatus.CANCELED, RunStatus.TIMED_OUT):
+            for step in self._run.steps:
+                if step.status is StepStatus.RUNNING:
+                    step.status, step.ended = StepStatus.FAILED, self._run.ended
+
+    def _parse(self, events: Sequence[HistoryEvent]) -> None:
+        """Parse what stages were sent and returned; a refused return is one whose step was sent out again."""
+        for event in events:
+            match event.WhichOneof("attributes"):
+                case "activity_task_scheduled_event_attributes":
+                    given = _parsed(StageInput, self._text(event))
+                    if given is not None:
+                        self._given[event.event_id] = given
+                        self._sent.add((given.seq, given.attempt))
+                case "activity_task_completed_event_attributes" | "marker_recorded_event_attributes":
+                    returned = _parsed(StageReturn, self._text(event))
+                    if returned is not None:
+                        self._returned[event.event_id] = returned
+                        self._sent.add((returned.seq, returned.attempt))
+
+    def _text(self, event: HistoryEvent) -> bytes | None:
+        return self._texts.get(event.event_id)
+
+    def _settle(self, before: int | None = None) -> None:
+        """Apply what is due, all of it or up to the ``before``-th outcome."""
+        while self._due and (before is None or len(self._run.state.outcomes) < before):
+            self._apply(*self._due.pop(0))
+        if before is None:
+            for given in self._unhanded:
+                self._made_on[given.seq, given.attempt] = self._run.state.baton
+            self._unhanded = []
+
+    def _make_due(self, at: datetime) -> None:
+        """Let the workflow take over, at a time of its own, what has arrived."""
+        self._due += [(returned, at) for returned in self._arrived]
+        self._arrived = []
+
+    def _apply(self, returned: StageReturn, at: datetime) -> None:
+        """Apply what a stage returned, unless the workflow refused it."""
+        step = self._steps[returned.seq]
+        if returned.findings or (returned.seq, returned.attempt + 1) in self._sent:
+            step.failure = "; ".join(returned.findings) or "refused; it was sent out again"
+            return
+        try:
+            self._run.state.record_stage(returned, at, made_on=self._made_on.get((returned.seq, returned.attempt)))
+        except PatchError as error:
+            step.status, step.failure = StepStatus.FAILED, "; ".join(error.findings)
+        else:
+            step.status, step.failure = StepStatus.DONE, None
+
+    def _take(self, outcome: Outcome, status: StepStatus) -> None:
+        """Take over a recorded outcome."""
+        self._run.state.restore(outcome)
+        if outcome.kind is StepKind.EDIT:
+            return
+        step = self._steps.setdefault(outcome.seq, Step(outcome.seq, outcome.name, outcome.kind))
+        step.name, step.kind, step.status = outcome.name, outcome.kind, status
+        step.ended = max((entry.timestamp for entry in outcome.entries), default=None)
+        step.began = step.began or step.ended
+
+    def task_started(self, event: HistoryEvent) -> None:
+        self._settle()
+        self._task_began = _time(event)
+
+    def task_completed(self, event: HistoryEvent) -> None:
+        self._make_due(self._task_began)
+
+    def task_failed(self, event: HistoryEvent) -> None:
+        failed = event.workflow_task_failed_event_attributes
+        if failed.base_run_id:
+            self._run.notes.append(f"reset from run {failed.base_run_id}: {failed.failure.message}")
+
+    def stage_scheduled(self, event: HistoryEvent) -> None:
+        given = self._given.get(event.event_id)
+        if given is None:
+            return
+        self._unhanded.append(given)
+        task = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
+        kind = StepKind.MERGE if given.branch else StepKind.STAGE
+        step = self._steps.get(given.seq)
+        if step is None:
+            self._steps[given.seq] = Step(given.seq, given.stage, kind, began=_time(event), reset_event=task)
+        elif given.attempt > 1:
+            step.attempts = max(step.attempts, given.attempt)
+        elif given.branch:
+            step.name = f"{step.name}+{given.stage}"[:200]
+
+    def stage_completed(self, event: HistoryEvent) -> None:
+        self._arrive(event, None)
+
+    def stage_failed(self, event: HistoryEvent) -> None:
+        attributes = getattr(event, event.WhichOneof("attributes") or "")
+        given = self._given.get(attributes.scheduled_event_id)
+        if given is not None:
+            step = self._steps[given.seq]
+            step.status, step.ended = StepStatus.FAILED, _time(event)
+            step.failure = _innermost(attributes.failure) or "timed out"
+
+    def marker(self, event: HistoryEvent) -> None:
+        self._arrive(event, event.marker_recorded_event_attributes.workflow_task_completed_event_id)
+
+    def _arrive(self, event: HistoryEvent, task: int | None) -> None:
+        """Note what a stage returned; it takes effect in the workflow's next task, a light stage's in this one."""
+        returned = self._returned.get(event.event_id)
+        if returned is None:
+            return
+        step = self._steps.get(returned.seq)
+        if step is None:  # a light stage is in the history only as its result
+            step = Step(returned.seq, returned.stage, StepKind.STAGE, began=_time(event), reset_event=task)
+            self._steps[returned.seq] = step
+        step.ended = _time(event) if task is None else _completed_at(event)
+        step.attempts = max(step.attempts, returned.attempt)
+        step.tokens_read += returned.tokens_read
+        if returned.branch:
+            return
+        if task is None:
+            self._arrived.append(returned)
+        else:
+            self._due.append((returned, step.ended))
+
+    def memo(self, event: HistoryEvent) -> None:
+        outcome = _parsed(Outcome, self._text(event))
+        if outcome is not None:
+            self._settle(outcome.order)
+            self._take(outcome, StepStatus.DONE)
+            return
+        refused = _parsed(Refused, self._text(event))
+        if refused is not None and refused.seq in self._steps:
+            self._due = [(one, at) for one, at in self._due if one.seq != refused.seq]
+            step = self._steps[refused.seq]
+            step.status, step.failure = StepStatus.FAILED, "; ".join(refused.findings)
+
+    def timer_started(self, event: HistoryEvent) -> None:
+        summary = _APPROVAL_TIMER.match((self._text(event) or b"").decode().strip('"'))
+        if summary:
+            task = event.timer_started_event_attributes.workflow_task_completed_event_id
+            self._begin(int(summary[1]), summary[2], StepKind.APPROVAL, event, task)
+
+    def child_initiated(self, event: HistoryEvent) -> None:
+        attributes = event.start_child_workflow_execution_initiated_event_attributes
+        named = _CHILD_ID.match(attributes.workflow_id)
+        if named:
+            task = attributes.workflow_task_completed_event_id
+            step = self._begin(int(named[2]), named[1], StepKind.CHILD, event, task)
+            self._children[event.event_id] = step
+
+    def _begin(self, seq: int, name: str, kind: StepKind, event: HistoryEvent, task: int) -> Step:
+        """Note that a step began which is no stage."""
+        self._steps[seq] = Step(seq, name, kind, began=_time(event), reset_event=task)
+        return self._steps[seq]
+
+    def child_started(self, event: HistoryEvent) -> None:
+        attributes = event.child_workflow_execution_started_event_attributes
+        execution = attributes.workflow_execution
+        self._run.children.append((execution.workflow_id, execution.run_id, attributes.initiated_event_id))
+
+    def child_failed(self, event: HistoryEvent) -> None:
+        attributes = event.child_workflow_execution_failed_event_attributes
+        step = self._children.get(attributes.initiated_event_id)
+        if step is not None:
+            step.status, step.ended = StepStatus.FAILED, _time(event)
+            step.failure = _innermost(attributes.failure)
+
+    def signaled(self, event: HistoryEvent) -> None:
+        name = event.workflow_execution_signaled_event_attributes.signal_name
+        decision = _parsed(Decision, self._text(event)) if name == DECIDE else None
+        told = _parsed(RolledBack, self._text(event)) if name == ROLLED_BACK else None
+        if decision is not None:
+            verb = "approved" if decision.approved else "denied"
+            self._run.notes.append(f"signal: {decision.who} {verb} {decision.approval!r}")
+        elif told is not None:
+            who, why = told.by or "somebody", f": {told.why}" if told.why else ""
+            self._run.notes.append(f"rolled back to before {told.to!r} by {who}{why}")
+
+    def completed(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.COMPLETED, None)
+        self._run.result = _parsed(PipelineResult, self._text(event))
+
+    def failed(self, event: HistoryEvent) -> None:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        kind = failure.application_failure_info.type
+        self._close(event, RunStatus.FAILED, f"{kind}: {failure.message}" if kind else failure.message)
+
+    def terminated(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.TERMINATED, event.workflow_execution_terminated_event_attributes.reason)
+
+    def canceled(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.CANCELED, "canceled")
+
+    def timed_out(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.TIMED_OUT, "the run exceeded its timeout")
+
+    def continued(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.CONTINUED_AS_NEW, None)
+        attributes = event.workflow_execution_continued_as_new_event_attributes
+        self._run.next_run_id = attributes.new_execution_run_id
+
+    def _close(self, event: HistoryEvent, status: RunStatus, failure: str | None) -> None:
+        """Note how the run ended."""
+        self._settle()
+        self._run.status, self._run.failure, self._run.ended = status, failure, _time(event)
+
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+_HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
+    f"{name}_event_attributes": handler
+    for name, handler in {
+        "workflow_task_started": _Fold.task_started,
+        "workflow_task_completed": _Fold.task_completed,
+        "workflow_task_failed": _Fold.task_failed,
+        "activity_task_scheduled": _Fold.stage_scheduled,
+        "activity_task_completed": _Fold.stage_completed,
+        "activity_task_failed": _Fold.stage_failed,
+        "activity_task_timed_out": _Fold.stage_failed,
+        "marker_recorded": _Fold.marker,
+        "workflow_properties_modified": _Fold.memo,
+        "timer_started": _Fold.timer_started,
+        "start_child_workflow_execution_initiated": _Fold.child_initiated,
+        "child_workflow_execution_started": _Fold.child_started,
+        "child_workflow_execution_failed": _Fold.child_failed,
+        "workflow_execution_signaled": _Fold.signaled,
+        "workflow_execution_completed": _Fold.completed,
+        "workflow_execution_failed": _Fold.failed,
+        "workflow_execution_terminated": _Fold.terminated,
+        "workflow_execution_canceled": _Fold.canceled,
+        "workflow_execution_timed_out": _Fold.timed_out,
+        "workflow_execution_continued_as_new": _Fold.continued,
+    }.items()
+}
+
+
+async def _decoded(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:
+    """Return the decoded payload of each event that has one of interest, by event id."""
+    found = {event.event_id: payload for event in events if (payload := _payload(event)) is not None}
+    values = await converter.decode(list(found.values()), [RawValue] * len(found)) if found else []
+    return {event_id: value.payload.data for event_id, value in zip(found, values, strict=True)}
+
+
+def _payload(event: HistoryEvent) -> Payload | None:
+    """Return the payload of an event that may be one of Baton's records."""
+    attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
+    match event.WhichOneof("attributes"):
+        case "timer_started_event_attributes":
+            return event.user_metadata.summary if event.user_metadata.HasField("summary") else None
+        case "marker_recorded_event_attributes":
+            payloads = attributes.details["result"].payloads if "result" in attributes.details else []
+        case "workflow_properties_modified_event_attributes":
+            fields = attributes.upserted_memo.fields
+            payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_REFUSED) if name in fields]
+        case "activity_task_completed_event_attributes" | "workflow_execution_completed_event_attributes":
+            payloads = attributes.result.payloads
+        case (
+            "workflow_execution_started_event_attributes"
+            | "activity_task_scheduled_event_attributes"
+            | "workflow_execution_signaled_event_attributes"
+        ):
+            payloads = attributes.input.payloads
+        case _:
+            return None
+    return payloads[0] if payloads else None
+
+
+def _parsed(kind: type[RecordT], text: bytes | None) -> RecordT | None:
+    """Return the record in a payload, or None where it is something else."""
+    if text is None:
+        return None
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+def _innermost(failure: Any) -> str:
+    """Return the innermost message of a failure, which says what happened."""
+    while failure.HasField("cause"):
+        failure = failure.cause
+    kind = failure.application_failure_info.type
+    return f"{kind}: {failure.message}" if kind else str(failure.message)
+
+
+def _time(event: HistoryEvent) -> datetime:
+    """Return when the event happened."""
+    return _workflow_time(event.event_time.ToNanoseconds())
+
+
+def _completed_at(event: HistoryEvent) -> datetime:
+    """Return when a local activity ended; the workflow's clock goes on to that time."""
+    details = event.marker_recorded_event_attributes.details
+    try:
+        at = json.loads(details["data"].payloads[0].data)["complete_time"]
+        return _workflow_time(int(at["seconds"]) * 1_000_000_000 + int(at["nanos"]))
+    except (KeyError, IndexError, TypeError, ValueError):
+        return _time(event)
+
+
+def _workflow_time(nanoseconds: int) -> datetime:
+    """Return a time as `workflow.now()` gives it, rounded in the same way."""
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)

@@ -1,0 +1,195 @@
+"""A run as its event history tells it: steps, batons, people, ends. Needs no worker, and no pipeline code."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from baton.protocol.baton import Baton
+from baton.protocol.errors import HistoryError
+from baton.protocol.history import HistoryEntry, StepKind, snapshots
+from baton.protocol.messages import PipelineInput, PipelineResult
+from baton.protocol.state import PipelineState
+
+
+class RunStatus(StrEnum):
+    """How a run stands, in Temporal's words."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+    TERMINATED = "TERMINATED"
+    TIMED_OUT = "TIMED_OUT"
+    CONTINUED_AS_NEW = "CONTINUED_AS_NEW"
+
+
+class StepStatus(StrEnum):
+    """How a step stands."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    TAKEN_OVER = "taken over"
+
+
+@dataclass
+class Step:
+    """One step of a run: a stage, a fan-out, an approval or a child.
+
+    Attributes:
+        seq: Its number in the pipeline, from 1; 0 while it is not known yet.
+        name: The name of the stage, of the fan-out's stages, of the approval or the child.
+        kind: What kind of step it is.
+        status: Whether it runs, is done, failed, or was taken over from an earlier run.
+        began: When it was scheduled.
+        ended: When it ended.
+        reset_event: The event a reset goes to, to be right before the step; None if it is in another run.
+        attempts: How often it was sent out because of refused patches.
+        tokens_read: Tokens of the prompts it was given.
+        failure: Why it failed, or the last finding against it.
+    """
+
+    seq: int
+    name: str
+    kind: StepKind
+    status: StepStatus = StepStatus.RUNNING
+    began: datetime | None = None
+    ended: datetime | None = None
+    reset_event: int | None = None
+    attempts: int = 1
+    tokens_read: int = 0
+    failure: str | None = None
+
+
+@dataclass
+class RunRecord:
+    """A run, rebuilt from its events.
+
+    Attributes:
+        workflow_id: The workflow.
+        run_id: The run.
+        pipeline: The workflow's type.
+        start: What it was started with.
+        state: The baton, its history and outcomes, as the run has them.
+        steps: The steps, in order of their numbers.
+        status: How the run stands.
+        began: When it started.
+        ended: When it closed.
+        failure: Why it failed, was terminated or was left.
+        result: What it returned.
+        children: Workflow id, run id and initiating event of every child that was started.
+        previous_run_id: The run it continues, if it continued as new.
+        next_run_id: The run that continues it.
+        notes: Roll-backs and signals, as the history has them.
+        last_event: The last event that was read.
+    """
+
+    workflow_id: str
+    run_id: str
+    pipeline: str
+    start: PipelineInput
+    state: PipelineState
+    steps: list[Step] = field(default_factory=list)
+    status: RunStatus = RunStatus.RUNNING
+    began: datetime | None = None
+    ended: datetime | None = None
+    failure: str | None = None
+    result: PipelineResult | None = None
+    children: list[tuple[str, str, int]] = field(default_factory=list)
+    previous_run_id: str | None = None
+    next_run_id: str | None = None
+    notes: list[str] = field(default_factory=list)
+    last_event: int = 0
+
+    @property
+    def baton(self) -> Baton:
+        """The baton now, or at the end."""
+        return self.state.baton
+
+    @property
+    def history(self) -> list[tuple[HistoryEntry, Baton]]:
+        """Every change with the full baton after it."""
+        return list(snapshots(self.state.initial, self.state.entries))
+
+    def step(self, reference: str) -> Step:
+        """Return the step that a person means.
+
+        Args:
+            reference: A step's number, or its name; of several with one name the last, or `name:2` for the
+                second of them.
+
+        Returns:
+            The step.
+
+        Raises:
+            HistoryError: There is no such step; the message lists those there are.
+        """
+        name, _, nth = reference.rpartition(":")
+        if reference.isdigit():
+            found = [step for step in self.steps if step.seq == int(reference)]
+        elif name and nth.isdigit():
+            found = [step for step in self.steps if step.name == name][int(nth) - 1 : int(nth)]
+        else:
+            found = [step for step in self.steps if step.name == reference]
+        if not found:
+            known = ", ".join(f"{step.seq} {step.name}" for step in self.steps) or "none yet"
+            raise HistoryError(f"run {self.workflow_id!r} has no step {reference!r}; its steps are: {known}")
+        return found[-1]
+
+    def baton_after(self, step: Step) -> Baton:
+        """Return the baton as it was right after a step.
+
+        Raises:
+            HistoryError: The step has not ended.
+        """
+        return self._baton_at(step, after=True)
+
+    def baton_before(self, step: Step) -> Baton:
+        """Return the baton as it was right before a step took effect."""
+        return self._baton_at(step, after=False)
+
+    def _baton_at(self, step: Step, *, after: bool) -> Baton:
+        """Return the baton around a step."""
+        baton, found = self.state.initial, False
+        for entry, following in self.history:
+            mine = entry.seq == step.seq and entry.kind is not StepKind.EDIT
+            if mine and not after:
+                return baton
+            if found and not mine:
+                return baton
+            baton, found = following, found or mine
+        if after and not found:
+            raise HistoryError(f"step {step.seq} ({step.name!r}) has not ended; its status is {step.status.value}")
+        return baton
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the record as JSON, for `--json` and for other programs."""
+        return {
+            "workflow_id": self.workflow_id,
+            "run_id": self.run_id,
+            "pipeline": self.pipeline,
+            "task_id": self.start.task_id,
+            "status": self.status.value,
+            "began": self.began.isoformat() if self.began else None,
+            "ended": self.ended.isoformat() if self.ended else None,
+            "failure": self.failure,
+            "notes": self.notes,
+            "spend": self.state.spend.model_dump(mode="json"),
+            "steps": [
+                {
+                    "seq": step.seq,
+                    "name": step.name,
+                    "kind": step.kind.value,
+                    "status": step.status.value,
+                    "began": step.began.isoformat() if step.began else None,
+                    "ended": step.ended.isoformat() if step.ended else None,
+                    "attempts": step.attempts,
+                    "tokens_read": step.tokens_read,
+                    "failure": step.failure,
+                    "reset_event": step.reset_event,
+                }
+                for step in self.steps
+            ],
+            "baton": self.baton.to_json_object(),
+        }

@@ -1,0 +1,75 @@
+"""How values become payloads: pydantic JSON, compressed, large ones outside the history.
+
+A payload that cannot be read is an error with a name. In a workflow it fails the run: by default Temporal
+would try the workflow task again for ever.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError, FailureError
+
+from baton.edge.artifacts import ArtifactStore
+from baton.edge.compression import CompressionCodec
+from baton.edge.external import external_storage
+
+EXTERNAL_ABOVE_BYTES = 256 * 1024
+"""Payloads above this size go to the artifact store instead of into the history."""
+
+
+class BatonPayloadConverter(PydanticPayloadConverter):
+    """Pydantic JSON, with errors that say what was expected and never show the payload."""
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Convert payloads to values of the types asked for.
+
+        Raises:
+            ApplicationError: A payload is not what its reader expects; of type `InvalidPayload`, not retried.
+        """
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except FailureError:
+            raise
+        except ValidationError as error:
+            rows = error.errors(include_url=False, include_context=False, include_input=False)
+            faults = "; ".join(f"{'.'.join(map(str, row['loc'])) or 'value'}: {row['msg']}" for row in rows)
+            raise _invalid(f"this is no {error.title}: {faults}") from None
+        except Exception as error:
+            encodings = sorted({payload.metadata.get("encoding", b"").decode() for payload in payloads})
+            raise _invalid(f"cannot read a payload with encoding {', '.join(encodings)}: {error}") from error
+
+
+def data_converter(store: ArtifactStore | None = None, *, compress: bool = True) -> DataConverter:
+    """Return the data converter of clients, workers and replayers.
+
+    Args:
+        store: Where payloads over 256 KiB go; without one they stay in the history, up to Temporal's 2 MiB.
+        compress: Compress payloads of some size; those written before are read either way.
+
+    Returns:
+        A converter for `Client.connect` or `Replayer`; `BatonPlugin` sets it by itself.
+    """
+    return dataclasses.replace(
+        DataConverter.default,
+        payload_converter_class=BatonPayloadConverter,
+        payload_codec=CompressionCodec() if compress else _ReadingCodec(),
+        external_storage=None if store is None else external_storage(store, EXTERNAL_ABOVE_BYTES),
+    )
+
+
+class _ReadingCodec(CompressionCodec):
+    """Reads what was compressed, and writes nothing compressed."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads as they are."""
+        return list(payloads)
+
+
+def _invalid(message: str) -> ApplicationError:
+    """Return the failure for an unreadable payload."""
+    return ApplicationError(message, type="InvalidPayload", non_retryable=True)
