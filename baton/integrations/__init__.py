@@ -1,0 +1,1 @@
+"""Optional extras: agent frameworks and other systems that a stage may use."""

@@ -7,7 +7,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 from baton.protocol.messages import PipelineStatus, Waiting
-from baton.protocol.names import ATTRIBUTE_STAGE, ATTRIBUTE_STATUS
+from baton.protocol.names import ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, DECIDE
 from baton.protocol.rendering import render
 from baton.protocol.state import PipelineState
 
@@ -58,8 +58,12 @@ class Visibility:
         waits = [f"{one.kind} **{_text(one.name)}**" for one in under_way]
         waits += [f"approval **{_text(title)}**" for title in approvals]
         rows = [f"**Status:** {self._status.value.lower()} · **waits for:** {', '.join(waits) or 'nothing'}", ""]
+        if approvals:
+            run = _text(workflow.info().workflow_id)
+            rows += [f"Decide with `baton approve {run}` or `baton deny {run}`, or send the update `{DECIDE}`.", ""]
         rows += [f"> {_text(note)}" for note in notes[-3:]]
-        rows += ["", _text(render(state.baton, max_tokens=_DETAILS_TOKENS)), "### Roll back", ""]
+        baton = _text(render(state.baton, max_tokens=_DETAILS_TOKENS))
+        rows += ["", baton.replace(":**\n- ", ":**\n\n- "), "### Roll back", ""]
         if len(self._stages) > _STEPS_LISTED:
             rows.append(f"- (+{len(self._stages) - _STEPS_LISTED} earlier)")
         rows += [f"- before **{_text(name)}** = event {event}" for name, event in self._stages[-_STEPS_LISTED:]]

@@ -1,0 +1,59 @@
+# Everything a developer does, and CI alike. `make` lists it; each goal first sets up what it needs.
+#
+#   PYTHON=python3.12                  which interpreter makes .venv (default: the first 3.11 or newer found); to
+#                                      change it later: make clean setup PYTHON=python3.13
+#   PYTEST_ARGS="tests/unit -k baton"  what `make test` passes to pytest
+#   PINS_ARGS=--upgrade                what `make pins` passes to uv
+
+BIN := .venv/bin
+READY := .venv/.ready
+PYTEST_ARGS ?= -n 2 --dist loadgroup
+
+export PYTHON
+export PINS_ARGS
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format types demo bench dev pins clean
+
+help: ## list the goals
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with the pinned packages (again only when the pins change)
+
+# A .venv whose interpreter is gone is made anew; one whose interpreter was updated is checked.
+$(BIN)/python: ;
+
+$(READY): $(BIN)/python pyproject.toml requirements/uv.txt requirements/dev.txt tools/setup.sh
+	@sh tools/setup.sh
+	@touch $@
+
+test: $(READY) ## run every test
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY) ## check style, format and which module may import which
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check || { echo "lint: 'make format' puts that right" >&2; exit 1; }
+	@$(BIN)/lint-imports --no-logo
+
+format: $(READY) ## put style and format right, where that can be done automatically
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+types: $(READY) ## check the types
+	@$(BIN)/mypy
+
+demo: $(READY) ## watch a pipeline run on an embedded Temporal server
+	@$(BIN)/python demo.py
+
+bench: $(READY) ## measure what the README's figures come from
+	@$(BIN)/python -m benchmarks
+
+dev: $(READY) ## run the embedded Temporal server and a worker until Ctrl-C
+	@$(BIN)/baton dev
+
+pins: $(READY) ## write requirements/*.txt anew from pyproject.toml
+	@sh tools/pins.sh
+
+clean: ## remove .venv, caches and builds (not .baton, which holds your runs)
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

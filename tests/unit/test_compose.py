@@ -1,0 +1,288 @@
+"""docker-compose.yml and deploy/: what can be known of them without a Docker engine."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+from temporalio.envconfig import ClientConfig
+
+from baton.devserver import TUNED
+from baton.protocol.names import SEARCH_ATTRIBUTES
+from worker import Settings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+WORKER_VARIABLES = {f"BATON_{name.upper()}" for name in Settings.model_fields}
+
+JOBS = {name for name, service in SERVICES.items() if str(service["restart"]).startswith("on-failure")}
+VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:?[-?])?([^}]*)\}")
+
+each_service = pytest.mark.parametrize("name", sorted(SERVICES))
+each_lasting_service = pytest.mark.parametrize("name", sorted(SERVICES.keys() - JOBS))
+each_job = pytest.mark.parametrize("name", sorted(JOBS))
+
+
+def interpolated(value: object) -> list[tuple[str, str, str]]:
+    """Return every ``${NAME…}`` below a value: the name, the operator and what follows it."""
+    if isinstance(value, dict):
+        return [found for item in value.values() for found in interpolated(item)]
+    if isinstance(value, list):
+        return [found for item in value for found in interpolated(item)]
+    return VARIABLE.findall(value) if isinstance(value, str) else []
+
+
+def shell_body(job: str) -> str:
+    """Return the script of a job as its shell reads it: compose turns ``$$`` into ``$``."""
+    (body,) = SERVICES[job]["command"]
+    return cast("str", body).replace("$$", "$")
+
+
+class TestServices:
+    """Every service of docker-compose.yml."""
+
+    @each_service
+    def test_its_image_is_pinned_to_a_version(self, name: str) -> None:
+        """The same file brings up the same programs next year: no tag that moves."""
+        assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+(\.\d+)?(-\w+)?", SERVICES[name]["image"])
+
+    @each_service
+    def test_it_waits_for_services_that_exist_and_for_a_state_they_reach(self, name: str) -> None:
+        """A job is waited for until it is done, any other service until it is healthy."""
+        for other, wanted in SERVICES[name].get("depends_on", {}).items():
+            assert wanted == {"condition": "service_completed_successfully" if other in JOBS else "service_healthy"}
+            assert other in SERVICES
+
+    @each_service
+    def test_it_is_bounded_and_cannot_gain_privileges(self, name: str) -> None:
+        """No service takes the whole machine, and none becomes more than it started as."""
+        service = SERVICES[name]
+
+        assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory"}
+        assert "no-new-privileges:true" in service["security_opt"]
+        assert not service.get("privileged")
+        # Postgres starts as root to own its volume, and then becomes `postgres`.
+        assert (name == "postgresql") or service["cap_drop"] == ["ALL"]
+
+    @each_service
+    def test_its_ports_are_open_to_this_machine_only(self, name: str) -> None:
+        """Neither the service nor its UI asks who is calling, so nobody else may call."""
+        assert [port for port in SERVICES[name].get("ports", []) if not port.startswith("127.0.0.1:")] == []
+
+    @each_service
+    def test_its_networks_and_volumes_are_declared(self, name: str) -> None:
+        """Compose refuses a file that names what it does not declare; a path must lie in the checkout."""
+        service = SERVICES[name]
+        sources = [volume.split(":")[0] for volume in service.get("volumes", [])]
+
+        assert set(service["networks"]) <= COMPOSE["networks"].keys()
+        assert [s for s in sources if s not in COMPOSE["volumes"] and not (ROOT / s).exists()] == []
+
+    @each_lasting_service
+    def test_it_comes_back_and_tells_its_health(self, name: str) -> None:
+        """A service that lasts is restarted when it dies, and says when it is ready."""
+        service = SERVICES[name]
+
+        assert service["restart"] == "unless-stopped"
+        assert "healthcheck" in service or "build" in service  # an image built here carries its own: see below
+
+    @each_job
+    def test_a_job_gives_up_in_the_end(self, name: str) -> None:
+        """A job that fails is tried again a few times and not for ever."""
+        assert re.fullmatch(r"on-failure:\d+", SERVICES[name]["restart"])
+
+    @each_job
+    def test_a_jobs_script_is_sound_shell(self, name: str) -> None:
+        """The shell accepts the script as compose hands it over, and stops at the first command that fails."""
+        checked = subprocess.run(["sh", "-n"], input=shell_body(name), capture_output=True, text=True, check=False)
+
+        assert (checked.returncode, checked.stderr) == (0, "")
+        assert SERVICES[name]["entrypoint"] == ["/bin/sh", "-euc"]
+
+    @each_job
+    def test_a_jobs_dollars_are_its_own(self, name: str) -> None:
+        """Compose would replace a single dollar by a variable of the operator's shell."""
+        (body,) = SERVICES[name]["command"]
+
+        assert re.search(r"(?<!\$)\$(?!\$)", body.replace("$$", "")) is None
+
+    def test_the_database_is_reached_by_the_service_alone(self) -> None:
+        """The database listens on a network of its own that leads nowhere else, and on no port of the machine."""
+        reaching = {name for name, service in SERVICES.items() if "database" in service["networks"]}
+
+        assert reaching == {"postgresql", "temporal-schema", "temporal"}
+        assert COMPOSE["networks"]["database"] == {"internal": True}
+        assert SERVICES["postgresql"]["networks"] == ["database"]
+
+
+class TestSettings:
+    """What the operator sets, and where from."""
+
+    def test_every_variable_is_required_or_has_a_default(self) -> None:
+        """A forgotten variable is a message at start, never an empty string in a running service."""
+        assert [name for name, operator, rest in interpolated(SERVICES) if not operator or not rest] == []
+
+    def test_the_example_names_every_variable(self) -> None:
+        """deploy/.env.example leaves out no variable and invents none."""
+        example = (ROOT / "deploy" / ".env.example").read_text(encoding="utf-8")
+
+        assert set(re.findall(r"(?m)^#?(\w+)=", example)) == {name for name, _, _ in interpolated(SERVICES)}
+
+    def test_passwords_come_from_outside_and_are_required(self) -> None:
+        """No password is committed, and none is guessed."""
+        secret = re.compile("PASSWORD|PWD")
+        environments = [service.get("environment", {}) for service in SERVICES.values()]
+        values = [value for environment in environments for key, value in environment.items() if secret.search(key)]
+
+        assert len(values) == 3
+        assert [value for value in values if not value.startswith("${POSTGRES_PASSWORD:?")] == []
+
+    def test_the_filled_in_example_is_not_committed(self) -> None:
+        """Git ignores .env, which holds the password."""
+        ignored = subprocess.run(["git", "check-ignore", "--quiet", ".env"], cwd=ROOT, check=False)
+
+        assert ignored.returncode == 0
+
+    def test_the_service_reads_the_dynamic_config_that_is_mounted(self) -> None:
+        """The file named in the environment is the file in deploy/, tuned like the embedded server."""
+        temporal = SERVICES["temporal"]
+        (mount,) = temporal["volumes"]
+        source, target, mode = mount.split(":")
+        named = Path("/etc/temporal") / temporal["environment"]["DYNAMIC_CONFIG_FILE_PATH"]
+        settings = yaml.safe_load((ROOT / source / named.name).read_text(encoding="utf-8"))
+
+        assert (named.parent.as_posix(), mode) == (target, "ro")
+        assert settings.pop("frontend.WorkflowPauseEnabled") == [{"value": True}]
+        # The embedded server's one further setting lifts a guard against runs that restart themselves in a loop.
+        kept = TUNED.keys() - {"history.workflowIdReuseMinimalInterval"}
+        assert settings == {name: [{"value": TUNED[name]}] for name in kept}
+
+    def test_the_namespace_gets_every_search_attribute(self) -> None:
+        """The set-up job registers exactly the search attributes that pipelines write."""
+        (listed,) = re.findall(r"for name in ([\w ]+)", shell_body("temporal-setup"))
+
+        assert sorted(listed.split()) == sorted(SEARCH_ATTRIBUTES)
+
+    def test_the_worker_knows_every_variable_that_it_is_given(self) -> None:
+        """A misspelt setting would be a default in disguise."""
+        given = {name for name in SERVICES["worker"]["environment"] if name.startswith("BATON_")}
+
+        assert given <= WORKER_VARIABLES
+
+    def test_the_operators_manual_lists_every_variable_of_the_worker(self) -> None:
+        """docs/operations.md leaves out no setting of worker.py and invents none."""
+        manual = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+        assert set(re.findall(r"(?m)^\| `(BATON_\w+)` \|", manual)) == WORKER_VARIABLES
+
+    def test_a_worker_is_not_killed_before_its_grace_is_over(self) -> None:
+        """Stages in progress get the time that the worker was told they have."""
+        worker = SERVICES["worker"]
+
+        assert worker["stop_grace_period"] == "1m"
+        assert float(worker["environment"]["BATON_GRACE_SECONDS"]) < 60
+
+    def test_worker_ui_and_setup_agree_on_the_namespace(self) -> None:
+        """The worker polls the namespace that was set up, and the UI opens on it."""
+        setup, worker, ui = (SERVICES[name]["environment"] for name in ("temporal-setup", "worker", "temporal-ui"))
+
+        assert setup["TEMPORAL_NAMESPACE"] == worker["TEMPORAL_NAMESPACE"] == ui["TEMPORAL_DEFAULT_NAMESPACE"]
+
+
+class TestWorkerImage:
+    """deploy/Dockerfile and how docker-compose.yml runs it."""
+
+    def test_every_base_image_is_pinned(self) -> None:
+        """Both stages start from one exact Python, so that the packages run where they were installed."""
+        bases = {line.split()[1] for line in DOCKERFILE.splitlines() if line.startswith("FROM ")}
+
+        assert len(bases) == 1
+        assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", bases.pop())
+
+    def test_it_installs_what_the_pins_hold_and_nothing_else(self) -> None:
+        """Every install is checked against its hash, or is the checkout itself, offline."""
+        steps = re.findall(r"pip install (.+)", DOCKERFILE)
+
+        assert len(steps) == 3
+        assert [step for step in steps if "--require-hashes" not in step and "--no-deps --offline ." not in step] == []
+
+    def test_it_does_not_run_as_root(self) -> None:
+        """The last stage gives root up before its entry point, and compose asks for the same user."""
+        users = re.findall(r"(?m)^USER (\S+)", DOCKERFILE)
+
+        assert users == [SERVICES["worker"]["user"]]
+        assert int(users[0].split(":")[0]) > 0
+        assert DOCKERFILE.index("\nUSER ") < DOCKERFILE.index("\nENTRYPOINT ")
+
+    def test_it_writes_only_where_it_may(self) -> None:
+        """Its file system is read-only but for a scratch folder and the volume that the image prepares."""
+        worker = SERVICES["worker"]
+        (volume,) = worker["volumes"]
+
+        assert worker["read_only"] is True
+        assert worker["tmpfs"] == ["/tmp"]
+        assert f"--owner=baton --group=baton --mode=0750 {volume.split(':')[1]}" in DOCKERFILE
+
+    def test_it_tells_its_health_and_starts_the_worker(self) -> None:
+        """The container's health is the worker's, asked of the service; its main process is the worker."""
+        assert re.search(r'(?m)^HEALTHCHECK .+ CMD \["python", "healthcheck\.py"\]$', DOCKERFILE)
+        assert DOCKERFILE.rstrip().endswith('ENTRYPOINT ["python", "worker.py"]')
+
+    def test_the_builder_is_sent_what_is_copied_and_nothing_else(self) -> None:
+        """Everything copied is let through, by name; all else stays out: .env, .git, run data."""
+        ignore = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text(encoding="utf-8").split("*\n", 1)[1]
+        let_through = set(re.findall(r"(?m)^!(\S+)$", ignore))
+        copied = re.findall(r"(?m)^COPY (?!--from)(.+) \S+$", DOCKERFILE)
+        sources = {source for step in copied for source in step.split()}
+
+        assert {
+            source.split("/")[0] if source.startswith("requirements/") else source for source in sources
+        } == let_through
+        assert [source for source in sources if not (ROOT / source).exists()] == []
+
+    def test_its_tag_is_the_projects_version(self) -> None:
+        """A worker's image says which Baton it holds."""
+        version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+        assert SERVICES["worker"]["image"] == f"baton-worker:{version}"
+
+
+class TestProfiles:
+    """deploy/temporal.toml, examples of how to connect."""
+
+    PROFILES = ClientConfig.load(config_source=ROOT / "deploy" / "temporal.toml").profiles
+
+    def test_the_default_is_the_service_of_the_compose_file(self) -> None:
+        """Without further ado, a worker and the command line on this machine reach what compose brought up."""
+        default = self.PROFILES["default"]
+
+        assert default.address == f"localhost:{SERVICES['temporal']['ports'][0].split(':')[-1]}"
+        assert default.namespace == SERVICES["temporal-setup"]["environment"]["TEMPORAL_NAMESPACE"]
+
+    def test_a_cluster_is_reached_by_tls_with_a_client_certificate(self) -> None:
+        """Every key of the TLS table is one that the client knows: it reads all three files."""
+        tls = self.PROFILES["cluster"].tls
+
+        assert tls is not None
+        assert all(
+            isinstance(file, Path) for file in (tls.server_root_ca_cert, tls.client_cert, tls.client_private_key)
+        )
+
+    def test_an_api_key_switches_tls_on(self) -> None:
+        """Temporal Cloud's profile needs nothing but the key from the environment."""
+        connect = ClientConfig.load_client_connect_config(
+            profile="cloud",
+            config_file=str(ROOT / "deploy" / "temporal.toml"),
+            override_env_vars={"TEMPORAL_API_KEY": "from the environment"},
+        )
+
+        assert (connect.get("api_key"), connect.get("tls")) == ("from the environment", True)
+
+    def test_no_profile_holds_a_key(self) -> None:
+        """Keys come from the environment and from files outside the checkout."""
+        assert [name for name, profile in self.PROFILES.items() if profile.api_key is not None] == []

@@ -1,0 +1,288 @@
+"""Rules of the house that no single module can keep: what is committed, what is shipped, what an import costs."""
+
+import ast
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+# Put together at run time, so that this file names none of them.
+INDEX_HOSTS = tuple(
+    name + end for name, end in [("pypi", ".org"), ("pythonhosted", ".org"), ("npmjs", ".org"), ("debian", ".org")]
+)
+PERSONAL_PATH = re.compile(r"(?<![\w.])/(?:home|Users)/\w+|/roo[t]/|/wor[k]/|[A-Z]:\\Users\\")
+MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\((?!\w+:|#)([^)#\s]+)")
+
+HEAVY = ("cryptography", "opentelemetry", "sqlalchemy", "sqlite3", "obstore", "splintr", "jsonschema_rs")
+TERMINAL_AND_WEB = ("typer", "rich", "starlette", "uvicorn")
+
+
+def committed(*below: str) -> list[Path]:
+    """Return the files that git holds, or would take with the next ``git add``."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *below],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = (ROOT / name for name in listing.stdout.split("\0") if name)
+    return sorted(path for path in paths if path.is_file())
+
+
+def lines_that_match(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
+    """Return ``file:line`` for every line of the files in which the pattern is found."""
+    return [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield every function of a Python file, nested ones included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return the top-level modules that a fresh interpreter has loaded after a statement."""
+    code = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    fresh = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert fresh.returncode == 0, fresh.stderr
+    return set(fresh.stdout.split())
+
+
+def pins(name: str) -> dict[str, Requirement]:
+    """Return the pinned requirements of a file in requirements/, by name."""
+    text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
+    found = [Requirement(line.rstrip(" \\")) for line in text.splitlines() if re.match(r"\w", line)]
+    return {canonicalize_name(requirement.name): requirement for requirement in found}
+
+
+def version_of(pin: Requirement) -> Version:
+    """Return the one version that a ``name==version`` line allows."""
+    (specifier,) = pin.specifier
+    return Version(specifier.version)
+
+
+def group(name: str) -> list[Requirement]:
+    """Return the requirements of a dependency group, those of the groups it includes among them."""
+    found: list[Requirement] = []
+    for item in PROJECT["dependency-groups"][name]:
+        found += group(item["include-group"]) if isinstance(item, dict) else [Requirement(item)]
+    return found
+
+
+class TestCommittedFiles:
+    """What may stand in the repository."""
+
+    def test_no_file_names_a_package_index(self) -> None:
+        """Where a machine downloads from is its own affair: no committed file ties it to a host."""
+        hosts = re.compile("|".join(map(re.escape, INDEX_HOSTS)))
+
+        assert lines_that_match(hosts, committed()) == []
+
+    def test_no_file_holds_a_path_of_somebodys_machine(self) -> None:
+        """A path below somebody's home works nowhere else; recorded examples under tests/data may show one."""
+        data = ROOT / "tests" / "data"
+
+        assert lines_that_match(PERSONAL_PATH, [path for path in committed() if data not in path.parents]) == []
+
+    def test_every_relative_link_of_a_document_leads_to_a_file(self) -> None:
+        """A reader who follows a link of the README or the docs arrives."""
+        dead = [
+            f"{path.relative_to(ROOT)}: {target}"
+            for path in committed("*.md")
+            for target in MARKDOWN_LINK.findall(path.read_text(encoding="utf-8"))
+            if not (path.parent / target).exists()
+        ]
+
+        assert dead == []
+
+    def test_no_python_file_is_too_long_to_read(self) -> None:
+        """A file holds one idea in at most 450 lines, and a function in at most 100."""
+        python = committed("*.py")
+        long_files = [f"{p.relative_to(ROOT)}" for p in python if p.read_bytes().count(b"\n") > 450]
+        long_functions = [
+            f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+            for path in python
+            for node in functions(path)
+            if (node.end_lineno or node.lineno) - node.lineno >= 100
+        ]
+
+        assert (long_files, long_functions) == ([], [])
+
+    def test_no_module_turns_its_annotations_into_strings(self) -> None:
+        """Temporal compares the annotations of a workflow's methods, so a string in one module is another type."""
+        future = re.compile(r"^from __future__ import")
+
+        assert lines_that_match(future, committed("*.py")) == []
+
+
+class TestPins:
+    """requirements/*.txt, which `make pins` writes."""
+
+    def test_the_pins_satisfy_the_project_file(self) -> None:
+        """Whoever changes a dependency runs `make pins`, so that set-up installs what pyproject.toml asks for."""
+        project = PROJECT["project"]
+        direct = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+        pinned = {**pins("dev.txt"), **pins("uv.txt")}
+        wanted = [*map(Requirement, direct), *group("dev"), *group("setup")]
+        stale = [
+            str(requirement)
+            for requirement in wanted
+            if (pin := pinned.get(canonicalize_name(requirement.name))) is None
+            or not requirement.specifier.contains(version_of(pin))
+        ]
+
+        assert stale == [], "run make pins"
+
+    def test_the_image_runs_the_versions_that_the_tests_ran(self) -> None:
+        """The worker image takes a part of the development pins and no other version of anything."""
+        image, tested = pins("run.txt"), pins("dev.txt")
+
+        assert {name: version_of(pin) for name, pin in image.items()} == {
+            name: version_of(tested[name]) for name in image if name in tested
+        }
+
+    @pytest.mark.parametrize("name", ["dev.txt", "run.txt", "uv.txt"])
+    def test_every_pin_is_held_by_a_hash(self, name: str) -> None:
+        """A download that is not byte for byte the tested one is refused, whichever index it comes from."""
+        text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
+        entries = re.split(r"(?m)^(?=\w)", text)[1:]
+
+        assert len(entries) > 0
+        assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Return the wheel that the project's own build backend makes of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    # The backend looks for its program on PATH.
+    environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    build = [sys.executable, "-c", "import sys, uv_build; uv_build.build_wheel(sys.argv[1])", str(folder)]
+    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+class TestWheel:
+    """What `pip install temporal-baton` puts on a team's machine."""
+
+    def test_it_holds_the_library_and_nothing_else(self, wheel: zipfile.ZipFile) -> None:
+        """The wheel takes no other name in site-packages: not workflows, not activities, not tests."""
+        files = {name for name in wheel.namelist() if not name.endswith("/")}
+        version = PROJECT["project"]["version"]
+        library = {name for name in files if not name.startswith(f"temporal_baton-{version}.dist-info/")}
+
+        assert library == {path.relative_to(ROOT).as_posix() for path in committed("baton")}
+
+    def test_it_is_typed_and_starts_the_command(self, wheel: zipfile.ZipFile) -> None:
+        """Type checkers of its users read its annotations, and `baton` is on their path."""
+        (entry_points,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
+
+        assert "baton/py.typed" in wheel.namelist()
+        assert "baton = baton.cli:main" in wheel.read(entry_points).decode()
+
+
+class TestImport:
+    """What an import costs, and what must never come with it."""
+
+    def test_the_front_door_loads_no_key_disk_socket_or_server(self) -> None:
+        """`import baton` stays pure, so that a workflow, a notebook and a small service can all afford it."""
+        assert loaded_by("import baton") & {*HEAVY, *TERMINAL_AND_WEB, "temporalio"} == set()
+
+    def test_workflow_code_loads_no_disk_terminal_or_web_server(self) -> None:
+        """`import baton.workflow` brings Temporal's workflow API and the protocol, and no I/O library."""
+        assert loaded_by("import baton.workflow") & {*HEAVY, *TERMINAL_AND_WEB} - {"opentelemetry"} == set()
+
+    def test_every_module_of_the_library_stands_in_a_layer(self) -> None:
+        """A module that no layer of the import contract names could be imported from anywhere unnoticed."""
+        (contract,) = (c for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
+        layers = {name.strip("() ") for layer in contract["layers"] for name in re.split("[|:]", layer)}
+        parts = (path.relative_to(ROOT).with_suffix("").parts for path in committed("baton/*.py"))
+        modules = {".".join(names[:2]) for names in parts}
+
+        assert modules - {"baton.__init__"} - layers == set()
+
+
+def ruff(code: str, filename: str) -> subprocess.CompletedProcess[str]:
+    """Check code with the project's own rules, as if it stood in the named file."""
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format=concise"]
+    return subprocess.run(
+        [*command, "--stdin-filename", filename, "-"],
+        cwd=ROOT,
+        input=code,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+class TestReplaySafety:
+    """Code that a workflow replays may read no clock, draw no random number and look at no environment."""
+
+    CALLS = (
+        pytest.param("import uuid\n\nuuid.uuid4()\n", id="a random id"),
+        pytest.param("from uuid import uuid4\n\nuuid4()\n", id="a random id, imported by name"),
+        pytest.param("from datetime import UTC, datetime\n\ndatetime.now(UTC)\n", id="the time of day"),
+        pytest.param("import time\n\ntime.time()\n", id="seconds since the epoch"),
+        pytest.param("import time\n\ntime.monotonic()\n", id="a stop watch"),
+        pytest.param("import random\n\nrandom.random()\n", id="a random number"),
+        pytest.param("import secrets\n\nsecrets.token_hex()\n", id="a secret"),
+        pytest.param("import os\n\nos.environ.get('X')\n", id="the environment"),
+        pytest.param("import os\n\nos.urandom(8)\n", id="random bytes"),
+    )
+
+    @pytest.mark.parametrize("code", CALLS)
+    @pytest.mark.parametrize("place", ["baton/protocol/x.py", "baton/workflow/x.py", "workflows/x.py"])
+    def test_lint_refuses_it_where_workflows_run(self, code: str, place: str) -> None:
+        """The sandbox cannot guard a module that is passed through it, so lint does, before anything runs."""
+        checked = ruff(code, place)
+
+        assert checked.returncode == 1
+        assert "TID251" in checked.stdout
+
+    @pytest.mark.parametrize("code", CALLS)
+    @pytest.mark.parametrize("place", ["baton/edge/x.py", "activities/x.py", "worker.py", "tests/unit/test_x.py"])
+    def test_lint_allows_it_everywhere_else(self, code: str, place: str) -> None:
+        """Activities, keys and disks need a clock: there the same call passes."""
+        assert "TID251" not in ruff(code, place).stdout
+
+
+class TestRelease:
+    """What a release says of itself."""
+
+    def test_the_changelog_opens_with_the_version(self) -> None:
+        """Nothing is released without a sentence about it."""
+        headings = re.findall(r"(?m)^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+
+        assert headings[0] == PROJECT["project"]["version"]
+
+    def test_the_oldest_python_is_the_same_everywhere(self) -> None:
+        """The wheel, its classifiers, ruff and mypy agree on the oldest Python, and no version is left out."""
+        named = [re.search(r":: 3\.(\d+)$", line) for line in PROJECT["project"]["classifiers"]]
+        minors = [int(match[1]) for match in named if match]
+
+        assert minors == list(range(minors[0], minors[-1] + 1))
+        assert PROJECT["project"]["requires-python"] == f">=3.{minors[0]}"
+        assert PROJECT["tool"]["ruff"]["target-version"] == f"py3{minors[0]}"
+        assert PROJECT["tool"]["mypy"]["python_version"] == f"3.{minors[0]}"

@@ -1,0 +1,169 @@
+"""Runs a worker: reads the environment, wires the parts, polls until it is told to stop.
+
+The only composition root. Pipelines and stages are listed here, settings come from the environment (see
+`Settings`), the connection from `temporal.toml` profiles and the `TEMPORAL_…` variables, and everything else
+is told what it needs.
+
+    python worker.py
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from temporalio.client import Client
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.worker import Worker, WorkerDeploymentConfig
+
+from activities.project_init import stages as project_init_stages
+from baton.activity import WorkerParts
+from baton.client import connect
+from baton.edge.artifacts import open_store
+from baton.edge.tokens import best_counter
+from baton.plugin import BatonPlugin
+from baton.protocol.errors import BatonError
+from workflows.project_init import ProjectInit
+
+WORKFLOWS: Sequence[type] = (ProjectInit,)
+"""The pipelines this worker runs."""
+
+STAGES: Sequence[Callable[..., Any]] = project_init_stages.STAGES
+"""Their stages."""
+
+log = logging.getLogger("baton.worker")
+
+
+class Settings(BaseModel):
+    """What the environment says; each member is the variable `BATON_<MEMBER>`.
+
+    Attributes:
+        task_queue: The task queue to work for.
+        artifacts: The artifact store: a folder, or the URL of a bucket.
+        compress: Whether to compress what goes into the history.
+        searchable: Whether the namespace has Baton's search attributes.
+        max_tokens: The ceiling for a baton in a prompt.
+        stages_at_once: How many stages run at the same time.
+        grace_seconds: How long stages in progress may take to finish after a stop is asked for.
+        deployment: The name of the worker deployment.
+        build_id: This build; switches worker versioning on.
+        metrics: Where to serve Prometheus metrics, for example `127.0.0.1:9464`.
+        log_level: How much is logged.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task_queue: str = Field(default="baton", min_length=1)
+    artifacts: str = ".baton/artifacts"
+    compress: bool = True
+    searchable: bool = True
+    max_tokens: int = Field(default=2_000, ge=128)
+    stages_at_once: int = Field(default=100, ge=1)
+    grace_seconds: float = Field(default=20, ge=0)
+    deployment: str = "baton"
+    build_id: str | None = None
+    metrics: str | None = None
+    log_level: str = "INFO"
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Settings":
+        """Return the settings of an environment.
+
+        Raises:
+            ValueError: A variable has a value that cannot be used; each is named.
+        """
+        given = {
+            name: environment[f"BATON_{name.upper()}"]
+            for name in cls.model_fields
+            if environment.get(f"BATON_{name.upper()}")
+        }
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            faults = (f"BATON_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
+            raise ValueError("; ".join(faults)) from None
+
+
+async def connected(settings: Settings) -> Client:
+    """Return the worker's client, with everything its stages need wired in."""
+    _, counter = best_counter()
+    parts = WorkerParts(artifacts=open_store(settings.artifacts), counter=counter, max_tokens=settings.max_tokens)
+    plugin = BatonPlugin(parts, compress=settings.compress, searchable=settings.searchable)
+    runtime = None
+    if settings.metrics:
+        metrics = PrometheusConfig(bind_address=settings.metrics, durations_as_seconds=True)
+        runtime = Runtime(telemetry=TelemetryConfig(metrics=metrics))
+    return await connect(plugins=[plugin], runtime=runtime)
+
+
+def worker(client: Client, settings: Settings) -> Worker:
+    """Return the worker, not yet running.
+
+    A killed worker's runs go on elsewhere after two seconds, instead of ten: that is how long a task waits for
+    the worker that has the run in its cache.
+    """
+    versioning = None
+    if settings.build_id:
+        versioning = WorkerDeploymentConfig(
+            version=WorkerDeploymentVersion(settings.deployment, settings.build_id),
+            use_worker_versioning=True,
+            default_versioning_behavior=VersioningBehavior.PINNED,
+        )
+    return Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=WORKFLOWS,
+        activities=STAGES,
+        max_concurrent_activities=settings.stages_at_once,
+        graceful_shutdown_timeout=timedelta(seconds=settings.grace_seconds),
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+        deployment_config=versioning,
+    )
+
+
+async def run(settings: Settings) -> None:
+    """Work until SIGTERM or SIGINT; then let the stages in progress finish, for as long as the grace lasts."""
+    client = await connected(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with worker(client, settings):
+        names = ", ".join(one.__name__ for one in WORKFLOWS)
+        where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
+        log.info("working for task queue %r at %s: %s", settings.task_queue, where, names)
+        await stop.wait()
+        log.info("stopping; stages in progress have %g s to finish", settings.grace_seconds)
+    log.info("stopped")
+
+
+def main() -> int:
+    """Run the worker; return the exit code: 0 stopped as asked, 2 wrong settings, 3 no server."""
+    try:
+        settings = Settings.of(os.environ)
+    except ValueError as error:
+        print(f"worker.py: {error}", file=sys.stderr)
+        return 2
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        asyncio.run(run(settings))
+    except BatonError as error:
+        print(f"worker.py: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    code = main()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # temporalio can abort while the interpreter ends, after all work is done

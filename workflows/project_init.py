@@ -1,0 +1,31 @@
+"""The pipeline `project_init`: detect-tech-stack → generate-docs → build-knowledge → verify-ready (S1 L66-82)."""
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.workflow import Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    from activities.project_init.stages import build_knowledge, detect_tech_stack, generate_docs, verify_ready
+
+
+@workflow.defn(name="project_init")
+class ProjectInit:
+    """Read any project, write its documentation, index it for search, and verify all of it.
+
+    Parameters: `source`, the folder to read, and `output`, the folder to write to; both must be reachable for
+    the worker. No model is needed, and nothing is ever written into the source.
+    """
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, freeze_goal=True)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run the four stages, one after the other."""
+        await self.pipeline.stage(detect_tech_stack)
+        await self.pipeline.stage(generate_docs)
+        await self.pipeline.stage(build_knowledge)
+        verified = await self.pipeline.stage(verify_ready)
+        return self.pipeline.result(verified.output)
