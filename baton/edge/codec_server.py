@@ -4,7 +4,7 @@ The UI's page, in the operator's browser, posts payloads here and shows what com
 --codec-endpoint URL` does the same. So this server answers a browser's preflight for the origins it is told
 and no others, and listens on this machine unless told otherwise.
 
-It decodes whatever it is asked to: with an encrypting codec, who may call it may read. Then set a token.
+It decodes whatever it is asked to. With a codec that encrypts, who may call it may read: then set a token.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import contextlib
 import hmac
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import uvicorn
 from google.protobuf import json_format
@@ -25,25 +25,27 @@ from starlette.routing import Route
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
-from baton.protocol.errors import ServerError
+from baton.protocol.errors import PayloadError, ServerError
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """A request's body may not be larger: twice what one gRPC message can carry."""
 
-_HEADERS = ["content-type", "x-namespace", "authorization", "authorization-extras"]
+_ALLOWED_HEADERS = ("content-type", "x-namespace", "authorization", "authorization-extras")
+_STOP_SECONDS = 2
 _log = logging.getLogger(__name__)
 
+_Transform = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 
-def codec_app(
-    codecs: PayloadCodec | Sequence[PayloadCodec], *, origins: Sequence[str], token: str | None = None
-) -> Starlette:
+
+def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: str | None = None) -> Starlette:
     """Return the ASGI application that answers `POST /decode` and `POST /encode`.
 
     Body and answer are Temporal's `Payloads` as JSON. References to payloads in external storage pass
-    through untouched, as the UI's `?preserveStorageRefs=true` asks.
+    through untouched, as the UI's `?preserveStorageRefs=true` asks. A request that can't be answered gets
+    400, 401 or 413 and one sentence of plain text.
 
     Args:
-        codecs: The codec, or several in the order in which they encode.
+        codecs: The codecs in the order in which they encode; decoding goes through them backwards.
         origins: The exact origins of the UIs whose pages may call, such as `"http://localhost:8233"`.
         token: If given, every call must carry `Authorization: Bearer <token>`.
 
@@ -52,31 +54,138 @@ def codec_app(
     """
     if "*" in origins:
         raise ValueError("origins has '*'; name the exact origins of your UIs, e.g. 'http://localhost:8233'")
-    chain = [codecs] if isinstance(codecs, PayloadCodec) else list(codecs)
 
-    async def encode(payloads: Sequence[Payload]) -> Sequence[Payload]:
-        for codec in chain:
-            payloads = await codec.encode(payloads)
-        return payloads
+    def endpoint(transform: _Transform) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            if not _may_call(request, token):
+                return PlainTextResponse("expected 'Authorization: Bearer <the token>'", status_code=401)
+            return await _answer(request, transform)
 
-    async def decode(payloads: Sequence[Payload]) -> Sequence[Payload]:
-        for codec in reversed(chain):
-            payloads = await codec.decode(payloads)
-        return payloads
-
-    def route(path: str, transform: Callable[[Sequence[Payload]], object]) -> Route:
-        async def endpoint(request: Request) -> Response:
-            if not _authorized(request, token):
-                return PlainTextResponse("expected the header 'Authorization: Bearer <token>'", status_code=401)
-            return await _answer(request, path, transform)
-
-        return Route(path, endpoint, methods=["POST"])
+        return answer
 
     cors = Middleware(
         CORSMiddleware,
-        allow_origins=list(origins),
-        allow_methods=["POST"],
-        allow_headers=_HEADERS,
+        allow_origins=origins,
+        allow_methods=("POST",),
+        allow_headers=_ALLOWED_HEADERS,
         allow_credentials=True,
     )
-    return Starlette(routes=[route("/decode", decode), route("/encode", encode)], middleware=[cors])
+    return Starlette(
+        routes=[
+            Route("/decode", endpoint(_through([codec.decode for codec in reversed(codecs)])), methods=["POST"]),
+            Route("/encode", endpoint(_through([codec.encode for codec in codecs])), methods=["POST"]),
+        ],
+        middleware=[cors],
+    )
+
+
+@contextlib.asynccontextmanager
+async def serve_codec(
+    codecs: Sequence[PayloadCodec],
+    *,
+    origins: Sequence[str],
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+) -> AsyncIterator[str]:
+    """Serve `codec_app` inside the running event loop while the context is open.
+
+    Signals stay the program's own. On leaving, calls under way get two seconds to finish.
+
+    Args:
+        codecs: As for `codec_app`.
+        origins: As for `codec_app`.
+        host: The address to listen on; only this machine reaches the default.
+        port: The port, or 0 for a free one.
+        token: As for `codec_app`.
+
+    Yields:
+        The server's URL, which is what the UI's codec endpoint setting takes.
+
+    Raises:
+        ServerError: The port is taken, or the address is not this machine's.
+        ValueError: As for `codec_app`.
+    """
+    app = codec_app(codecs, origins=origins, token=token)
+    with _listening(host, port) as listener:
+        config = uvicorn.Config(
+            app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=_STOP_SECONDS
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        name, bound = listener.getsockname()[:2]
+        try:
+            # The socket listens already: a call that comes before the task runs just waits for it.
+            yield f"http://[{name}]:{bound}" if ":" in name else f"http://{name}:{bound}"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: a guest in a program does not take its Ctrl-C."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ServerError(
+            f"the codec server cannot listen on {host!r} port {port}: {error.strerror or error}; "
+            "choose another port, or 0 for a free one"
+        ) from error
+    with listener:
+        yield listener
+
+
+def _may_call(request: Request, token: str | None) -> bool:
+    if token is None:
+        return True
+    given = request.headers.get("authorization", "")
+    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+
+
+def _through(steps: Sequence[_Transform]) -> _Transform:
+    async def transform(payloads: Sequence[Payload]) -> list[Payload]:
+        done = list(payloads)
+        for step in steps:
+            done = await step(done)
+        return done
+
+    return transform
+
+
+async def _answer(request: Request, transform: _Transform) -> Response:
+    body = await _body(request)
+    if body is None:
+        return PlainTextResponse(f"the body is larger than {MAX_BODY_BYTES} bytes", status_code=413)
+    try:
+        given = json_format.Parse(body, Payloads())
+    except (json_format.ParseError, ValueError, RecursionError):
+        return PlainTextResponse("the body is not temporal.api.common.v1.Payloads as JSON", status_code=400)
+    try:
+        result = await transform(given.payloads)
+    except PayloadError as error:
+        return PlainTextResponse(str(error), status_code=400)
+    except Exception as error:  # codecs are the user's own code, and the browser needs an answer with CORS headers
+        _log.exception("a payload codec failed at %s", request.url.path)
+        kind = type(error).__name__
+        return PlainTextResponse(f"a codec raised {kind}; the codec server's log says more", status_code=400)
+    text = json_format.MessageToJson(Payloads(payloads=result), indent=None)
+    return Response(text, media_type="application/json")
+
+
+async def _body(request: Request) -> bytes | None:
+    """The request's body, or None if it is too large; no more of it than that is ever held."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            return None
+    return bytes(body)

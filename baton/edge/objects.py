@@ -23,7 +23,8 @@ class ObjectArtifactStore:
 
     Args:
         url: The bucket with an optional prefix: `s3://bucket/prefix`, `gs://bucket`,
-            `az://account/container`, and for tests `memory:///` or `file:///folder` (which must exist).
+            `az://container/prefix` (its account is in the environment), and for tests `memory:///` or
+            `file:///folder` (which must exist).
 
     Raises:
         ValueError: The library does not know such a URL, or it is not complete.
@@ -40,10 +41,10 @@ class ObjectArtifactStore:
         self.url = url
         try:
             self._store: ObjectStore = from_url(url)
-        except (BaseError, OSError) as error:
+        except (BaseError, OSError, ValueError) as error:
             raise ValueError(
                 f"cannot use {url!r} as an artifact store: {_reason(error)}; "
-                "expected for example s3://bucket/prefix, gs://bucket or az://account/container"
+                "expected for example s3://bucket/prefix, gs://bucket or az://container/prefix"
             ) from error
 
     async def put(self, data: bytes) -> str:

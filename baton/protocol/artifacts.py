@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from baton.protocol.record import Record
+from baton.protocol.record import CompactRecord, Whole
 
 Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hexadecimal, whole: 64 digits. Only display shortens it (C-11)."""
@@ -17,7 +17,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """A short identifier that people read: 1 to 200 characters."""
 
 
-class ArtifactRef(Record):
+class ArtifactRef(CompactRecord):
     """A light reference to an immutable artifact (S1 L27-28, C-11).
 
     A new version of an artifact is a new id: the same id with another hash is refused everywhere.
@@ -26,7 +26,7 @@ class ArtifactRef(Record):
         id: What stages call it, for example `"art-001"`; unique in one pipeline.
         type: What kind of work product it is: `"plan"`, `"diff"`, `"report"`, …
         hash: SHA-256 of the bytes, 64 hexadecimal digits.
-        size: Length in bytes, or None where it is not known.
+        size: Length in bytes, or None where it is not known; below 2**53, as JSON carries no larger number exactly.
         path: The file or module it belongs to; `work_scope` selects artifacts by it (S1 L90).
         summary: One line on what is in it.
 
@@ -39,7 +39,7 @@ class ArtifactRef(Record):
     id: Name
     type: Name
     hash: Sha256Hex
-    size: int | None = Field(default=None, ge=0)
+    size: Annotated[Whole, Field(ge=0, le=2**53 - 1)] | None = None
     path: str | None = None
     summary: str | None = None
 

@@ -1,16 +1,27 @@
 """The baton itself: the small record that travels with a pipeline, and the patch a stage returns.
 
 It carries what happened and why; the work is in artifacts. Of its eight fields only `goal` is required
-(S1 L14). A team that needs more derives a class of its own with further fields, each with a default.
+(S1 L14). A team that needs more derives a class of its own with further fields, each with a default; a field
+that may be None has None as its default.
 """
 
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, ClassVar, Self, get_args
 
-from pydantic import ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import (
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import to_json
 
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.canonical import digest
-from baton.protocol.record import Record
+from baton.protocol.record import Record, Statement
 
 
 class Baton(Record):
@@ -45,7 +56,7 @@ class Baton(Record):
         "acceptance",
     )
 
-    goal: str
+    goal: Statement
     current_state: list[str] = Field(default_factory=list)
     decision_log: list[str] = Field(default_factory=list)
     constraints: list[str] = Field(default_factory=list)
@@ -54,12 +65,25 @@ class Baton(Record):
     open_questions: list[str] = Field(default_factory=list)
     acceptance: list[str] = Field(default_factory=list)
 
-    @field_validator("goal")
     @classmethod
-    def _goal_says_something(cls, goal: str) -> str:
-        if not goal.strip():
-            raise ValueError("a goal must say something; found an empty one")
-        return goal
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a further field that a stage could not be handed a baton without, or that null would change."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, field in cls.model_fields.items():
+            if field.is_required() and name != "goal":
+                raise TypeError(f"{cls.__name__}.{name} has no default; every further field of a baton needs one")
+            if field.default is not None and field.default_factory is None and NoneType in get_args(field.annotation):
+                raise TypeError(
+                    f"{cls.__name__}.{name} may be None but has another default; null in a patch means the default, "
+                    "so make that None"
+                )
+
+    @model_validator(mode="after")
+    def _is_exact_in_json(self) -> Self:
+        """Refuse numbers that JSON cannot carry exactly; only further fields can hold any."""
+        if self.model_extra or len(type(self).model_fields) > len(self.FIELDS):
+            _ = self.digest
+        return self
 
     @property
     def digest(self) -> str:
@@ -67,8 +91,28 @@ class Baton(Record):
         return digest(self.to_json_object())
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return the record as a JSON object, members in the published order."""
+        """Return the record as a JSON object, members in the published order; None is left out."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    @classmethod
+    def from_json_object(cls, members: Mapping[str, Any]) -> Self:
+        """Return the record that a JSON object describes; times, enums and the like arrive there as strings.
+
+        Args:
+            members: What `to_json_object` gave, or anyone else wrote.
+
+        Returns:
+            A record that shares nothing with ``members``.
+
+        Raises:
+            pydantic.ValidationError: The object is no baton of this type.
+            ValueError: The object is not JSON.
+
+        Example:
+            >>> Baton.from_json_object({"goal": "Add login"}).goal
+            'Add login'
+        """
+        return cls.model_validate_json(to_json(members))
 
     def restricted(self, fields: frozenset[str] | None, decisions: int | None) -> Self:
         """Return what a stage is handed: the fields it reads, and the newest of the decisions.

@@ -9,25 +9,12 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from pydantic import AwareDatetime, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import Name
 from baton.protocol.baton import Baton
 from baton.protocol.merge import merge_patch
-from baton.protocol.record import Record
-
-
-class CompactRecord(Record):
-    """A record whose JSON leaves out members at their default, to keep workflow history small."""
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = type(self).model_fields
-        return {
-            name: value
-            for name, value in handler(self).items()
-            if fields[name].is_required() or getattr(self, name) != fields[name].get_default(call_default_factory=True)
-        }
+from baton.protocol.record import CompactRecord, Timestamp, Whole
 
 
 class Spend(CompactRecord):
@@ -43,9 +30,9 @@ class Spend(CompactRecord):
         Spend(micro_usd=100000, prompt_tokens=4200, completion_tokens=0)
     """
 
-    micro_usd: int = Field(default=0, ge=0)
-    prompt_tokens: int = Field(default=0, ge=0)
-    completion_tokens: int = Field(default=0, ge=0)
+    micro_usd: Whole = Field(default=0, ge=0)
+    prompt_tokens: Whole = Field(default=0, ge=0)
+    completion_tokens: Whole = Field(default=0, ge=0)
 
     def __add__(self, other: "Spend") -> "Spend":
         """Return the sum of both."""
@@ -100,13 +87,13 @@ class HistoryEntry(CompactRecord):
         spend: What the step cost.
     """
 
-    seq: int = Field(ge=1)
+    seq: Whole = Field(ge=1)
     stage_id: Name
     kind: StepKind = Field(default=StepKind.STAGE, strict=False)
-    timestamp: AwareDatetime
+    timestamp: Timestamp
     patch: dict[str, JsonValue] = Field(default_factory=dict)
     change: dict[str, JsonValue] | None = None
-    attempt: int = Field(default=1, ge=1)
+    attempt: Whole = Field(default=1, ge=1)
     by: str | None = None
     why: str | None = None
     warnings: list[str] = Field(default_factory=list)
@@ -134,8 +121,8 @@ class Outcome(CompactRecord):
         value: What the step returned to the pipeline's code, as JSON.
     """
 
-    seq: int = Field(ge=1)
-    order: int = Field(ge=0)
+    seq: Whole = Field(ge=1)
+    order: Whole = Field(ge=0)
     name: Name
     kind: StepKind = Field(default=StepKind.STAGE, strict=False)
     entries: list[HistoryEntry] = Field(default_factory=list)
@@ -165,7 +152,7 @@ def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
         baton.to_json_object(), {name: value for name, value in change.items() if name != "decision_log"}
     )
     merged["decision_log"] = [*baton.decision_log, *change.get("decision_log", [])]
-    return type(baton).model_validate(merged)
+    return type(baton).from_json_object(merged)
 
 
 def snapshots(initial: Baton, entries: Iterable[HistoryEntry]) -> Iterator[tuple[HistoryEntry, Baton]]:

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from baton.protocol.canonical import digest
 from baton.protocol.errors import PatchError
 from baton.protocol.history import Conflict
+from baton.protocol.merge import same_json
 
 
 class MergeStrategy(StrEnum):
@@ -55,8 +56,9 @@ def merge_branches(
         The merged patch, and the conflicts.
 
     Raises:
-        PatchError: Branches disagree about a field whose strategy is `REFUSE`, or a union is asked of
-            values that are not lists.
+        PatchError: Branches disagree about a field whose strategy is `REFUSE`, a union is asked of values
+            that are not lists, or a branch would clear `decision_log`.
+        ValueError: Two branches have the same name, or a strategy is none.
 
     Example:
         >>> merged, conflicts = merge_branches([("test", {"current_state": ["12 pass"]}),
@@ -64,6 +66,9 @@ def merge_branches(
         >>> merged, conflicts[0].field
         ({'current_state': ['12 pass', 'Reads well']}, 'current_state')
     """
+    stages = [stage for stage, _ in patches]
+    if len(set(stages)) < len(stages):
+        raise ValueError(f"each branch needs a name of its own; got {stages}")
     merged: dict[str, JsonValue] = {}
     conflicts: list[Conflict] = []
     findings: list[str] = []
@@ -71,13 +76,17 @@ def merge_branches(
     for name in dict.fromkeys(field for _, patch in patches for field in patch):
         written = {stage: patch[name] for stage, patch in patches if name in patch}
         if name == "decision_log":
-            decisions += [entry for log in written.values() if isinstance(log, list) for entry in log]
+            for stage, log in written.items():
+                if isinstance(log, list):
+                    decisions += log
+                else:
+                    findings.append(f"decision_log: {stage} wrote no list; it only grows, by a list of new entries")
             continue
         values = list(written.values())
-        if all(value == values[0] for value in values):
+        if all(same_json(value, values[0]) for value in values):
             merged[name] = values[0]
             continue
-        strategy = strategies.get(name, MergeStrategy.REFUSE)
+        strategy = MergeStrategy(strategies.get(name, MergeStrategy.REFUSE))
         conflicts.append(Conflict(field=name, strategy=strategy, values=written))
         try:
             merged[name] = _MERGES[strategy](values)
@@ -97,8 +106,13 @@ def _union(values: list[JsonValue]) -> JsonValue:
         if value is not None and not isinstance(value, list):
             raise ValueError("a union is for lists; declare another strategy for this field")
         for entry in value or []:
-            entries.setdefault(digest(entry), entry)
+            entries.setdefault(digest(_without_null(entry)), entry)
     return list(entries.values())
+
+
+def _without_null(entry: JsonValue) -> JsonValue:
+    """Return an object without its null members: absent and null say the same in a record."""
+    return {name: value for name, value in entry.items() if value is not None} if isinstance(entry, dict) else entry
 
 
 def _refuse(values: list[JsonValue]) -> JsonValue:

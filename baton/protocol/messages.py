@@ -3,11 +3,12 @@
 from enum import StrEnum
 from typing import Any
 
-from pydantic import AwareDatetime, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import Name
 from baton.protocol.baton import Baton, BatonPatch
-from baton.protocol.history import CompactRecord, Outcome, Spend
+from baton.protocol.history import Outcome, Spend
+from baton.protocol.record import CompactRecord, Statement, Timestamp, Whole
 
 
 class Origin(CompactRecord):
@@ -49,14 +50,14 @@ class PipelineInput(CompactRecord):
         ['Workflow starting']
     """
 
-    goal: str = Field(min_length=1)
+    goal: Statement
     baton: dict[str, JsonValue] = Field(default_factory=dict)
     params: dict[str, JsonValue] = Field(default_factory=dict)
     task_id: str | None = None
     outcomes: list[Outcome] = Field(default_factory=list)
     edit: dict[str, JsonValue] | None = None
     origin: Origin | None = None
-    continued: int = Field(default=0, ge=0)
+    continued: Whole = Field(default=0, ge=0)
 
     def first_baton(self, kind: type[Baton] = Baton) -> Baton:
         """Return the baton the pipeline begins with.
@@ -71,7 +72,7 @@ class PipelineInput(CompactRecord):
             pydantic.ValidationError: The members do not fit the type.
         """
         members: dict[str, Any] = {"current_state": ["Workflow starting"], **self.baton, "goal": self.goal}
-        return kind.model_validate(members)
+        return kind.from_json_object(members)
 
 
 class Waiting(CompactRecord):
@@ -89,9 +90,9 @@ class Waiting(CompactRecord):
 
     kind: str
     name: str
-    seq: int
-    since: AwareDatetime
-    until: AwareDatetime | None = None
+    seq: Whole
+    since: Timestamp
+    until: Timestamp | None = None
     digest: str | None = None
     asks: str | None = None
 
@@ -120,7 +121,7 @@ class Overview(CompactRecord):
 
     status: PipelineStatus = Field(strict=False)
     task_id: str
-    seq: int
+    seq: Whole
     waiting_for: list[Waiting] = Field(default_factory=list)
     spend: Spend = Spend()
     digest: str
@@ -140,13 +141,13 @@ class PipelineResult(CompactRecord):
 
     task_id: str
     baton: dict[str, JsonValue]
-    steps: int = Field(ge=0)
+    steps: Whole = Field(ge=0)
     spend: Spend = Spend()
     output: JsonValue = None
 
     def final_baton(self, kind: type[Baton] = Baton) -> Baton:
         """Return the final baton as a record of the pipeline's type."""
-        return kind.model_validate(self.baton)
+        return kind.from_json_object(self.baton)
 
 
 class StageInput(CompactRecord):
@@ -165,11 +166,11 @@ class StageInput(CompactRecord):
     """
 
     stage: Name
-    seq: int = Field(ge=1)
+    seq: Whole = Field(ge=1)
     task_id: str
     baton: dict[str, JsonValue]
-    earlier_decisions: int = Field(default=0, ge=0)
-    attempt: int = Field(default=1, ge=1)
+    earlier_decisions: Whole = Field(default=0, ge=0)
+    attempt: Whole = Field(default=1, ge=1)
     findings: list[str] = Field(default_factory=list)
     params: dict[str, JsonValue] = Field(default_factory=dict)
     branch: bool = False
@@ -188,7 +189,7 @@ class Selected(CompactRecord):
     id: str
     included: bool
     reason: str
-    tokens: int = 0
+    tokens: Whole = 0
 
 
 class StageReturn(CompactRecord):
@@ -208,13 +209,13 @@ class StageReturn(CompactRecord):
     """
 
     stage: Name
-    seq: int = Field(ge=1)
-    attempt: int = Field(default=1, ge=1)
+    seq: Whole = Field(ge=1)
+    attempt: Whole = Field(default=1, ge=1)
     baton_patch: dict[str, JsonValue] = Field(default_factory=dict)
     findings: list[str] = Field(default_factory=list)
     output: JsonValue = None
     spend: Spend = Spend()
-    tokens_read: int = Field(default=0, ge=0)
+    tokens_read: Whole = Field(default=0, ge=0)
     selected: list[Selected] = Field(default_factory=list)
     branch: bool = False
 
@@ -228,7 +229,7 @@ class Refused(CompactRecord):
         findings: Why.
     """
 
-    seq: int = Field(ge=1)
+    seq: Whole = Field(ge=1)
     name: Name
     findings: list[str]
 
@@ -290,7 +291,7 @@ class Decided(CompactRecord):
     approved: bool
     who: Name
     why: str = ""
-    at: AwareDatetime
+    at: Timestamp
     digest: str
     via: str
 

@@ -12,13 +12,16 @@ from typing import Any, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.canonical import digest
 from baton.protocol.errors import PatchError
 from baton.protocol.merge import difference, merge_patch
+from baton.protocol.stages import checked_fields
 
 BatonT = TypeVar("BatonT", bound=Baton)
 RawPatch = BatonPatch | Mapping[str, JsonValue]
 
 FEWEST_BULLETS, MOST_BULLETS = 3, 8  # S1 L20: a soft limit, which warns and never refuses (C-1)
+MOST_FINDINGS, LONGEST_FINDING = 20, 400  # findings go into the stage's next input, which must stay small
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
 
     Raises:
         PatchError: The patch breaks a rule; nothing of it is applied.
+        ValueError: The rules protect a field that the baton does not have.
 
     Example:
         >>> effect = patch_effect(Baton(goal="g", constraints=["No cost"]), {"constraints": None})
@@ -104,9 +108,10 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
         ({'constraints': []}, ['No cost'])
     """
     rules = rules or PatchRules()
+    checked_fields(rules.protected, type(baton), "protected")
     raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
     findings = _member_findings(baton, raw, rules)
-    appended, warnings, log_findings = _new_decisions(baton.decision_log, raw)
+    appended, warnings, log_findings = new_decisions(baton.decision_log, raw)
     findings += log_findings
     before = baton.to_json_object()
     rest = {name: value for name, value in raw.items() if name != "decision_log"}
@@ -118,13 +123,52 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     if after is not None:
         findings += _protection_findings(baton, after, rules)
     if findings or after is None:
-        raise PatchError(findings)
+        raise PatchError(_short(findings))
     change = difference(before, after.to_json_object())
     if appended:
         change["decision_log"] = appended
     warnings += _bullet_warnings(raw, after)
-    removed = [rule for rule in baton.constraints if rule not in after.constraints]
+    kept = set(after.constraints)
+    removed = [rule for rule in baton.constraints if rule not in kept]
     return PatchEffect(baton, after, change, warnings, removed)
+
+
+def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """Return the decisions that a patch appends, the warnings and the findings (C-2).
+
+    A stage that sends back the log it was handed, whole or its newest part, with new entries behind it, means
+    the new ones; so a patch delivered twice changes nothing the second time. A patch that only repeats or
+    reorders what is in the log adds nothing, with a warning.
+
+    Args:
+        log: The decisions so far.
+        raw: The patch.
+
+    Returns:
+        Three lists; with findings, the patch is to be refused.
+
+    Example:
+        >>> new_decisions(["Use JWT", "Use Postgres"], {"decision_log": ["Use Postgres", "Use Redis"]})
+        (['Use Redis'], [], [])
+    """
+    if "decision_log" not in raw:
+        return [], [], []
+    value = raw["decision_log"]
+    if value is None:
+        return (
+            [],
+            [],
+            ["decision_log: only grows and may not be cleared; send the new entries, or leave it out"],
+        )
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        return [], [], ["decision_log: must be a list of strings"]
+    longest = min(len(value), len(log))
+    echoed = next((n for n in range(longest, 0, -1) if log[-n] == value[0] and log[-n:] == value[:n]), 0)
+    fresh = value[echoed:]
+    if fresh and set(fresh) <= set(log):
+        warning = "decision_log: every entry is in the log already; nothing was added, and nothing can be removed"
+        return [], [warning], []
+    return fresh, [], []
 
 
 def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -141,7 +185,7 @@ def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, Js
         >>> without_echo(["Use JWT"], {"decision_log": ["Use JWT", "Use Postgres"]})
         {'decision_log': ['Use Postgres']}
     """
-    fresh, _, findings = _new_decisions(log, patch)
+    fresh, _, findings = new_decisions(log, patch)
     return dict(patch) if findings or "decision_log" not in patch else {**patch, "decision_log": [*fresh]}
 
 
@@ -162,22 +206,24 @@ def undeclared(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) ->
     if writes is None:
         return []
     allowed = ", ".join(sorted(writes)) or "none"
-    return [
-        f"{name}: the stage did not declare that it writes this field (declared: {allowed})"
-        for name in patch
-        if name not in writes
-    ]
+    return _short(
+        [
+            f"{name}: the stage did not declare that it writes this field (declared: {allowed})"
+            for name in patch
+            if name not in writes
+        ]
+    )
 
 
 def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) -> list[str]:
     """Return the findings about members that may not appear, or not like this."""
     fields = type(baton).model_fields
+    unknown = [] if _open_ended(type(baton)) else [name for name in raw if name not in fields]
     findings = []
-    for name in raw:
-        if name not in fields and not _open_ended(type(baton)):
-            near = difflib.get_close_matches(name, fields, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the members are {', '.join(fields)}"
-            findings.append(f"{name}: a baton has no such member; {hint}")
+    for name in unknown[: MOST_FINDINGS + 1]:
+        near = difflib.get_close_matches(name, fields, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the members are {', '.join(fields)}"
+        findings.append(f"{name}: a baton has no such member; {hint}")
     if "goal" in raw:
         goal = raw["goal"]
         if goal is None or (isinstance(goal, str) and not goal.strip()):
@@ -187,62 +233,40 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
     return findings
 
 
+def _short(findings: list[str]) -> list[str]:
+    """Return the findings cut to a length that a prompt and a payload can take, however odd the patch."""
+    short = [one if len(one) <= LONGEST_FINDING else f"{one[:LONGEST_FINDING]}…" for one in findings[:MOST_FINDINGS]]
+    return short if len(short) == len(findings) else [*short, "there is more of the kind; mend these first"]
+
+
 def _open_ended(kind: type[Baton]) -> bool:
     """Return whether the type takes members it does not declare, as `AnyBaton` does."""
     return kind.model_config.get("extra") == "allow"
-
-
-def _new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Return the decisions to append, warnings and findings (C-2).
-
-    A stage that sends back the log it was handed, whole or its newest part, with new entries behind it,
-    means the new ones; so a patch delivered twice changes nothing the second time.
-    """
-    if "decision_log" not in raw:
-        return [], [], []
-    value = raw["decision_log"]
-    if value is None:
-        return (
-            [],
-            [],
-            ["decision_log: only grows and may not be cleared; send the new entries, or leave it out"],
-        )
-    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        return [], [], ["decision_log: must be a list of strings"]
-    echoed = next((n for n in range(min(len(value), len(log)), 0, -1) if log[-n:] == value[:n]), 0)
-    if not echoed and len(value) < len(log) and value == log[: len(value)]:
-        echoed = len(value)
-    fresh = value[echoed:]
-    if fresh and set(fresh) <= set(log):
-        warning = "decision_log: every entry is in the log already; nothing was added, and nothing can be removed"
-        return [], [warning], []
-    if value and not fresh and value != log[-len(value) :]:
-        return [], ["decision_log: repeats an older part of the log; nothing was removed"], []
-    return fresh, [], []
 
 
 def _validated(kind: type[BatonT], merged: Any, raw: Mapping[str, Any]) -> tuple[BatonT | None, list[str]]:
     """Return the baton made of ``merged``, or None and what is wrong with it, by member."""
     known = merged if _open_ended(kind) else {name: merged[name] for name in merged if name in kind.model_fields}
     try:
-        return kind.model_validate(known), []
+        return kind.from_json_object(known), []
     except ValidationError as error:
         findings = []
-        for fault in error.errors(include_url=False, include_context=False):
-            where = ".".join(str(part) for part in fault["loc"])
+        for fault in error.errors(include_url=False, include_context=False, include_input=False):
+            where = ".".join(str(part) for part in fault["loc"]) or "baton"
             found = type(raw.get(str(fault["loc"][0]))).__name__ if fault["loc"] else "object"
             findings.append(f"{where}: {fault['msg']} (the patch has a {found} for this member)")
         return None, findings
+    except ValueError as error:
+        return None, [f"baton: the patch is not JSON: {error}"]
 
 
 def _protection_findings(before: Baton, after: Baton, rules: PatchRules) -> list[str]:
     """Return the findings about entries that are protected, and about artifact ids used twice."""
     findings = []
     for name in sorted(rules.protected - {"decision_log"}):
-        left = getattr(after, name)
-        gone = [entry for entry in getattr(before, name) if entry not in left]
+        gone = len(_entries(before, name) - _entries(after, name))
         if gone:
-            findings.append(f"{name}: is protected, and {len(gone)} of its entries would be removed; keep them all")
+            findings.append(f"{name}: is protected, and {gone} of its entries would be removed; keep them all")
     seen = dict(rules.known_artifacts) | {ref.id: ref.hash for ref in before.artifacts}
     for ref in after.artifacts:
         known = seen.setdefault(ref.id, ref.hash)
@@ -252,6 +276,16 @@ def _protection_findings(before: Baton, after: Baton, rules: PatchRules) -> list
                 "artifacts are immutable, a new version takes a new id"
             )
     return findings
+
+
+def _entries(baton: Baton, name: str) -> set[str]:
+    """Return the digests of what a protected field may not lose: its entries, or its one value."""
+    value = baton.to_json_object().get(name)
+    if isinstance(value, dict):
+        return {digest([key, entry]) for key, entry in value.items()}
+    if isinstance(value, list):
+        return {digest(entry) for entry in value}
+    return set() if value in (None, "") else {digest(value)}
 
 
 def _bullet_warnings(raw: Mapping[str, Any], after: Baton) -> list[str]:

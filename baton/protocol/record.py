@@ -1,6 +1,61 @@
-"""What every wire record has in common: frozen, strict, closed."""
+"""What every wire record has in common: frozen, strict, closed; and the kinds of values they are made of.
 
-from pydantic import BaseModel, ConfigDict
+A value here is accepted by the model exactly when the published JSON Schema (`baton.protocol.schemas`) accepts
+it, so each kind carries its constraints in both languages.
+"""
+
+import re
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+# Spelled out, because `\s` means one set of characters in Python and another one in ECMA-262.
+_SOMETHING = r"[^\t\n\v\f\r\x1c-\x20\x85\xa0\u1680\u2000-\u200d\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]"
+_TIME = (
+    r"^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+_something = re.compile(_SOMETHING)
+_time = re.compile(_TIME)
+
+
+def _says_something(text: str) -> str:
+    """Refuse a text of blanks and invisible characters."""
+    if not _something.search(text):
+        raise ValueError("it must say something; found an empty or blank text")
+    return text
+
+
+def _integral(value: Any) -> Any:
+    """Return 2 for 2.0, which is the same number in JSON; anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _rfc3339(value: Any) -> Any:
+    """Refuse spellings of a time that pydantic reads and RFC 3339 does not know."""
+    if isinstance(value, str) and not _time.fullmatch(value):
+        raise ValueError("a time is written as in RFC 3339, with its offset: 2026-11-21T10:00:00Z")
+    return value
+
+
+Statement = Annotated[str, AfterValidator(_says_something), Field(json_schema_extra={"pattern": _SOMETHING})]
+"""A text that says something: not empty, and not of blanks and invisible characters only."""
+
+Whole = Annotated[int, BeforeValidator(_integral)]
+"""A whole number; JSON knows no difference between 2 and 2.0."""
+
+Timestamp = Annotated[AwareDatetime, BeforeValidator(_rfc3339), Field(json_schema_extra={"pattern": _TIME})]
+"""A time with its offset from UTC, on the wire as in RFC 3339; kept to the microsecond."""
 
 
 class Record(BaseModel):
@@ -10,4 +65,24 @@ class Record(BaseModel):
     mistake in a patch is an error and never a silent loss. A change makes a new record.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_bytes="base64")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_bytes="base64", allow_inf_nan=False)
+
+
+class CompactRecord(Record):
+    """A record whose JSON leaves out members at their default, to keep workflow history small."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        defaults = _defaults(type(self))
+        members: dict[str, Any] = handler(self)
+        for name, default in defaults.items():
+            if getattr(self, name) == default:
+                del members[name]
+        return members
+
+
+@cache
+def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the default of each member that has one; made once, because every record on the wire asks for it."""
+    fields = kind.model_fields.items()
+    return {name: field.get_default(call_default_factory=True) for name, field in fields if not field.is_required()}

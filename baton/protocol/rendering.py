@@ -4,6 +4,7 @@ The state may grow; what is rendered may not. When it is too long, the least imp
 the rest says how many are missing. The goal and the newest decision always stay.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ DEFAULT_MAX_TOKENS = 2_000
 """The upper end of a baton's typical size (S1 L33)."""
 FEWEST_TOKENS = 128
 """Below this the headings, the goal and one decision have no room."""
+NARROWEST = 8
+"""Lines are cut down to this many characters before whole sections are left out."""
 
 
 @dataclass
@@ -85,8 +88,10 @@ def render(
 
     Empty fields have no section. Every item stands on one line that cannot become a heading or a fence.
     Of the decisions the newest are shown. When the page would cost more than ``max_tokens``, lines give way
-    in this order: work scope, artifacts, acceptance, open questions, older decisions, state, constraints;
-    then long lines are cut. The goal and the newest decision are never left out.
+    in this order: further fields, work scope, artifacts, acceptance, open questions, older decisions, state,
+    constraints; then long lines are cut; at last whole sections are left out, in the same order. The goal and
+    the newest decision are never left out. An estimator that charges more than a token for each byte of UTF-8
+    may find the shortest page above the ceiling.
 
     Args:
         baton: What to render; the further fields of a derived class follow after the eight.
@@ -120,8 +125,8 @@ def render(
         text = _page(goal, sections)
         excess = estimator(text) - max_tokens
     width = max([len(goal), *(len(line) for section in sections.values() for line in section.lines)])
-    while excess > 0 and width > 8:
-        width = max(8, min(width - 1, width * 3 // 4))
+    while excess > 0 and (width > NARROWEST or _drop_one(sections)):
+        width = max(NARROWEST, min(width - 1, width * 3 // 4))
         goal = _cut(goal, width)
         for section in sections.values():
             section.lines = [_cut(line, width) for line in section.lines]
@@ -147,25 +152,26 @@ def _sections(baton: Baton, emphasis: frozenset[str], earlier_decisions: int) ->
         sections[name] = _Section(
             label, lines, shown, min(floor, len(lines)), newest, earlier_decisions if newest else 0
         )
-    for name in {*type(baton).model_fields, *(baton.model_extra or {})} - {*Baton.FIELDS}:
-        lines = _lines(getattr(baton, name))
-        sections[name] = _Section(name.replace("_", " ").title(), lines, min(10, len(lines)), 0)
-    return dict(sorted(sections.items(), key=_page_order))
-
-
-def _page_order(item: tuple[str, _Section]) -> tuple[int, str]:
-    """Return the place of a section: the layout's own first, further fields by name."""
-    names = [name for name, *_ in _LAYOUT]
-    return (names.index(item[0]) if item[0] in names else len(names), item[0])
+    further = {name: value for name, value in baton.to_json_object().items() if name not in Baton.FIELDS}
+    for name in sorted(further):
+        lines = _lines(further[name])
+        shown = len(lines) if name in emphasis else min(10, len(lines))
+        sections[name] = _Section(single_line(name.replace("_", " ").title()), lines, shown, 0)
+    return sections
 
 
 def _lines(value: Any) -> list[str]:
-    """Return the lines of a derived class's field: a list, a mapping, or one value."""
+    """Return the lines of a further field, given as JSON: a list, an object, or one value."""
     if value is None or value in ("", [], {}):
         return []
     if isinstance(value, dict):
-        return [single_line(f"{key}: {entry}") for key, entry in value.items()]
-    return [_line(item) for item in value] if isinstance(value, list | tuple) else [single_line(str(value))]
+        return [single_line(f"{key}: {_text(entry)}") for key, entry in value.items()]
+    return [single_line(_text(item)) for item in (value if isinstance(value, list) else [value])]
+
+
+def _text(value: Any) -> str:
+    """Return a JSON value as text: a string as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _line(item: Any) -> str:
@@ -179,9 +185,8 @@ def _line(item: Any) -> str:
 
 def _give_way(sections: dict[str, _Section], excess: int, estimator: TokenEstimator) -> bool:
     """Take lines out until about ``excess`` tokens are saved; False if none may go any more."""
-    further = [name for name in sections if name not in _GIVES_WAY]
     saved, any_left = 0, False
-    for name in (*further, *_GIVES_WAY):
+    for name in _way_order(sections):
         section = sections[name]
         while saved < excess and section.shown > section.floor:
             gone = len(section.lines) - section.shown if section.newest else section.shown - 1
@@ -189,6 +194,21 @@ def _give_way(sections: dict[str, _Section], excess: int, estimator: TokenEstima
             saved += estimator(section.lines[gone])
             any_left = True
     return any_left
+
+
+def _drop_one(sections: dict[str, _Section]) -> bool:
+    """Leave out the first section that may give way whole; False if only the decisions are left."""
+    name = next((name for name in _way_order(sections) if name != "decision_log"), None)
+    if name is None:
+        return False
+    del sections[name]
+    return True
+
+
+def _way_order(sections: dict[str, _Section]) -> list[str]:
+    """Return the names of the sections there are, in the order in which they give way."""
+    further = [name for name in sections if name not in _GIVES_WAY]
+    return [*further, *(name for name in _GIVES_WAY if name in sections)]
 
 
 def _cut(line: str, width: int) -> str:

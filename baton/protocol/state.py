@@ -13,9 +13,11 @@ from pydantic import JsonValue
 
 from baton.protocol.baton import Baton
 from baton.protocol.history import HistoryEntry, Outcome, Spend, StepKind, effect_on
+from baton.protocol.merge import same_json
 from baton.protocol.merging import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
 from baton.protocol.messages import Decided, PipelineResult, StageReturn
-from baton.protocol.patching import PatchEffect, PatchRules, patch_effect, without_echo
+from baton.protocol.patching import PatchEffect, PatchRules, new_decisions, patch_effect, without_echo
+from baton.protocol.stages import checked_fields
 
 
 class PipelineState:
@@ -47,7 +49,8 @@ class PipelineState:
         self.entries: list[HistoryEntry] = []
         self.outcomes: list[Outcome] = []
         self.spend = Spend()
-        self._artifacts = {ref.id: ref.hash for ref in initial.artifacts}
+        checked_fields(self.rules.protected, type(initial), "protected")
+        self._artifacts = {**self.rules.known_artifacts, **{ref.id: ref.hash for ref in initial.artifacts}}
 
     def stage_rules(self) -> PatchRules:
         """Return the rules a patch must respect now: the pipeline's own, and every artifact id in use."""
@@ -109,6 +112,7 @@ class PipelineState:
                 timestamp=at,
                 patch=branch.baton_patch,
                 attempt=branch.attempt,
+                warnings=new_decisions(log, branch.baton_patch)[1],
                 spend=branch.spend,
             )
             for branch in branches
@@ -210,8 +214,9 @@ class PipelineState:
         """Return the patch and warnings for what concurrent steps changed since it was asked for."""
         if made_on is None or made_on is self.baton:
             return patch, []
+        patch = without_echo(made_on.decision_log, patch)
         now, then = self.baton.to_json_object(), made_on.to_json_object()
-        both = [name for name in patch if name != "decision_log" and now.get(name) != then.get(name)]
+        both = [name for name in patch if name != "decision_log" and not same_json(now.get(name), then.get(name))]
         warnings = [f"{name}: a concurrent step wrote it too; this patch replaced that" for name in both]
         if "artifacts" in both:
             warnings = [warning for warning in warnings if not warning.startswith("artifacts:")]
@@ -235,11 +240,10 @@ class PipelineState:
 
     def _take(self, outcome: Outcome, after: Baton) -> None:
         """Make ``after`` the baton, and remember how it came to be."""
+        self.spend = sum((entry.spend for entry in outcome.entries), start=self.spend)
         self.baton = after
         self.outcomes.append(outcome)
         self.entries.extend(outcome.entries)
-        for entry in outcome.entries:
-            self.spend = self.spend + entry.spend
         self._artifacts.update((ref.id, ref.hash) for ref in after.artifacts)
 
 
@@ -260,4 +264,4 @@ def _entry(returned: StageReturn, at: datetime, effect: PatchEffect, warnings: l
 
 def _unless_same(effect: PatchEffect, patch: Mapping[str, Any]) -> dict[str, JsonValue] | None:
     """Return the effective change, or None where it is the patch itself."""
-    return None if effect.change == dict(patch) else effect.change
+    return None if same_json(effect.change, dict(patch)) else effect.change

@@ -1,0 +1,330 @@
+"""The embedded Temporal server: the real one, started beside the program, tuned, and never left behind.
+
+It is the official `temporal server start-dev` process with its web UI, listening on this machine only and
+calling no other. With a database file its state survives restarts; without one it is in memory. Stock settings
+make every hop wait up to 50 ms and every timer a second; the tuned ones (`TUNED`) make a stage six times faster.
+
+Not for production: it is one process, and asks nobody who they are.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal, Self
+
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from baton.edge.child import ChildLock, bound_to_parent
+from baton.edge.temporal_cli import find_temporal
+from baton.protocol.errors import ServerError
+from baton.protocol.names import SEARCH_ATTRIBUTES
+
+HOST = "127.0.0.1"
+"""The only address the server listens on."""
+
+TUNED: Mapping[str, object] = {
+    # How often a second the server looks for work: 20 by default, so each hop waits up to 50 ms.
+    "history.transferProcessorMaxPollRPS": 2000,
+    "history.timerProcessorMaxPollRPS": 2000,
+    "history.visibilityProcessorMaxPollRPS": 2000,
+    "history.outboundProcessorMaxPollRPS": 2000,
+    # Timers and retry delays are rounded up to a second by default.
+    "history.timerProcessorMaxTimeShift": "1ms",
+    # Continue-as-new twice within a second waits for that second to pass by default.
+    "history.workflowIdReuseMinimalInterval": "0s",
+}
+"""The server settings that `DevServerOptions.tuned` stands for."""
+
+_QUIET: Mapping[str, object] = {"frontend.enableServerVersionCheck": False}  # else it asks a host outside
+_PRAGMAS = ("journal_mode=wal", "synchronous=normal")
+_START_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+_LOCK_SECONDS = 3.0  # a server that is just stopping needs about one
+_POLL_SECONDS = 0.02
+_TAIL_BYTES = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevServerOptions:
+    """What a development server is started with.
+
+    Attributes:
+        database: The file its state is kept in, or None for memory. Only one server may use a file.
+        port: The gRPC port, or 0 for a free one.
+        ui_port: The web UI's port, 0 for a free one, or None for no UI.
+        namespace: The namespace to have; `default` is always there.
+        search_attributes: Keyword search attributes to have, by default those that pipelines set; a namespace
+            may have ten.
+        tuned: Whether to use the settings of `TUNED`, and for a database file SQLite's write-ahead log, which
+            survives a killed server whole; a power cut may take its last moments.
+        settings: More server settings (dynamic configuration) by name; they win over the tuned ones.
+        codec_endpoint: The URL of a codec server for the UI to call (`baton.edge.codec_server`).
+        log: The file to append the server's output to; by default it is beside the database, named like
+            it with `.log` added, and with no database it is kept only until the server stops.
+        log_level: How much the server writes there.
+        temporal: The `temporal` program to run; by default the one that `find_temporal` finds.
+
+    Example:
+        >>> DevServerOptions(database=Path("state/pipelines.db"), ui_port=None).log_file
+        PosixPath('state/pipelines.db.log')
+    """
+
+    database: Path | None = None
+    port: int = 0
+    ui_port: int | None = 0
+    namespace: str = "default"
+    search_attributes: tuple[str, ...] = SEARCH_ATTRIBUTES
+    tuned: bool = True
+    settings: Mapping[str, object] = field(default_factory=dict)
+    codec_endpoint: str | None = None
+    log: Path | None = None
+    log_level: Literal["debug", "info", "warn", "error", "never"] = "warn"
+    temporal: str | None = None
+
+    @property
+    def log_file(self) -> Path | None:
+        """Where the server's output goes, or None for a file that ends with the server."""
+        if self.log is None and self.database is not None:
+            return self.database.with_name(f"{self.database.name}.log")
+        return self.log
+
+    def arguments(self, port: int, ui_port: int | None) -> list[str]:
+        """Return the command line after the program's name.
+
+        Args:
+            port: The gRPC port, not 0.
+            ui_port: The UI's port, not 0; None for no UI.
+        """
+        arguments = ["server", "start-dev", "--ip", HOST, "--port", str(port), "--log-level", self.log_level]
+        arguments += ["--headless"] if ui_port is None else ["--ui-ip", HOST, "--ui-port", str(ui_port)]
+        if self.namespace != "default":
+            arguments += ["--namespace", self.namespace]
+        if self.codec_endpoint is not None:
+            arguments += ["--ui-codec-endpoint", self.codec_endpoint]
+        if self.database is not None:
+            arguments += ["--db-filename", str(self.database)]
+            for pragma in _PRAGMAS if self.tuned else ():
+                arguments += ["--sqlite-pragma", pragma]
+        for name in self.search_attributes:
+            arguments += ["--search-attribute", f"{name}=Keyword"]
+        for name, value in {**_QUIET, **(TUNED if self.tuned else {}), **self.settings}.items():
+            arguments += ["--dynamic-config-value", f"{name}={json.dumps(value)}"]
+        return arguments
+
+
+class DevServer:
+    """One `temporal server start-dev` process: it serves when `start` returns and is gone after `stop`.
+
+    Use it as an asynchronous context manager. The process is in a session of its own, so a Ctrl-C reaches
+    the program first, which stops its workers and then this. On Linux it also ends when the program is
+    killed, and when the thread that started it ends; on macOS a killed program leaves it running.
+
+    Args:
+        options: What to start.
+
+    Example:
+        ```python
+        async with DevServer(DevServerOptions(database=Path("pipelines.db"))) as server:
+            client = await Client.connect(server.address)
+        ```
+    """
+
+    def __init__(self, options: DevServerOptions | None = None) -> None:
+        self.options = options or DevServerOptions()
+        self._process: asyncio.subprocess.Process | None = None
+        self._port = 0
+        self._ui_port: int | None = None
+
+    @property
+    def address(self) -> str:
+        """What a Temporal client connects to: `127.0.0.1:<port>`.
+
+        Raises:
+            RuntimeError: The server was not started.
+        """
+        self._started()
+        return f"{HOST}:{self._port}"
+
+    @property
+    def ui_url(self) -> str | None:
+        """The web UI's URL, or None if there is none.
+
+        Raises:
+            RuntimeError: The server was not started.
+        """
+        self._started()
+        return None if self._ui_port is None else f"http://{HOST}:{self._ui_port}"
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        """The server's process.
+
+        Raises:
+            RuntimeError: The server was not started.
+        """
+        return self._started()
+
+    async def start(self) -> Self:
+        """Start the server and return once it serves, with its namespace and search attributes.
+
+        Raises:
+            ServerError: There is no `temporal` program; a port or the database file is taken; or the
+                server ended or did not serve within 30 seconds (the message has its last output).
+            RuntimeError: It was started already.
+        """
+        if self._process is not None:
+            raise RuntimeError(f"the server was started already, at {self.address!r}; make another DevServer")
+        program = find_temporal(self.options.temporal)
+        lock = await self._lock_database()
+        # The process inherits both and keeps them; this program needs them only until it serves.
+        with lock, self._open_log() as log:
+            begin = os.fstat(log.fileno()).st_size
+            self._port, self._ui_port = _ports(self.options.port, self.options.ui_port)
+            try:
+                self._process = await self._launch(program, log, lock)
+                await self._serving(self._process, log, begin)
+            except BaseException:
+                await self._end(grace=0)
+                raise
+        return self
+
+    async def stop(self) -> None:
+        """Stop the server: ask it to end, and kill it after ten seconds, or at once if this is cancelled.
+
+        A server in memory has nothing to save and is killed right away. Stopping twice is fine.
+        """
+        await self._end(grace=0 if self.options.database is None else _STOP_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        """Start the server."""
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the server."""
+        await self.stop()
+
+    def _started(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            raise RuntimeError("the server was not started; use it as an 'async with' context, or await start()")
+        return self._process
+
+    async def _lock_database(self) -> ChildLock:
+        database = self.options.database
+        if database is None:
+            return ChildLock()
+        lock_file = database.with_name(f"{database.name}.lock")
+        with _folder_of(lock_file):
+            return await ChildLock.take(lock_file, _LOCK_SECONDS)
+
+    def _open_log(self) -> IO[bytes]:
+        file = self.options.log_file
+        if file is None:
+            return tempfile.TemporaryFile()
+        with _folder_of(file):
+            return file.open("a+b")
+
+    async def _launch(self, program: Path, log: IO[bytes], lock: ChildLock) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            *bound_to_parent([str(program), *self.options.arguments(self._port, self._ui_port)]),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # The CLI's own settings, for example a profile with another address, are not meant for this server.
+            env={name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")},
+            pass_fds=lock.descriptors,
+            start_new_session=True,
+        )
+        lock.describe(f"the server at {HOST}:{self._port} (process {process.pid})")
+        return process
+
+    async def _serving(self, process: asyncio.subprocess.Process, log: IO[bytes], begin: int) -> None:
+        """Wait until the server answers and has what was asked of it; ``begin`` is where its output begins."""
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while process.returncode is None:
+                    if await self._answers():
+                        return
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            what = f"does not serve at {self.address!r} after {_START_SECONDS:.0f} seconds"
+        else:
+            what = f"ended with code {process.returncode} before it served"
+        raise ServerError(f"the Temporal server {what}; its last output:\n{_tail(log, begin)}")
+
+    async def _answers(self) -> bool:
+        request = ListSearchAttributesRequest(namespace=self.options.namespace)
+        try:
+            client = await Client.connect(self.address, namespace=self.options.namespace)
+            answer = await client.operator_service.list_search_attributes(request)
+        except (RuntimeError, RPCError):  # not listening yet; no namespace yet
+            return False
+        return set(self.options.search_attributes) <= set(answer.custom_attributes)
+
+    async def _end(self, grace: float) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        try:
+            if grace:
+                process.terminate()
+                async with asyncio.timeout(grace):
+                    await process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+@contextlib.contextmanager
+def _folder_of(file: Path) -> Iterator[None]:
+    """Make the folder of ``file``, and say what is wrong if the file can't be opened in it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise ServerError(f"{str(file)!r} cannot be opened: {reason}; choose another database or log") from error
+
+
+def _ports(port: int, ui_port: int | None) -> tuple[int, int | None]:
+    """Return the ports with each 0 replaced by a free one, and make sure that the others are free.
+
+    The server would complain as well, but until it does, whoever has the port answers in its place, and we
+    would hand out somebody else's server.
+    """
+    with contextlib.ExitStack() as held:
+        return _free(port, held), None if ui_port is None else _free(ui_port, held)
+
+
+def _free(port: int, held: contextlib.ExitStack) -> int:
+    """Return ``port``, or any free one for 0; it is kept from others while ``held`` is open."""
+    probe = held.enter_context(socket.socket())
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: just closed is free
+    try:
+        probe.bind((HOST, port))
+    except OSError as error:
+        raise ServerError(
+            f"port {port} of {HOST} is taken: {error.strerror or error}; choose another, or 0 for a free one"
+        ) from error
+    bound: int = probe.getsockname()[1]
+    return bound
+
+
+def _tail(log: IO[bytes], begin: int) -> str:
+    """Return the end of what was written to ``log`` from ``begin`` on, without moving the writer's place."""
+    end = os.fstat(log.fileno()).st_size
+    start = max(begin, end - _TAIL_BYTES)
+    return os.pread(log.fileno(), end - start, start).decode(errors="replace").strip() or "(nothing)"

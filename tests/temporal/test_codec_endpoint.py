@@ -1,0 +1,50 @@
+"""The codec server as Temporal's own command line uses it."""
+
+import asyncio
+import json
+import uuid
+from dataclasses import replace
+
+from temporalio.client import Client
+from temporalio.converter import DataConverter
+
+from baton.devserver import DevServer
+from baton.edge.codec_server import serve_codec
+from baton.edge.compression import CompressionCodec
+from baton.edge.temporal_cli import find_temporal
+
+GOAL = "Add OAuth2 login. " * 60
+TOKEN = "open sesame"
+
+
+async def _cli(*arguments: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        str(find_temporal()), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
+class TestCodecEndpoint:
+    """`temporal … --codec-endpoint`."""
+
+    async def test_operators_read_and_write_what_is_compressed(self, server: DevServer) -> None:
+        """The history shows the goal with the codec server and not without; a signal is encoded on its way in."""
+        client = await Client.connect(
+            server.address, data_converter=replace(DataConverter.default, payload_codec=CompressionCodec())
+        )
+        workflow_id = str(uuid.uuid4())
+        handle = await client.start_workflow("Delivery", {"goal": GOAL}, id=workflow_id, task_queue=workflow_id)
+        there = ("--address", server.address, "--workflow-id", workflow_id)
+        async with serve_codec([CompressionCodec()], origins=["http://localhost:8233"], token=TOKEN) as url:
+            through = ("--codec-endpoint", url, "--codec-auth", f"Bearer {TOKEN}")
+            assert GOAL.strip() not in await _cli("workflow", "show", *there, "--detailed")
+            shown = await _cli("workflow", "show", *there, "--detailed", *through)
+            typed = json.dumps({"note": GOAL})
+            await _cli("workflow", "signal", *there, "--name", "note", "--input", typed, *through)
+        assert GOAL.strip() in shown
+        events = (await handle.fetch_history()).events
+        [payload] = events[-1].workflow_execution_signaled_event_attributes.input.payloads
+        assert payload.metadata["encoding"] == b"binary/zstd"
+        assert await client.data_converter.decode([payload]) == [{"note": GOAL}]

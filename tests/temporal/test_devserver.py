@@ -1,0 +1,278 @@
+"""The embedded server, the real one: it serves, keeps its state, refuses clearly and is never left behind."""
+
+import asyncio
+import json
+import mmap
+import os
+import signal
+import sqlite3
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from baton.devserver import TUNED, DevServer, DevServerOptions
+from baton.edge.temporal_cli import find_temporal
+from baton.protocol.errors import ServerError
+from baton.protocol.names import ATTRIBUTE_STAGE, SEARCH_ATTRIBUTES
+
+STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
+
+# A program that starts a server on the given file, says where, and then waits to be interrupted or killed.
+PROGRAM = """\
+import asyncio, os, sys
+from pathlib import Path
+from baton.devserver import DevServer, DevServerOptions
+
+async def main():
+    async with DevServer(DevServerOptions(database=Path(sys.argv[1]), ui_port=None)) as server:
+        print(server.process.pid, flush=True)
+        await asyncio.Event().wait()
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    os._exit(3)
+"""
+
+
+@pytest.fixture(scope="module")
+async def full_server() -> AsyncIterator[DevServer]:
+    """A server in memory, with everything that an option can ask for."""
+    options = DevServerOptions(namespace="release", codec_endpoint="http://127.0.0.1:9/codec")
+    async with DevServer(options) as it:
+        yield it
+
+
+async def _ended(process_id: int) -> None:
+    """Wait until the process has ended, whoever its parent is: its descriptor becomes readable then."""
+    try:
+        descriptor = os.pidfd_open(process_id)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    loop.add_reader(descriptor, ended.set_result, None)
+    try:
+        await asyncio.wait_for(ended, 60)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=30) as response:
+        body: bytes = response.read()
+        return body
+
+
+class TestDevServer:
+    """A server that runs."""
+
+    async def test_it_serves_as_soon_as_it_is_started(self, full_server: DevServer) -> None:
+        """The first call of a client succeeds: namespaces and search attributes are there."""
+        client = await Client.connect(full_server.address, namespace="release")
+        handle = await client.start_workflow(
+            "Delivery",
+            id="first",
+            task_queue="nobody",
+            search_attributes=TypedSearchAttributes(
+                [SearchAttributePair(SearchAttributeKey.for_keyword(name), "plan") for name in SEARCH_ATTRIBUTES]
+            ),
+        )
+        assert (await handle.describe()).typed_search_attributes[STAGE] == "plan"
+
+    async def test_the_default_namespace_is_there_too(self, full_server: DevServer) -> None:
+        """Tools that name no namespace still work."""
+        client = await Client.connect(full_server.address)
+        answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="default"))
+        assert answer.namespace_info.name == "default"
+
+    async def test_the_ui_is_there_and_knows_the_codec_server(self, full_server: DevServer) -> None:
+        """The page loads, and its settings have the endpoint that the browser will call."""
+        assert full_server.ui_url is not None
+        assert b"<html" in await asyncio.to_thread(_get, full_server.ui_url)
+        settings = json.loads(await asyncio.to_thread(_get, f"{full_server.ui_url}/api/v1/settings"))
+        assert settings["Codec"]["Endpoint"] == "http://127.0.0.1:9/codec"
+
+    async def test_two_servers_run_side_by_side(self, full_server: DevServer) -> None:
+        """Free ports are really free, so tests and programs do not meet."""
+        async with DevServer(DevServerOptions(ui_port=None)) as other:
+            assert other.address != full_server.address
+            assert other.ui_url is None
+
+    async def test_a_taken_port_is_an_error_and_not_a_strangers_server(self, full_server: DevServer) -> None:
+        """Who asks for a port that another server answers on is told so."""
+        port = int(full_server.address.rpartition(":")[2])
+        with pytest.raises(ServerError, match=f"port {port} of 127.0.0.1 is taken: .*choose another, or 0"):
+            await DevServer(DevServerOptions(port=port)).start()
+
+    async def test_it_is_started_once(self, full_server: DevServer) -> None:
+        """A second start is a programmer's mistake."""
+        with pytest.raises(RuntimeError, match="started already"):
+            await full_server.start()
+
+    def test_it_has_no_address_before_it_is_started(self) -> None:
+        """And says how to start it."""
+        with pytest.raises(RuntimeError, match="async with"):
+            _ = DevServer().address
+
+
+class TestDatabase:
+    """State in a file."""
+
+    async def test_state_survives_a_restart(self, tmp_path: Path) -> None:
+        """Runs and their search attributes are there again, and the same options start a second time."""
+        options = DevServerOptions(database=tmp_path / "new" / "pipelines.db", ui_port=None)
+        async with DevServer(options) as server:
+            client = await Client.connect(server.address)
+            await client.start_workflow(
+                "Delivery",
+                id="oauth2",
+                task_queue="nobody",
+                search_attributes=TypedSearchAttributes([SearchAttributePair(STAGE, "implement")]),
+            )
+        async with DevServer(options) as server:
+            client = await Client.connect(server.address)
+            described = await client.get_workflow_handle("oauth2").describe()
+            assert described.status == WorkflowExecutionStatus.RUNNING
+            assert described.typed_search_attributes[STAGE] == "implement"
+
+    async def test_only_one_server_uses_a_file(self, tmp_path: Path) -> None:
+        """Two servers on one file would silently spoil each other's state; the second is told who has it."""
+        options = DevServerOptions(database=tmp_path / "pipelines.db", ui_port=None)
+        async with DevServer(options) as server:
+            with pytest.raises(ServerError) as refused:
+                await DevServer(options).start()
+            assert server.address in str(refused.value)
+            assert str(server.process.pid) in str(refused.value)
+
+    async def test_a_tuned_file_has_a_write_ahead_log(self, tmp_path: Path) -> None:
+        """The setting is in the file itself."""
+        database = tmp_path / "pipelines.db"
+        async with DevServer(DevServerOptions(database=database, ui_port=None)):
+            pass
+        connection = sqlite3.connect(database)
+        try:
+            assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+        finally:
+            connection.close()
+
+    async def test_its_output_is_beside_it(self, tmp_path: Path) -> None:
+        """Operators find the log by the database's name, and a restart appends to it."""
+        options = DevServerOptions(database=tmp_path / "pipelines.db", ui_port=None)
+        for _ in range(2):
+            async with DevServer(options):
+                pass
+        assert options.log_file == tmp_path / "pipelines.db.log"
+        assert options.log_file.read_text().count("Temporal Server:") == 2
+
+    @pytest.mark.parametrize("what", ["database", "log"])
+    async def test_a_file_that_cannot_be_opened_is_named(self, tmp_path: Path, what: str) -> None:
+        """A wrong path is told before anything is started."""
+        (tmp_path / "file").touch()
+        wrong = tmp_path / "file" / "pipelines"
+        options = DevServerOptions(database=wrong) if what == "database" else DevServerOptions(log=wrong)
+        with pytest.raises(ServerError, match=r"file/pipelines.*' cannot be opened: (Not a directory|File exists)"):
+            await DevServer(options).start()
+
+    async def test_a_server_that_ends_at_once_is_quoted(self, tmp_path: Path) -> None:
+        """The error has the server's own last words, and the file is free again."""
+        (tmp_path / "pipelines.db").write_bytes(b"this is no database" * 100)
+        options = DevServerOptions(database=tmp_path / "pipelines.db", ui_port=None)
+        for _ in range(2):
+            with pytest.raises(ServerError, match=r"ended with code 1 before it served(?s:.*)not a database"):
+                await DevServer(options).start()
+
+
+class TestStop:
+    """No process is left."""
+
+    async def test_stopping_twice_is_fine(self) -> None:
+        """And one that was never started can be stopped too."""
+        server = await DevServer(DevServerOptions(ui_port=None)).start()
+        await server.stop()
+        await server.stop()
+        assert server.process.returncode is not None
+        await DevServer().stop()
+
+    async def test_a_server_that_does_not_answer_is_killed(self, tmp_path: Path) -> None:
+        """A cancelled stop, as at a second Ctrl-C, kills at once and does not wait for the grace period."""
+        server = await DevServer(DevServerOptions(database=tmp_path / "p.db", ui_port=None)).start()
+        server.process.send_signal(signal.SIGSTOP)
+        stopping = asyncio.create_task(server.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert server.process.returncode == -signal.SIGKILL
+
+    async def test_a_cancelled_start_leaves_nothing(self) -> None:
+        """A program that is interrupted while its server starts does not leave it."""
+        server = DevServer(DevServerOptions(ui_port=None))
+        starting = asyncio.create_task(server.start())
+        while server._process is None:  # noqa: ASYNC110 - the server tells nobody else that it was launched
+            await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert server.process.returncode == -signal.SIGKILL
+
+    @pytest.mark.parametrize(
+        ("how", "code"),
+        [
+            pytest.param(signal.SIGINT, 3, id="interrupted"),
+            pytest.param(signal.SIGTERM, -signal.SIGTERM, id="terminated"),
+            pytest.param(signal.SIGKILL, -signal.SIGKILL, id="killed"),
+        ],
+    )
+    @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no signal for a parent's death")
+    async def test_it_ends_with_its_program(self, tmp_path: Path, how: signal.Signals, code: int) -> None:
+        """However the program ends, the server does too, and the file is free for the next one."""
+        database = tmp_path / "pipelines.db"
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PROGRAM, str(database), stdout=asyncio.subprocess.PIPE
+        )
+        assert program.stdout is not None
+        child = int(await program.stdout.readline())
+        program.send_signal(how)
+        assert await program.wait() == code
+        await _ended(child)
+        async with DevServer(DevServerOptions(database=database, ui_port=None)) as server:
+            assert server.process.returncode is None
+
+
+class TestDevServerOptions:
+    """The command line that options become."""
+
+    def test_everything_listens_on_this_machine(self) -> None:
+        """The gRPC port and the UI, since the server asks nobody who they are."""
+        line = " ".join(DevServerOptions().arguments(7233, 8233))
+        assert "--ip 127.0.0.1 --port 7233" in line
+        assert "--ui-ip 127.0.0.1 --ui-port 8233" in line
+
+    def test_stock_settings_can_be_had(self) -> None:
+        """What is measured against, and a way out."""
+        line = " ".join(DevServerOptions(tuned=False, database=Path("p.db")).arguments(7233, None))
+        assert "--sqlite-pragma" not in line
+        assert not any(name in line for name in TUNED)
+
+    def test_it_asks_nobody_whether_there_is_a_newer_version(self) -> None:
+        """By itself the server looks a host up on the internet when it starts."""
+        assert "frontend.enableServerVersionCheck=false" in DevServerOptions().arguments(7233, None)
+
+    def test_own_settings_win(self) -> None:
+        """A test can turn on what it needs, or turn off what is tuned; values are JSON."""
+        options = DevServerOptions(settings={"frontend.WorkflowPauseEnabled": True, **dict.fromkeys(TUNED, "x")})
+        values = [value for value in options.arguments(7233, None) if value.startswith(("history.", "frontend.W"))]
+        assert sorted(values) == sorted(["frontend.WorkflowPauseEnabled=true", *(f'{name}="x"' for name in TUNED)])
+
+    def test_every_tuned_setting_is_one_that_the_server_knows(self) -> None:
+        """The server ignores a name that it does not know without a word, so a typing mistake would go unseen."""
+        with find_temporal().open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:
+            assert [name for name in TUNED if program.find(name.encode()) < 0] == []

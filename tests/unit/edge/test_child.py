@@ -1,0 +1,105 @@
+"""Children that end with their parent, and the lock that they hold."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from baton.edge.child import ChildLock, bound_to_parent
+from baton.protocol.errors import ServerError
+
+SLEEP = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"]
+
+# A parent that starts a bound child, prints its id, and waits to be killed.
+PARENT = """\
+import subprocess, sys
+from baton.edge.child import bound_to_parent
+child = subprocess.Popen(bound_to_parent(sys.argv[1:]), stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+async def _ended(descriptor: int) -> None:
+    """Wait for the process behind a pidfd to end: its descriptor becomes readable."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    loop.add_reader(descriptor, ended.set_result, None)
+    try:
+        await asyncio.wait_for(ended, 60)
+    finally:
+        loop.remove_reader(descriptor)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no signal for a parent's death")
+class TestBoundToParent:
+    """A child that cannot be left behind."""
+
+    async def test_it_ends_when_its_parent_is_killed(self) -> None:
+        """SIGKILL gives the parent no chance to clean up, and nothing is left all the same."""
+        parent = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PARENT, *SLEEP, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert parent.stdout is not None
+            child = os.pidfd_open(int(await parent.stdout.readline()))
+        finally:
+            parent.kill()
+            await parent.communicate()
+        try:
+            await _ended(child)
+        finally:
+            os.close(child)
+
+    async def test_it_is_the_command_itself(self) -> None:
+        """The process id is the command's, so that signals and exit codes are."""
+        command = bound_to_parent([sys.executable, "-c", "import os; print(os.getpid()); os._exit(7)"])
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        output, _ = await process.communicate()
+        assert (int(output), process.returncode) == (process.pid, 7)
+
+
+class TestChildLock:
+    """A lock that lives as long as the child."""
+
+    async def test_a_second_holder_is_refused_with_the_firsts_words(self, tmp_path: Path) -> None:
+        """The message names the file, without the lock's suffix, and who has it."""
+        with await ChildLock.take(tmp_path / "p.db.lock", 0) as lock:
+            lock.describe("the server at 127.0.0.1:7233 (process 42)")
+            with pytest.raises(
+                ServerError, match=r"p\.db' is in use by the server at 127\.0\.0\.1:7233 \(process 42\)"
+            ):
+                await ChildLock.take(tmp_path / "p.db.lock", 0)
+
+    async def test_it_is_free_again_after_its_holder(self, tmp_path: Path) -> None:
+        """Leaving the context is enough where there is no child; the file stays."""
+        with await ChildLock.take(tmp_path / "p.db.lock", 0):
+            pass
+        with await ChildLock.take(tmp_path / "p.db.lock", 0) as lock:
+            assert lock.descriptors
+
+    async def test_a_child_holds_it_until_it_ends(self, tmp_path: Path) -> None:
+        """The parent's share does not matter; the child's death frees the lock, however it dies."""
+        with await ChildLock.take(tmp_path / "p.db.lock", 0) as lock:
+            process = await asyncio.create_subprocess_exec(
+                *SLEEP, stdout=asyncio.subprocess.PIPE, pass_fds=lock.descriptors
+            )
+        with pytest.raises(ServerError):
+            await ChildLock.take(tmp_path / "p.db.lock", 0)
+        process.send_signal(signal.SIGKILL)
+        await process.communicate()
+        with await ChildLock.take(tmp_path / "p.db.lock", 0) as lock:
+            assert lock.descriptors
+
+    async def test_a_holder_that_is_just_ending_is_waited_for(self, tmp_path: Path) -> None:
+        """A restart right after a stop succeeds."""
+        first = await ChildLock.take(tmp_path / "p.db.lock", 0)
+        second = asyncio.create_task(ChildLock.take(tmp_path / "p.db.lock", 60))
+        await asyncio.sleep(0)
+        first.__exit__()
+        with await second as lock:
+            assert lock.descriptors

@@ -1,0 +1,265 @@
+"""The codec server over real HTTP: what the Temporal UI asks of it, and what it refuses."""
+
+import asyncio
+import json
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+
+import pytest
+from google.protobuf import json_format
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.converter import PayloadCodec
+
+from baton.edge.codec_server import MAX_BODY_BYTES, codec_app, serve_codec
+from baton.edge.compression import CompressionCodec
+from baton.protocol.errors import ServerError
+
+UI = "http://localhost:8233"
+PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b'["All existing tests pass"]' * 40)
+REFERENCE = Payload(
+    metadata={"encoding": b"json/protobuf", "messageType": b"temporal.api.sdk.v1.ExternalStorageReference"},
+    data=b'{"driverName":"baton-artifacts"}',
+)
+
+
+class Answer:
+    """What came back over HTTP."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = {name.lower(): value for name, value in headers.items()}
+        self.body = body
+
+    @property
+    def payloads(self) -> list[Payload]:
+        """The body's payloads."""
+        return list(json_format.Parse(self.body, Payloads()).payloads)
+
+
+def _request(url: str, body: bytes, headers: Mapping[str, str], method: str) -> Answer:
+    request = urllib.request.Request(url, data=body or None, headers=dict(headers), method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return Answer(response.status, dict(response.headers), response.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, dict(error.headers), error.read())
+
+
+async def _call(url: str, body: bytes = b"", method: str = "POST", **headers: str) -> Answer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await asyncio.to_thread(_request, url, body, named, method)
+
+
+def _body(*payloads: Payload) -> bytes:
+    return json_format.MessageToJson(Payloads(payloads=payloads)).encode()
+
+
+class Suffix(PayloadCodec):
+    """A codec whose order is visible: it puts a letter behind the data, and takes only that letter away."""
+
+    def __init__(self, letter: bytes) -> None:
+        self.letter = letter
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Add the letter."""
+        return [Payload(metadata=payload.metadata, data=payload.data + self.letter) for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Take the letter away."""
+        for payload in payloads:
+            if not payload.data.endswith(self.letter):
+                raise LookupError("secret detail")
+        return [Payload(metadata=payload.metadata, data=payload.data[:-1]) for payload in payloads]
+
+
+class TestDecode:
+    """POST /decode and /encode."""
+
+    async def test_what_was_encoded_is_shown(self) -> None:
+        """The UI gets the JSON that the codec had compressed, beside payloads that need no codec."""
+        [encoded] = await CompressionCodec().encode([PLAIN])
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            answer = await _call(f"{url}/decode", _body(encoded, PLAIN), content_type="application/json")
+        assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+        assert answer.payloads == [PLAIN, PLAIN]
+
+    async def test_what_an_operator_types_is_encoded(self) -> None:
+        """The CLI sends the input of a signal through /encode."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            answer = await _call(f"{url}/encode", _body(PLAIN))
+        assert answer.payloads == await CompressionCodec().encode([PLAIN])
+
+    async def test_references_to_external_storage_pass_through(self) -> None:
+        """The UI asks with ?preserveStorageRefs=true and shows them as downloads."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            answer = await _call(f"{url}/decode?preserveStorageRefs=true", _body(REFERENCE), x_namespace="default")
+        assert answer.payloads == [REFERENCE]
+
+    async def test_codecs_decode_in_the_reverse_order(self) -> None:
+        """Several codecs are one: the last that encoded decodes first."""
+        async with serve_codec([Suffix(b"a"), Suffix(b"b")], origins=[UI]) as url:
+            encoded = (await _call(f"{url}/encode", _body(Payload(data=b"x")))).payloads
+            assert encoded == [Payload(data=b"xab")]
+            assert (await _call(f"{url}/decode", _body(*encoded))).payloads == [Payload(data=b"x")]
+
+    async def test_no_payloads_are_no_error(self) -> None:
+        """An empty message has an empty answer."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            assert (await _call(f"{url}/decode", b"{}")).payloads == []
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pytest.param(b"", id="nothing"),
+            pytest.param(b"payloads", id="no JSON"),
+            pytest.param(b'{"payloads": 5}', id="another shape"),
+            pytest.param(b'{"secret": []}', id="an unknown member"),
+            pytest.param(b"\xff\xfe", id="no text"),
+            pytest.param(b"[" * 100_000, id="deeply nested"),
+        ],
+    )
+    async def test_another_body_is_a_bad_request(self, body: bytes) -> None:
+        """The sentence says what was expected and never repeats what came."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            answer = await _call(f"{url}/decode", body)
+        assert (answer.status, answer.body) == (
+            400,
+            b"the body is not temporal.api.common.v1.Payloads as JSON",
+        )
+
+    async def test_a_damaged_payload_is_a_bad_request_with_its_reason(self) -> None:
+        """The operator learns which encoding could not be read."""
+        [encoded] = await CompressionCodec().encode([PLAIN])
+        encoded.data = encoded.data[:-4]
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            answer = await _call(f"{url}/decode", _body(encoded), origin=UI)
+        assert answer.status == 400
+        assert b"'binary/zstd' is damaged" in answer.body
+        assert answer.headers["access-control-allow-origin"] == UI
+
+    async def test_a_codec_that_breaks_tells_only_its_log(self) -> None:
+        """The browser gets the kind of the error and no detail of the payload."""
+        async with serve_codec([Suffix(b"a")], origins=[UI]) as url:
+            answer = await _call(f"{url}/decode", _body(PLAIN))
+        assert answer.status == 400
+        assert b"LookupError" in answer.body
+        assert b"secret" not in answer.body
+
+    async def test_a_body_has_a_limit(self) -> None:
+        """A caller cannot fill the memory."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            answer = await _call(f"{url}/decode", b" " * (MAX_BODY_BYTES + 1))
+        assert (answer.status, str(MAX_BODY_BYTES) in answer.body.decode()) == (413, True)
+
+    async def test_only_posts_are_answered(self) -> None:
+        """A link or an image can't make the browser decode."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            assert (await _call(f"{url}/decode", method="GET")).status == 405
+
+
+class TestOrigins:
+    """What the browser asks before it lets a page call."""
+
+    async def test_the_ui_may_call(self) -> None:
+        """The preflight of the UI, with the headers that it sends, is answered as it needs."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            answer = await _call(
+                f"{url}/decode",
+                method="OPTIONS",
+                origin=UI,
+                access_control_request_method="POST",
+                access_control_request_headers="content-type,x-namespace,authorization,authorization-extras",
+            )
+        assert answer.status == 200
+        assert answer.headers["access-control-allow-origin"] == UI
+        assert answer.headers["access-control-allow-credentials"] == "true"
+        assert "POST" in answer.headers["access-control-allow-methods"]
+        allowed = answer.headers["access-control-allow-headers"].lower()
+        assert all(name in allowed for name in ("content-type", "x-namespace", "authorization-extras"))
+
+    async def test_another_page_may_not(self) -> None:
+        """A page of another origin gets no permission, neither before its call nor with the answer."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            asked = await _call(
+                f"{url}/decode", method="OPTIONS", origin="http://evil.example", access_control_request_method="POST"
+            )
+            called = await _call(f"{url}/decode", _body(PLAIN), origin="http://evil.example")
+        assert asked.status == 400
+        assert "access-control-allow-origin" not in called.headers
+
+    def test_every_page_is_not_an_origin(self) -> None:
+        """A star would let any page in the operator's browser decode."""
+        with pytest.raises(ValueError, match="name the exact origins"):
+            codec_app([CompressionCodec()], origins=["*"])
+
+
+class TestToken:
+    """Who may call."""
+
+    @pytest.mark.parametrize(
+        ("header", "status"),
+        [
+            pytest.param({"authorization": "Bearer open sesame"}, 200, id="the token"),
+            pytest.param({"authorization": "Bearer open sesame "}, 200, id="the token and a blank, which HTTP drops"),
+            pytest.param({"authorization": "Bearer open"}, 401, id="a part of it"),
+            pytest.param({"authorization": "open sesame"}, 401, id="without its scheme"),
+            pytest.param({"authorization": "Bearer \u00e9"}, 401, id="another alphabet"),
+            pytest.param({}, 401, id="nothing"),
+        ],
+    )
+    async def test_every_call_carries_the_token(self, header: dict[str, str], status: int) -> None:
+        """Who may call may read."""
+        async with serve_codec([CompressionCodec()], origins=[UI], token="open sesame") as url:
+            assert (await _call(f"{url}/decode", _body(PLAIN), **header)).status == status
+
+    async def test_the_preflight_needs_none(self) -> None:
+        """A browser asks before it may send the header."""
+        async with serve_codec([CompressionCodec()], origins=[UI], token="open sesame") as url:
+            answer = await _call(f"{url}/decode", method="OPTIONS", origin=UI, access_control_request_method="POST")
+        assert answer.status == 200
+
+
+class TestServeCodec:
+    """The server inside another program."""
+
+    async def test_it_is_gone_when_the_context_ends(self) -> None:
+        """The port is free again, so the program can start another."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            port = int(url.rpartition(":")[2])
+        async with serve_codec([CompressionCodec()], origins=[UI], port=port) as again:
+            assert again == url
+            assert (await _call(f"{again}/decode", b"{}")).status == 200
+
+    async def test_an_error_inside_comes_out(self) -> None:
+        """The context stops the server and hides nothing."""
+        with pytest.raises(LookupError):
+            async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+                raise LookupError
+        with pytest.raises(OSError, match="refused"):
+            await _call(f"{url}/decode", b"{}")
+
+    async def test_a_taken_port_is_an_error_that_names_it(self) -> None:
+        """Nobody is handed somebody else's server."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(ServerError, match=f"port {port}: Address already in use"):
+                async with serve_codec([CompressionCodec()], origins=[UI], port=port):
+                    pass
+
+    async def test_signals_stay_the_programs_own(self) -> None:
+        """A Ctrl-C is for the program, which then leaves the context."""
+        before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            await _call(f"{url}/decode", b"{}")
+            assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+    async def test_it_listens_on_this_machine_only(self) -> None:
+        """The default address is the loopback one."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            assert url.startswith("http://127.0.0.1:")
+            answer = await _call(f"{url}/decode", json.dumps({"payloads": []}).encode())
+        assert answer.status == 200

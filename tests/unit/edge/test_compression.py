@@ -1,0 +1,180 @@
+"""The compressing codec: what it touches, what it leaves readable, and what it refuses."""
+
+import asyncio
+import hashlib
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import DataConverter
+
+from baton.edge.compression import DICTIONARY, ENCODING, MAX_DECODED_BYTES, CompressionCodec
+from baton.protocol.errors import PayloadError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+BATONS = sorted(Path(__file__).with_name("batons").glob("*.json"))
+
+# What a worker of the first release wrote: the text of `OLD_PLAIN`, compressed with dictionary 1.
+OLD_PLAIN = b'{"goal":"Add OAuth2 login","acceptance":["All existing tests pass without changes"]}' * 8
+OLD_DATA = bytes.fromhex("28b52ffd60a001f5000040206c6f6769225d7d060049ae500db84012aa9a80a42c74386e88eb6180")
+
+
+def _json(data: bytes) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=data)
+
+
+def _compact(path: Path) -> bytes:
+    return json.dumps(json.loads(path.read_text("utf-8")), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _encode(payload: Payload) -> Payload:
+    [encoded] = asyncio.run(CompressionCodec().encode([payload]))
+    return encoded
+
+
+def _decode(payload: Payload) -> Payload:
+    [decoded] = asyncio.run(CompressionCodec().decode([payload]))
+    return decoded
+
+
+class TestEncode:
+    """What gets compressed."""
+
+    @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in BATONS])
+    def test_a_baton_shrinks_to_less_than_half(self, path: Path) -> None:
+        """Batons that the dictionary was not written from, prose of people and of agents."""
+        plain = _json(_compact(path))
+        encoded = _encode(plain)
+        assert encoded.metadata["encoding"] == ENCODING
+        assert encoded.ByteSize() < plain.ByteSize() / 2
+        assert _decode(encoded) == plain
+
+    @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in BATONS])
+    def test_the_dictionary_saves_a_tenth(self, path: Path) -> None:
+        """Against the same compressor without one: it has to be worth its file."""
+        text = _compact(path)
+        assert len(_encode(_json(text)).data) < 0.9 * len(zstd.compress(text, level=19))
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            pytest.param(_json(b'"' + b"a" * 509 + b'"'), id="JSON below 512 bytes"),
+            pytest.param(
+                Payload(metadata={"encoding": b"json/protobuf", "messageType": b"x"}, data=b"a" * 5000),
+                id="workflow metadata, which the UI reads by itself",
+            ),
+            pytest.param(Payload(metadata={"encoding": b"binary/plain"}, data=b"a" * 5000), id="bytes"),
+            pytest.param(Payload(metadata={"encoding": b"binary/null"}), id="null"),
+            pytest.param(Payload(data=b"a" * 5000), id="no encoding at all"),
+            pytest.param(
+                _json(hashlib.shake_256(b"seed").digest(2_000)),
+                id="what does not get a tenth smaller",
+            ),
+        ],
+    )
+    def test_the_rest_stays_as_it_is(self, payload: Payload) -> None:
+        """Small, foreign and dense payloads pass both ways untouched."""
+        assert _encode(payload) == payload
+        assert _decode(payload) == payload
+
+    def test_other_metadata_stay_readable(self) -> None:
+        """Only the encoding changes; what a payload says about itself is kept and comes back."""
+        plain = _json(b'["word"]' * 200)
+        plain.metadata["origin"] = b"tests"
+        encoded = _encode(plain)
+        assert encoded.metadata["origin"] == b"tests"
+        assert _decode(encoded) == plain
+
+    def test_nothing_is_compressed_twice(self) -> None:
+        """A payload that was compressed already passes through."""
+        once = _encode(_json(b'["word"]' * 200))
+        assert _encode(once) == once
+
+    def test_one_codec_serves_many_threads(self) -> None:
+        """The compressor is shared by everything a worker does at once."""
+        codec = CompressionCodec()
+        texts = [_json(f'["{n}"]'.encode() * 400) for n in range(64)]
+
+        def there_and_back(payload: Payload) -> bool:
+            return asyncio.run(codec.decode(asyncio.run(codec.encode([payload])))) == [payload]
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(there_and_back, texts * 4))
+
+    @given(st.lists(st.text(max_size=400), min_size=8, max_size=24))
+    def test_every_json_value_comes_back(self, value: list[str]) -> None:
+        """Whatever the characters: decoding is the inverse of encoding."""
+        payload = _json(json.dumps(value, ensure_ascii=True).encode())
+        assert _decode(_encode(payload)) == payload
+
+    async def test_it_is_a_data_converters_codec(self) -> None:
+        """A value goes through Temporal's own converter and back."""
+        converter = DataConverter(payload_codec=CompressionCodec())
+        value = {"decision_log": ["Chose JWT over sessions for statelessness"] * 30}
+        [payload] = await converter.encode([value])
+        assert payload.metadata["encoding"] == ENCODING
+        assert await converter.decode([payload]) == [value]
+
+
+class TestDecode:
+    """What is read for ever, and what is refused."""
+
+    def test_histories_of_the_first_release_are_read(self) -> None:
+        """Bytes that were written once decode to the same value in every later version."""
+        old = Payload(metadata={"encoding": b"binary/zstd", "zstd-dictionary": b"1"}, data=OLD_DATA)
+        assert _decode(old) == _json(OLD_PLAIN)
+
+    def test_the_first_dictionary_never_changes(self) -> None:
+        """Its hash is pinned: a change, even of one character, makes old histories unreadable."""
+        text = resources.files("baton.edge").joinpath("dictionary-1.txt").read_bytes()
+        assert len(text) < 8192
+        assert hashlib.sha256(text).hexdigest() == "8d1c1aa435e2e12e93c217c49974d36b683d3da1ce1769fed996cbfa7da586c5"
+
+    @pytest.mark.parametrize(
+        ("data", "reason"),
+        [
+            pytest.param(b"not zstd at all", "damaged", id="other bytes"),
+            pytest.param(b"", "damaged", id="no bytes"),
+            pytest.param(OLD_DATA[:-3], "damaged", id="truncated"),
+            pytest.param(OLD_DATA[:20] + b"\xff" + OLD_DATA[21:], "damaged", id="one byte changed"),
+            pytest.param(OLD_DATA + b"more", "damaged", id="something after it"),
+            pytest.param(OLD_DATA + OLD_DATA, "damaged", id="two frames"),
+        ],
+    )
+    def test_damage_is_an_error_that_names_the_encoding(self, data: bytes, reason: str) -> None:
+        """A reader learns which payload codec could not read, and never sees half a value."""
+        payload = Payload(metadata={"encoding": ENCODING, DICTIONARY: b"1"}, data=data)
+        with pytest.raises(PayloadError, match=f"'binary/zstd'.*{reason}"):
+            _decode(payload)
+
+    @pytest.mark.parametrize("declared", [True, False], ids=["that says its size", "that does not"])
+    def test_a_bomb_is_refused(self, declared: bool) -> None:
+        """A few kilobytes never become more than the limit in memory."""
+        options: dict[int, int] = {zstd.CompressionParameter.content_size_flag: int(declared)}
+        bomb = zstd.compress(b"0" * (MAX_DECODED_BYTES + 1), options=options)
+        assert len(bomb) < 10_000
+        payload = Payload(metadata={"encoding": ENCODING, DICTIONARY: b"1"}, data=bomb)
+        with pytest.raises(PayloadError, match=f"more than {MAX_DECODED_BYTES}"):
+            _decode(payload)
+
+    @pytest.mark.parametrize("number", [pytest.param(b"2", id="a later one"), pytest.param(b"../1", id="a path")])
+    def test_an_unknown_dictionary_is_named(self, number: bytes) -> None:
+        """A payload of a newer version says so, instead of decoding to rubbish."""
+        payload = Payload(metadata={"encoding": ENCODING, DICTIONARY: number}, data=OLD_DATA)
+        with pytest.raises(PayloadError, match=r"needs the dictionary .* upgrade temporal-baton"):
+            _decode(payload)
+
+    def test_a_payload_without_a_dictionary_is_refused(self) -> None:
+        """Another codec's `binary/zstd` is not mistaken for this one's."""
+        with pytest.raises(PayloadError, match="needs the dictionary b''"):
+            _decode(Payload(metadata={"encoding": ENCODING}, data=zstd.compress(b"{}" * 400)))
