@@ -6,7 +6,7 @@ exception of a pipeline's code into a failed run, labels new runs for search, an
 artifact store and token counter.
 """
 
-import dataclasses
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +18,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.activity import WorkerParts, worker_parts
 from baton.edge.conversion import data_converter
+from baton.edge.runner import ContextFreeRunner, takes_context
 from baton.protocol.messages import PipelineInput, PipelineStatus
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 
@@ -48,20 +49,23 @@ class BatonPlugin(SimplePlugin):
         interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(parts)]
         if searchable:
             interceptors.append(_Labels())
+        converter = data_converter(parts.artifacts, compress=compress)
         super().__init__(
             "baton",
-            data_converter=data_converter(parts.artifacts, compress=compress),
+            data_converter=converter,
             interceptors=interceptors,
-            workflow_runner=_passed_through,
+            workflow_runner=partial(_runner, context_free=not takes_context(converter)),
         )
 
 
-def _passed_through(runner: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
-    """Return the runner with `baton` passed through the sandbox; its modules are pure, and loading them costs."""
-    runner = runner or SandboxedWorkflowRunner()
-    if isinstance(runner, SandboxedWorkflowRunner):
-        return dataclasses.replace(runner, restrictions=runner.restrictions.with_passthrough_modules("baton"))
-    return runner
+def _runner(given: worker.WorkflowRunner | None, *, context_free: bool) -> worker.WorkflowRunner:
+    """Return the sandbox with `baton` passed through: its modules are pure, and loading them again costs."""
+    sandbox = given or SandboxedWorkflowRunner()
+    if not isinstance(sandbox, SandboxedWorkflowRunner):
+        return sandbox
+    kind = ContextFreeRunner if context_free else SandboxedWorkflowRunner
+    restrictions = sandbox.restrictions.with_passthrough_modules("baton")
+    return kind(restrictions=restrictions, runner_class=sandbox.runner_class)
 
 
 class _Labels(client.Interceptor):

@@ -98,6 +98,7 @@ class Stage(Generic[GivenT, AnswerT]):
             seq=given.seq,
             attempt=given.attempt,
             branch=given.branch,
+            after=given.after,
             baton_patch=raw,
             findings=[*findings, *undeclared(raw, self.spec.writes)],
             output=result.output,

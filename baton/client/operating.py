@@ -13,12 +13,13 @@ from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.client.reading import read_run
-from baton.client.record import RunRecord, Step, StepStatus
+from baton.client.record import RunRecord, Step
 from baton.protocol.errors import HistoryError, PipelineError
 from baton.protocol.history import Outcome, StepKind
 from baton.protocol.messages import Decided, Decision, Origin, Overview, PipelineInput, RolledBack
 from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
 from baton.protocol.patching import patch_effect
+from baton.protocol.state import PipelineState
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,8 @@ def forked_input(
         HistoryError: A step before has not ended, so there is no outcome to take over.
         PatchError: The patch does not fit the baton there.
     """
-    open_before = [
-        one for one in run.steps if one.seq < step.seq and one.status in (StepStatus.RUNNING, StepStatus.FAILED)
-    ]
+    ended = {outcome.seq for outcome in run.state.outcomes if outcome.kind is not StepKind.EDIT}
+    open_before = [one for one in run.steps if one.seq < step.seq and one.seq not in ended]
     if open_before:
         names = ", ".join(f"{one.seq} {one.name} ({one.status.value})" for one in open_before)
         raise HistoryError(f"cannot fork at step {step.seq} ({step.name!r}): before it, {names} has no outcome yet")
@@ -205,7 +205,10 @@ def forked_input(
     ]
     outcomes = [_at_order(outcome, order) for order, outcome in enumerate(kept)]
     if patch is not None:
-        patch_effect(run.baton_before(step), patch)
+        state = PipelineState(run.state.initial)
+        for outcome in outcomes:
+            state.restore(outcome)
+        patch_effect(state.baton, patch, state.stage_rules())
     return run.start.model_copy(
         update={
             "outcomes": outcomes,

@@ -26,12 +26,11 @@ from baton.protocol.messages import (
     Decision,
     PipelineInput,
     PipelineResult,
-    Refused,
     RolledBack,
     StageInput,
     StageReturn,
 )
-from baton.protocol.names import DECIDE, MEMO_OUTCOME, MEMO_REFUSED, ROLLED_BACK
+from baton.protocol.names import DECIDE, MEMO_FIELDS, MEMO_OUTCOME, ROLLED_BACK
 from baton.protocol.record import Record
 from baton.protocol.state import PipelineState
 
@@ -82,7 +81,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         raise HistoryError(f"workflow {workflow_id!r} was not started with a PipelineInput; it is no Baton pipeline")
     started = events[0].workflow_execution_started_event_attributes
     try:
-        state = PipelineState(start.first_baton(AnyBaton))
+        state = PipelineState(_first_baton(start, events, texts))
     except ValidationError:
         state = PipelineState(Baton(goal="(unusable input)"))
     run = RunRecord(
@@ -113,8 +112,7 @@ class _Fold:
         self._given: dict[int, StageInput] = {}
         self._returned: dict[int, StageReturn] = {}
         self._sent: set[tuple[int, int]] = set()
-        self._made_on: dict[tuple[int, int], Baton] = {}
-        self._unhanded: list[StageInput] = []
+        self._batons: list[Baton] = [run.state.baton]
         self._arrived: list[StageReturn] = []
         self._due: list[tuple[StageReturn, datetime]] = []
         self._children: dict[int, Step] = {}
@@ -161,10 +159,6 @@ class _Fold:
         """Apply what is due, all of it or up to the ``before``-th outcome."""
         while self._due and (before is None or len(self._run.state.outcomes) < before):
             self._apply(*self._due.pop(0))
-        if before is None:
-            for given in self._unhanded:
-                self._made_on[given.seq, given.attempt] = self._run.state.baton
-            self._unhanded = []
 
     def _make_due(self, at: datetime) -> None:
         """Let the workflow take over, at a time of its own, what has arrived."""
@@ -178,19 +172,25 @@ class _Fold:
             step.failure = "; ".join(returned.findings) or "refused; it was sent out again"
             return
         try:
-            self._run.state.record_stage(returned, at, made_on=self._made_on.get((returned.seq, returned.attempt)))
+            made_on = self._batons[min(returned.after, len(self._batons) - 1)]
+            self._run.state.record_stage(returned, at, made_on=made_on)
         except PatchError as error:
             step.status, step.failure = StepStatus.FAILED, "; ".join(error.findings)
         else:
+            self._batons.append(self._run.state.baton)
             step.status, step.failure = StepStatus.DONE, None
 
     def _take(self, outcome: Outcome, status: StepStatus) -> None:
         """Take over a recorded outcome."""
         self._run.state.restore(outcome)
+        self._batons.append(self._run.state.baton)
         if outcome.kind is StepKind.EDIT:
             return
         step = self._steps.setdefault(outcome.seq, Step(outcome.seq, outcome.name, outcome.kind))
         step.name, step.kind, step.status = outcome.name, outcome.kind, status
+        if outcome.failure is not None:
+            step.status, step.failure = StepStatus.FAILED, outcome.failure
+            return
         step.ended = max((entry.timestamp for entry in outcome.entries), default=None)
         step.began = step.began or step.ended
 
@@ -210,7 +210,6 @@ class _Fold:
         given = self._given.get(event.event_id)
         if given is None:
             return
-        self._unhanded.append(given)
         task = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
         kind = StepKind.MERGE if given.branch else StepKind.STAGE
         step = self._steps.get(given.seq)
@@ -256,15 +255,12 @@ class _Fold:
 
     def memo(self, event: HistoryEvent) -> None:
         outcome = _parsed(Outcome, self._text(event))
-        if outcome is not None:
-            self._settle(outcome.order)
-            self._take(outcome, StepStatus.DONE)
+        if outcome is None:
             return
-        refused = _parsed(Refused, self._text(event))
-        if refused is not None and refused.seq in self._steps:
-            self._due = [(one, at) for one, at in self._due if one.seq != refused.seq]
-            step = self._steps[refused.seq]
-            step.status, step.failure = StepStatus.FAILED, "; ".join(refused.findings)
+        if outcome.failure is not None:  # then nothing of what the stage returned was applied
+            self._due = [(one, at) for one, at in self._due if one.seq != outcome.seq]
+        self._settle(outcome.order)
+        self._take(outcome, StepStatus.DONE)
 
     def timer_started(self, event: HistoryEvent) -> None:
         summary = _APPROVAL_TIMER.match((self._text(event) or b"").decode().strip('"'))
@@ -337,6 +333,16 @@ class _Fold:
         self._run.status, self._run.failure, self._run.ended = status, failure, _time(event)
 
 
+def _first_baton(start: PipelineInput, events: Sequence[HistoryEvent], texts: dict[int, bytes]) -> Baton:
+    """Return the baton the run began with, with the further fields that its type gave it."""
+    for event in events:
+        fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+        if MEMO_FIELDS in fields:
+            further = json.loads(texts[event.event_id])
+            return start.model_copy(update={"baton": {**start.baton, **further}}).first_baton(AnyBaton)
+    return start.first_baton(AnyBaton)
+
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
@@ -383,7 +389,7 @@ def _payload(event: HistoryEvent) -> Payload | None:
             payloads = attributes.details["result"].payloads if "result" in attributes.details else []
         case "workflow_properties_modified_event_attributes":
             fields = attributes.upserted_memo.fields
-            payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_REFUSED) if name in fields]
+            payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_FIELDS) if name in fields]
         case "activity_task_completed_event_attributes" | "workflow_execution_completed_event_attributes":
             payloads = attributes.result.payloads
         case (

@@ -6,9 +6,9 @@ stays small. The bytes are in an artifact store (`baton.edge.artifacts`), under 
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import StringConstraints
 
-from baton.protocol.record import CompactRecord, Whole
+from baton.protocol.record import ByteCount, CompactRecord
 
 Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hexadecimal, whole: 64 digits. Only display shortens it (C-11)."""
@@ -26,7 +26,7 @@ class ArtifactRef(CompactRecord):
         id: What stages call it, for example `"art-001"`; unique in one pipeline.
         type: What kind of work product it is: `"plan"`, `"diff"`, `"report"`, …
         hash: SHA-256 of the bytes, 64 hexadecimal digits.
-        size: Length in bytes, or None where it is not known; below 2**53, as JSON carries no larger number exactly.
+        size: Length in bytes, or None where it is not known.
         path: The file or module it belongs to; `work_scope` selects artifacts by it (S1 L90).
         summary: One line on what is in it.
 
@@ -39,7 +39,7 @@ class ArtifactRef(CompactRecord):
     id: Name
     type: Name
     hash: Sha256Hex
-    size: Annotated[Whole, Field(ge=0, le=2**53 - 1)] | None = None
+    size: ByteCount | None = None
     path: str | None = None
     summary: str | None = None
 

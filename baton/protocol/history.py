@@ -119,6 +119,7 @@ class Outcome(CompactRecord):
         kind: What kind of step it is.
         entries: The history entries it made, in order.
         value: What the step returned to the pipeline's code, as JSON.
+        failure: Why the step failed; the pipeline's code may have gone on by another way.
     """
 
     seq: Whole = Field(ge=1)
@@ -127,6 +128,7 @@ class Outcome(CompactRecord):
     kind: StepKind = Field(default=StepKind.STAGE, strict=False)
     entries: list[HistoryEntry] = Field(default_factory=list)
     value: JsonValue = None
+    failure: str | None = None
 
 
 def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:

@@ -163,6 +163,7 @@ class StageInput(CompactRecord):
         findings: Why the attempt before was refused.
         params: The pipeline's parameters.
         branch: True in a fan-out, where the merge makes the change and not the branch.
+        after: How many steps had ended when it was sent, which tells a reader what baton it was made from.
     """
 
     stage: Name
@@ -174,6 +175,7 @@ class StageInput(CompactRecord):
     findings: list[str] = Field(default_factory=list)
     params: dict[str, JsonValue] = Field(default_factory=dict)
     branch: bool = False
+    after: Whole = Field(default=0, ge=0)
 
 
 class Selected(CompactRecord):
@@ -189,7 +191,7 @@ class Selected(CompactRecord):
     id: str
     included: bool
     reason: str
-    tokens: Whole = 0
+    tokens: Whole = Field(default=0, ge=0)
 
 
 class StageReturn(CompactRecord):
@@ -206,6 +208,7 @@ class StageReturn(CompactRecord):
         tokens_read: Tokens of the prompt the stage was given, 0 if it asked for none.
         selected: Which artifacts it was given, and why.
         branch: True if it ran in a fan-out.
+        after: How many steps had ended when it was sent.
     """
 
     stage: Name
@@ -218,20 +221,7 @@ class StageReturn(CompactRecord):
     tokens_read: Whole = Field(default=0, ge=0)
     selected: list[Selected] = Field(default_factory=list)
     branch: bool = False
-
-
-class Refused(CompactRecord):
-    """What a pipeline leaves in its history when a step is refused for good; nothing of it was applied.
-
-    Attributes:
-        seq: The step's number.
-        name: The step's name.
-        findings: Why.
-    """
-
-    seq: Whole = Field(ge=1)
-    name: Name
-    findings: list[str]
+    after: Whole = Field(default=0, ge=0)
 
 
 class StageResult(CompactRecord):

@@ -26,5 +26,5 @@ QUERY_WAITING = "waiting"
 
 MEMO_OUTCOME = "baton_outcome"
 """Memo: the outcome of the last step that no activity recorded; each upsert of it stays in the history."""
-MEMO_REFUSED = "baton_refused"
-"""Memo: the last step that was refused for good."""
+MEMO_FIELDS = "baton_fields"
+"""Memo: the first values of the fields that a derived baton has beyond the eight; a reader does not know its type."""

@@ -5,6 +5,7 @@ it, so each kind carries its constraints in both languages.
 """
 
 import re
+from datetime import datetime
 from functools import cache
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    WithJsonSchema,
     model_serializer,
 )
 
@@ -42,19 +44,28 @@ def _integral(value: Any) -> Any:
 
 
 def _rfc3339(value: Any) -> Any:
-    """Refuse spellings of a time that pydantic reads and RFC 3339 does not know."""
-    if isinstance(value, str) and not _time.fullmatch(value):
+    """Read a time as RFC 3339 spells it, and no other spelling that pydantic knows; not a text: as it is."""
+    if not isinstance(value, str):
+        return value
+    if not _time.fullmatch(value):
         raise ValueError("a time is written as in RFC 3339, with its offset: 2026-11-21T10:00:00Z")
-    return value
+    return datetime.fromisoformat(value)
 
 
-Statement = Annotated[str, AfterValidator(_says_something), Field(json_schema_extra={"pattern": _SOMETHING})]
+Statement = Annotated[str, AfterValidator(_says_something), WithJsonSchema({"type": "string", "pattern": _SOMETHING})]
 """A text that says something: not empty, and not of blanks and invisible characters only."""
 
 Whole = Annotated[int, BeforeValidator(_integral)]
 """A whole number; JSON knows no difference between 2 and 2.0."""
 
-Timestamp = Annotated[AwareDatetime, BeforeValidator(_rfc3339), Field(json_schema_extra={"pattern": _TIME})]
+ByteCount = Annotated[int, Field(ge=0, le=2**53 - 1), BeforeValidator(_integral)]
+"""A length in bytes, at most 2**53 - 1: the largest whole number that every JSON reader takes exactly."""
+
+Timestamp = Annotated[
+    AwareDatetime,
+    BeforeValidator(_rfc3339),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": _TIME}),
+]
 """A time with its offset from UTC, on the wire as in RFC 3339; kept to the microsecond."""
 
 
@@ -77,7 +88,7 @@ class CompactRecord(Record):
         members: dict[str, Any] = handler(self)
         for name, default in defaults.items():
             if getattr(self, name) == default:
-                del members[name]
+                members.pop(name, None)
         return members
 
 

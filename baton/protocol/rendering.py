@@ -42,11 +42,14 @@ class _Section:
     newest: bool = False
     beyond: int = 0
 
+    def kept(self) -> list[str]:
+        """Return the lines that are rendered."""
+        return self.lines[len(self.lines) - self.shown :] if self.newest else self.lines[: self.shown]
+
     def text(self) -> str:
         """Return the section as markdown, with a line that counts what is not shown."""
-        kept = self.lines[len(self.lines) - self.shown :] if self.newest else self.lines[: self.shown]
         left_out = len(self.lines) - self.shown + self.beyond
-        rows = [f"- {line}" for line in kept]
+        rows = [f"- {line}" for line in self.kept()]
         if left_out and self.newest:
             rows.insert(0, f"- (+{left_out} earlier)")
         elif left_out:
@@ -76,6 +79,74 @@ _GIVES_WAY = (
 )
 
 
+@dataclass
+class _Page:
+    """The whole page, with the steps in which it gets shorter; each says whether there was anything to take.
+
+    Attributes:
+        goal: The escaped goal.
+        sections: The sections by field, in the order of the page.
+        dropped: How many sections were left out.
+    """
+
+    goal: str
+    sections: dict[str, _Section]
+    dropped: int = 0
+
+    def text(self) -> str:
+        """Return the page as markdown."""
+        parts = [f"{HEADING}\n", f"**Goal:** {self.goal}\n"]
+        parts += [section.text() for section in self.sections.values()]
+        if self.dropped:
+            parts.append(f"(+{self.dropped} more sections)\n")
+        return "\n".join(parts)
+
+    def give_way(self, excess: int, estimator: TokenEstimator) -> bool:
+        """Take lines out until about ``excess`` tokens are saved."""
+        saved, any_left = 0, False
+        for name in self._way_order():
+            section = self.sections[name]
+            while saved < excess and section.shown > section.floor:
+                gone = len(section.lines) - section.shown if section.newest else section.shown - 1
+                section.shown -= 1
+                saved += estimator(section.lines[gone])
+                any_left = True
+        return any_left
+
+    def cut(self, width: int) -> bool:
+        """Cut lines that are longer than ``width`` characters."""
+        if self._longest() <= width:
+            return False
+        self.goal = _cut(self.goal, width)
+        for section in self.sections.values():
+            section.lines = [_cut(line, width) for line in section.lines]
+        return True
+
+    def narrow(self, least: int) -> bool:
+        """Cut the longest lines by a quarter, but to no fewer than ``least`` characters."""
+        longest = self._longest()
+        return longest > least and self.cut(max(least, longest * 3 // 4))
+
+    def drop_section(self) -> bool:
+        """Leave out the section that gives way first; the decisions stay."""
+        name = next((name for name in self._way_order() if name != "decision_log"), None)
+        if name is None:
+            return False
+        del self.sections[name]
+        self.dropped += 1
+        return True
+
+    def _longest(self) -> int:
+        """Return the length of the longest line on the page."""
+        kept = (line for section in self.sections.values() for line in section.kept())
+        return max(map(len, (self.goal, *kept)))
+
+    def _way_order(self) -> list[str]:
+        """Return the names of the sections in the order in which they give way."""
+        further = [name for name in self.sections if name not in _GIVES_WAY]
+        return [*further, *(name for name in _GIVES_WAY if name in self.sections)]
+
+
 def render(
     baton: Baton,
     *,
@@ -87,10 +158,11 @@ def render(
     """Return the baton as markdown for an agent's prompt (S1 L38-50).
 
     Empty fields have no section. Every item stands on one line that cannot become a heading or a fence.
-    Of the decisions the newest are shown. When the page would cost more than ``max_tokens``, lines give way
-    in this order: further fields, work scope, artifacts, acceptance, open questions, older decisions, state,
-    constraints; then long lines are cut; at last whole sections are left out, in the same order. The goal and
-    the newest decision are never left out. An estimator that charges more than a token for each byte of UTF-8
+    Of the decisions the newest are shown. When the page would cost more than ``max_tokens``, lines of more
+    characters than that are cut first, so that one of them cannot push out all others; then lines give way in
+    this order: further fields, work scope, artifacts, acceptance, open questions, older decisions, state,
+    constraints; then the longest are cut; at last whole sections are left out, in the same order. The goal
+    and the newest decision are never left out. An estimator that charges more than a token for each byte of UTF-8
     may find the shortest page above the ceiling.
 
     Args:
@@ -117,38 +189,29 @@ def render(
     """
     if max_tokens < FEWEST_TOKENS:
         raise ValueError(f"max_tokens is {max_tokens}; a baton needs at least {FEWEST_TOKENS}")
-    goal = single_line(baton.goal)
-    sections = _sections(baton, emphasis, earlier_decisions)
-    text = _page(goal, sections)
-    excess = estimator(text) - max_tokens
-    while excess > 0 and _give_way(sections, excess, estimator):
-        text = _page(goal, sections)
-        excess = estimator(text) - max_tokens
-    width = max([len(goal), *(len(line) for section in sections.values() for line in section.lines)])
-    while excess > 0 and (width > NARROWEST or _drop_one(sections)):
-        width = max(NARROWEST, min(width - 1, width * 3 // 4))
-        goal = _cut(goal, width)
-        for section in sections.values():
-            section.lines = [_cut(line, width) for line in section.lines]
-        text = _page(goal, sections)
-        excess = estimator(text) - max_tokens
+    page = _Page(single_line(baton.goal), _sections(baton, emphasis, earlier_decisions))
+    text = page.text()
+    while (excess := estimator(text) - max_tokens) > 0:
+        shorter = (
+            page.cut(max_tokens)
+            or page.give_way(excess, estimator)
+            or page.narrow(NARROWEST)
+            or page.drop_section()
+            or page.narrow(1)
+        )
+        if not shorter:
+            break
+        text = page.text()
     return text
 
 
-def _page(goal: str, sections: dict[str, _Section]) -> str:
-    """Return the whole markdown."""
-    parts = [f"{HEADING}\n", f"**Goal:** {goal}\n"]
-    parts += [section.text() for section in sections.values() if section.lines or section.beyond]
-    return "\n".join(parts)
-
-
 def _sections(baton: Baton, emphasis: frozenset[str], earlier_decisions: int) -> dict[str, _Section]:
-    """Return the sections in the order of the page, at their default lengths."""
+    """Return the sections that are not empty, in the order of the page, at their default lengths."""
     sections = {}
     for name, label, most, floor in _LAYOUT:
         lines = [_line(item) for item in getattr(baton, name)]
-        shown = len(lines) if name in emphasis else min(most, len(lines))
         newest = name == "decision_log"
+        shown = len(lines) if name in emphasis else min(most, len(lines))
         sections[name] = _Section(
             label, lines, shown, min(floor, len(lines)), newest, earlier_decisions if newest else 0
         )
@@ -157,7 +220,7 @@ def _sections(baton: Baton, emphasis: frozenset[str], earlier_decisions: int) ->
         lines = _lines(further[name])
         shown = len(lines) if name in emphasis else min(10, len(lines))
         sections[name] = _Section(single_line(name.replace("_", " ").title()), lines, shown, 0)
-    return sections
+    return {name: section for name, section in sections.items() if section.lines or section.beyond}
 
 
 def _lines(value: Any) -> list[str]:
@@ -181,34 +244,6 @@ def _line(item: Any) -> str:
     notes = [note for note in (item.path, item.summary) if note]
     about = f" — {': '.join(notes)}" if notes else ""
     return single_line(f"{item.id} ({item.type}, {item.short_hash}...){about}")
-
-
-def _give_way(sections: dict[str, _Section], excess: int, estimator: TokenEstimator) -> bool:
-    """Take lines out until about ``excess`` tokens are saved; False if none may go any more."""
-    saved, any_left = 0, False
-    for name in _way_order(sections):
-        section = sections[name]
-        while saved < excess and section.shown > section.floor:
-            gone = len(section.lines) - section.shown if section.newest else section.shown - 1
-            section.shown -= 1
-            saved += estimator(section.lines[gone])
-            any_left = True
-    return any_left
-
-
-def _drop_one(sections: dict[str, _Section]) -> bool:
-    """Leave out the first section that may give way whole; False if only the decisions are left."""
-    name = next((name for name in _way_order(sections) if name != "decision_log"), None)
-    if name is None:
-        return False
-    del sections[name]
-    return True
-
-
-def _way_order(sections: dict[str, _Section]) -> list[str]:
-    """Return the names of the sections there are, in the order in which they give way."""
-    further = [name for name in sections if name not in _GIVES_WAY]
-    return [*further, *(name for name in _GIVES_WAY if name in sections)]
 
 
 def _cut(line: str, width: int) -> str:

@@ -57,8 +57,13 @@ def select_artifacts(
 
 def _scope_of(ref: ArtifactRef, work_scope: Sequence[str]) -> str | None:
     """Return the entry of the work scope that covers the artifact, if any does."""
-    path = ref.path or ref.id
-    for scope in work_scope:
-        if fnmatch.fnmatchcase(path, scope) or path.startswith(scope.rstrip("/*") + "/"):
-            return scope
-    return None
+    names = [name for name in (ref.path, ref.id) if name]
+    return next((scope for scope in work_scope if any(_covers(scope, name) for name in names)), None)
+
+
+def _covers(scope: str, name: str) -> bool:
+    """Return whether a file, folder or glob covers a path or an id."""
+    if name == scope or fnmatch.fnmatchcase(name, scope):  # stars and brackets are legal in file names too
+        return True
+    folder = scope.rstrip("/*")
+    return bool(folder) and name.startswith(f"{folder}/")

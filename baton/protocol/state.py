@@ -199,6 +199,12 @@ class PipelineState:
         )
         return self._finish(seq, "edit", StepKind.EDIT, [entry], None, effect.baton)
 
+    def record_failure(self, seq: int, name: str, kind: StepKind, failure: str) -> Outcome:
+        """Record that a step failed; the baton is as it was before it."""
+        outcome = Outcome(seq=seq, order=len(self.outcomes), name=name, kind=kind, failure=failure)
+        self._take(outcome, self.baton)
+        return outcome
+
     def restore(self, outcome: Outcome) -> None:
         """Take over a step that happened before, exactly as it happened.
 

@@ -15,11 +15,10 @@ from baton.protocol.messages import (
     PipelineInput,
     PipelineResult,
     PipelineStatus,
-    Refused,
     StageInput,
     StageReturn,
 )
-from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, MEMO_REFUSED
+from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 from baton.protocol.stages import Retries, StageSpec
 
 AcceptedT = TypeVar("AcceptedT")
@@ -28,7 +27,7 @@ AcceptedT = TypeVar("AcceptedT")
 async def run_stage(
     spec: StageSpec,
     given: StageInput,
-    baton_now: Callable[[], Baton],
+    base: Callable[[], tuple[Baton, int]],
     accept: Callable[[StageReturn, Baton], AcceptedT],
     task_queue: str | None,
 ) -> AcceptedT:
@@ -37,7 +36,7 @@ async def run_stage(
     Args:
         spec: The stage's name and terms.
         given: Its input but for the baton.
-        baton_now: The baton to hand to each attempt.
+        base: The baton to hand to each attempt, and how many steps had ended by then.
         accept: Applies the patch, given what was returned and the baton it was made on; raises `PatchError`.
         task_queue: Where its workers listen, or None for the pipeline's own queue.
 
@@ -49,7 +48,7 @@ async def run_stage(
     """
     findings: list[str] = []
     for attempt in range(1, spec.attempts + 1):
-        baton = baton_now()
+        baton, after = base()
         handed, earlier = spec.handed(baton)
         message = given.model_copy(
             update={
@@ -57,6 +56,7 @@ async def run_stage(
                 "earlier_decisions": earlier,
                 "attempt": attempt,
                 "findings": findings,
+                "after": after,
             }
         )
         returned = await _execute(spec, message, task_queue)
@@ -66,7 +66,6 @@ async def run_stage(
                 return accept(returned, baton)
             except PatchError as error:
                 findings = error.findings
-    workflow.upsert_memo({MEMO_REFUSED: Refused(seq=given.seq, name=spec.name, findings=findings)})
     raise StageFailedError(
         f"stage {spec.name!r} was refused {spec.attempts} times and is rolled back; the baton is as it was "
         f"before it. Last findings: {'; '.join(findings)}"

@@ -23,13 +23,15 @@ from baton.protocol.messages import (
     StageReturn,
     Waiting,
 )
-from baton.protocol.names import MEMO_OUTCOME
+from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME
 from baton.protocol.patching import PatchRules, patch_effect
 from baton.protocol.stages import HasSpec, StageSpec
 from baton.protocol.state import PipelineState
 from baton.workflow.dispatch import child_patch, run_child, run_stage
 from baton.workflow.handlers import Desk
 from baton.workflow.resuming import ContinueAfter, Past
+
+_WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child"}
 
 
 class Pipeline:
@@ -71,6 +73,7 @@ class Pipeline:
         self.task_id = start.task_id or str(workflow.uuid4())
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
         self._limits = continue_after or ContinueAfter()
+        self._publish_fields()
         self._desk = Desk(self.state, self.task_id)
         self._past = Past(start, self.state)
         self._desk.show()
@@ -111,9 +114,9 @@ class Pipeline:
         def accept(returned: StageReturn, made_on: Baton) -> Outcome:
             return self.state.record_stage(returned, workflow.now(), made_on=made_on)
 
-        with self._under_way("stage", spec.name, seq):
+        with self._under_way(StepKind.STAGE, spec.name, seq):
             given = self._given(spec, seq, params)
-            outcome = await run_stage(spec, given, lambda: self.state.baton, accept, task_queue)
+            outcome = await run_stage(spec, given, self._base, accept, task_queue)
         return _results(outcome)[0]
 
     async def fan_out(
@@ -149,7 +152,7 @@ class Pipeline:
         seq, past = await self._begin(name, StepKind.MERGE)
         if past is not None:
             return _results(past)
-        base = self.state.baton
+        base = self._base()
 
         def accept(returned: StageReturn, made_on: Baton) -> StageReturn:
             patch_effect(made_on, returned.baton_patch, self.state.stage_rules())
@@ -159,17 +162,17 @@ class Pipeline:
             given = self._given(spec, seq, params).model_copy(update={"branch": True})
             return run_stage(spec, given, lambda: base, accept, task_queue)
 
-        with self._under_way("fan_out", name, seq):
+        with self._under_way(StepKind.MERGE, name, seq):
             ended = await asyncio.gather(*(run(spec) for spec in specs), return_exceptions=True)
-        faults = [one for one in ended if isinstance(one, BaseException)]
-        if faults:
-            raise StageFailedError("; ".join(str(fault) for fault in faults)) from faults[0]
-        branches = [one for one in ended if isinstance(one, StageReturn)]
-        strategies = {**self._strategies, **(merge or {})}
-        try:
-            outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
-        except PatchError as error:
-            raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
+            faults = [one for one in ended if isinstance(one, BaseException)]
+            if faults:
+                raise StageFailedError("; ".join(str(fault) for fault in faults)) from faults[0]
+            branches = [one for one in ended if isinstance(one, StageReturn)]
+            strategies = {**self._strategies, **(merge or {})}
+            try:
+                outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
+            except PatchError as error:
+                raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
         self._publish(outcome)
         return _results(outcome)
 
@@ -247,13 +250,13 @@ class Pipeline:
             return PipelineResult.model_validate(past.value)
         inherited = {key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"}
         given = PipelineInput(goal=goal, baton=inherited, params=dict(params or {}), task_id=self.task_id)
-        with self._under_way("child", step, seq):
+        with self._under_way(StepKind.CHILD, step, seq):
             searchable = self._desk.visibility.enabled
             result = await run_child(kind, seq, step, given, task_queue, searchable=searchable)
-        try:
-            outcome = self.state.record_child(seq, step, result, takes(self.state.baton, result), workflow.now())
-        except PatchError as error:
-            raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
+            try:
+                outcome = self.state.record_child(seq, step, result, takes(self.state.baton, result), workflow.now())
+            except PatchError as error:
+                raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
         self._publish(outcome)
         return result
 
@@ -298,14 +301,21 @@ class Pipeline:
             self._publish(edit)
 
     @contextmanager
-    def _under_way(self, kind: str, name: str, seq: int) -> Iterator[None]:
-        """Show a step as under way while the block runs."""
-        self._desk.under_way[seq] = Waiting(kind=kind, name=name, seq=seq, since=workflow.now())
+    def _under_way(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
+        """Show a step as under way while the block runs; if it fails, that is its outcome."""
+        self._desk.under_way[seq] = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now())
         self._desk.show()
         try:
             yield
+        except StageFailedError as error:
+            self._publish(self.state.record_failure(seq, name, kind, str(error)))
+            raise
         finally:
             del self._desk.under_way[seq]
+
+    def _base(self) -> tuple[Baton, int]:
+        """Return the baton now, and how many steps have ended."""
+        return self.state.baton, len(self.state.outcomes)
 
     def _given(self, spec: StageSpec, seq: int, params: Mapping[str, JsonValue] | None) -> StageInput:
         """Return a stage's input, but for the baton."""
@@ -320,6 +330,13 @@ class Pipeline:
     def _publish(self, outcome: Outcome) -> None:
         """Leave in the history what no activity recorded, for readers without a worker."""
         workflow.upsert_memo({MEMO_OUTCOME: outcome})
+
+    def _publish_fields(self) -> None:
+        """Leave in the history what a reader cannot know without the baton's type."""
+        members = self.state.initial.to_json_object()
+        further = {name: members[name] for name in members if name not in Baton.FIELDS}
+        if further:
+            workflow.upsert_memo({MEMO_FIELDS: further})
 
     def _seed(self, kind: type[Baton]) -> Baton:
         """Return the first baton; an unusable input is kept as a fault, because `__init__` may not fail."""

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton.protocol.errors import OutcomeMismatchError
+from baton.protocol.errors import OutcomeMismatchError, StageFailedError
 from baton.protocol.history import Outcome, StepKind
 from baton.protocol.messages import PipelineInput
 from baton.protocol.state import PipelineState
@@ -56,6 +56,7 @@ class Past:
 
         Raises:
             OutcomeMismatchError: The recorded step is another one; the pipeline's code has changed.
+            StageFailedError: The step failed.
         """
         outcome = self._by_seq.get(seq)
         if outcome is None:
@@ -75,6 +76,8 @@ class Past:
                 ) from None
         self._state.restore(outcome)
         self._restore_edits()
+        if outcome.failure is not None:
+            raise StageFailedError(outcome.failure)
         return outcome
 
     def apply_edit(self) -> Outcome | None:

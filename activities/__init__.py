@@ -1,0 +1,1 @@
+"""The stages of the shipped pipelines, under the pipelines' names."""

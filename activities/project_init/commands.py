@@ -1,0 +1,130 @@
+"""How to install, run, test, check and build a project: the commands it declares, then those custom implies."""
+
+import re
+from collections.abc import Iterator
+from shlex import quote
+
+from activities.project_init.conventions import Place, conventional_commands, in_folder, node_manager, python_runner
+from activities.project_init.files import SourceTree
+from activities.project_init.records import Command, EntryPoint, Evidence, Manifest, Purpose, Script, Technology
+from activities.project_init.runners import Tasks
+from activities.project_init.services import compose_files, container_files
+
+_WORDS: tuple[tuple[Purpose, str], ...] = (
+    ("install", "install setup deps dependencies bootstrap sync init prepare"),
+    ("test", "test tests spec specs check verify e2e integration unit coverage cov ci acceptance all-tests"),
+    ("lint", "lint lints linter typecheck types tsc mypy ruff eslint clippy vet type style analyze flake8 audit"),
+    ("format", "fmt format prettier black fix pretty"),
+    ("build", "build compile bundle dist package pack assemble wheel image docker generate codegen"),
+    ("run", "run start serve server dev up watch worker demo preview shell repl"),
+    ("release", "release publish deploy version tag push upload"),
+)
+_ORDER: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
+_NPM_OWN = ("test", "start")
+_HOOKS = re.compile(r"(pre|post)(install|publish|pack|version|test|start|build|prepare)|prepare|prepublishOnly")
+_MOST = 400
+
+
+def purpose_of(name: str) -> Purpose:
+    """Return what a task is for, judged by the words in its name.
+
+    Example:
+        >>> purpose_of("test:unit"), purpose_of("docker-build"), purpose_of("clean")
+        ('test', 'build', 'other')
+    """
+    words = [word for word in re.split(r"[:._/\- ]", name.lower()) if word]
+    for purpose, known in _WORDS:
+        if words and words[0] in known.split():
+            return purpose
+    for purpose, known in _WORDS:
+        if any(word in known.split() for word in words):
+            return purpose
+    return "test" if re.fullmatch(r"py3\d+|py", name) else "other"
+
+
+def find_commands(
+    tree: SourceTree,
+    manifests: tuple[Manifest, ...],
+    technologies: tuple[Technology, ...],
+    entry_points: tuple[EntryPoint, ...],
+    tasks: Tasks,
+) -> tuple[tuple[Command, ...], int]:
+    """Return the commands of a project, by purpose; in each purpose the declared ones first.
+
+    Returns:
+        The commands, and how many more there are: beyond the limit, or with characters that nobody can type.
+    """
+    found: dict[str, Command] = {}
+    every = [
+        *_of_tasks(tree, tasks, manifests),
+        *_of_scripts(tree, manifests),
+        *conventional_commands(tree, manifests, technologies, entry_points),
+        *_of_containers(tree),
+    ]
+    for command in every:
+        found.setdefault(command.line, command)
+    typeable = [each for each in found.values() if each.line.isprintable()]
+    ordered = sorted(typeable, key=lambda each: (_ORDER.index(each.purpose), each.origin != "declared"))
+    return tuple(ordered[:_MOST]), len(found) - min(len(ordered), _MOST)
+
+
+def _of_tasks(tree: SourceTree, tasks: Tasks, manifests: tuple[Manifest, ...]) -> Iterator[Command]:
+    calls = {"make": "make {}", "just": "just {}", "task": "task {}", "tox": "tox -e {}", "nox": "nox -s {}"}
+    root = next((each for each in manifests if each.path in ("pyproject.toml", "Pipfile", "setup.py")), None)
+    run = python_runner(Place("", root, frozenset(), (), tree)) if root else ""
+    for runner, folders in tasks.items():
+        for folder, scripts in folders.items():
+            for script in scripts:
+                call = calls[runner].format(quote(script.name))
+                line = in_folder(folder, run + call if runner in ("tox", "nox") and not folder else call)
+                yield _declared(line, script)
+
+
+def _of_scripts(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[Command]:
+    managers: dict[str, str] = {}
+    for manifest in manifests:
+        folder = manifest.path.rpartition("/")[0]
+        if manifest.ecosystem == "node":
+            manager = node_manager(Place(folder, manifest, frozenset(), (), tree))
+            inherited = next((managers[above] for above in _above(folder) if above in managers), "npm")
+            managers[folder] = manager if manager != "npm" else inherited
+        for script in manifest.scripts:
+            if manifest.ecosystem == "php":
+                yield _declared(in_folder(folder, f"composer run {quote(script.name)}"), script)
+            elif not _HOOKS.fullmatch(script.name):
+                own = managers[folder] == "npm" and script.name in _NPM_OWN
+                call = f"npm {script.name}" if own else f"{managers[folder]} run {quote(script.name)}"
+                yield _declared(in_folder(folder, call), script)
+
+
+def _above(folder: str) -> Iterator[str]:
+    while folder:
+        folder = folder.rpartition("/")[0]
+        yield folder
+
+
+def _declared(line: str, script: Script) -> Command:
+    about = script.about or (f"runs `{script.body}`" if script.body else "")
+    return Command(line=line, purpose=purpose_of(script.name), origin="declared", about=about, evidence=script.evidence)
+
+
+def _of_containers(tree: SourceTree) -> Iterator[Command]:
+    for path in compose_files(tree):
+        folder, _, name = path.rpartition("/")
+        usual = name in ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml")
+        options = "" if usual else f" -f {quote(name)}"
+        yield Command(
+            line=in_folder(folder, f"docker compose{options} up -d"),
+            purpose="run",
+            origin="conventional",
+            about=f"starts the services of {path}",
+            evidence=Evidence(path=path),
+        )
+    for path in container_files(tree):
+        yield Command(
+            line=f"docker build -f {quote(path)} ." if path != "Dockerfile" else "docker build .",
+            purpose="build",
+            origin="conventional",
+            about=f"builds the image of {path}",
+            evidence=Evidence(path=path),
+        )

@@ -1,0 +1,325 @@
+"""Commands that follow from a manifest by its tool's own custom, for each ecosystem.
+
+Nothing here is declared by the project, so every command carries the file that implies it, and only those
+are given whose tool the project shows signs of using.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from shlex import quote
+
+from activities.project_init.files import SourceTree
+from activities.project_init.manifests.python import COMPILED
+from activities.project_init.parsing import UnreadableError, parse_toml, table
+from activities.project_init.records import Command, EntryPoint, Evidence, Manifest, Purpose, Technology
+from activities.project_init.roles import is_test_code
+
+Step = tuple[Purpose, str, str] | tuple[Purpose, str, str, Evidence]
+"""Purpose, command, what it does; and where the project declares it, for one that it does declare."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One folder that holds a manifest, and what is known about it.
+
+    Attributes:
+        folder: The folder, "" for the top.
+        manifest: The manifest that speaks for it.
+        tools: Names of the technologies in use anywhere in the project.
+        entry_points: Where programs of this folder start.
+        tree: The project.
+    """
+
+    folder: str
+    manifest: Manifest
+    tools: frozenset[str]
+    entry_points: tuple[EntryPoint, ...]
+    tree: SourceTree
+
+    def has(self, *names: str) -> str:
+        """Return the first of ``names`` that is a file of this folder, or ""."""
+        for name in names:
+            if (f"{self.folder}/{name}" if self.folder else name) in self.tree.by_path:
+                return name
+        return ""
+
+    def has_tests(self, *endings: str) -> bool:
+        """Return whether there is a test with one of these endings in or below this folder."""
+        prefix = self.folder + "/" if self.folder else ""
+        return any(
+            path.endswith(endings) and path.startswith(prefix) and is_test_code(path) for path in self.tree.by_path
+        )
+
+
+def python_runner(place: Place) -> str:
+    """Return what to put before a command so that it runs in the project's environment, or ""."""
+    if place.has("uv.lock"):
+        return "uv run "
+    if place.has("poetry.lock"):
+        return "poetry run "
+    if place.has("pdm.lock"):
+        return "pdm run "
+    return "pipenv run " if place.has("Pipfile.lock", "Pipfile") else ""
+
+
+def _python_install(place: Place) -> Iterator[Step]:
+    locked = {"uv.lock": "uv sync", "poetry.lock": "poetry install", "pdm.lock": "pdm install"}
+    lock = place.has(*locked)
+    if lock:
+        yield "install", locked[lock], f"installs what {lock} pins"
+        return
+    if place.has("Pipfile"):
+        yield "install", "pipenv install --dev", "installs what the Pipfile asks for"
+        return
+    if place.has("pyproject.toml", "setup.py") and place.manifest.name:
+        yield "install", "python -m pip install -e .", "installs the project itself, editable"
+    for path in place.tree.by_path:
+        folder, _, name = path.rpartition("/")
+        if folder == place.folder and name.endswith(".txt") and "requirements" in name:
+            yield "install", f"python -m pip install -r {quote(name)}", f"installs what {name} asks for"
+
+
+def _python(place: Place) -> Iterator[Step]:
+    yield from _python_install(place)
+    run = python_runner(place)
+    for entry in place.manifest.entry_points:
+        if entry.kind == "console script":
+            yield "run", f"{run}{quote(entry.name)}", f"starts `{entry.target}`", entry.evidence
+    scripts = {entry.target.partition(":")[0].partition(".")[0] for entry in place.manifest.entry_points}
+    for entry in place.entry_points:
+        is_below = entry.kind == "main module" and "/" in entry.evidence.path  # the top is no package to itself
+        if is_below and entry.target.split()[-1] not in scripts:
+            yield "run", f"{run}{entry.target}", f"starts `{entry.evidence.path}`"
+    for entry in place.entry_points:
+        if entry.kind == "script" and entry.target.startswith("python ") and "/" not in entry.target:
+            yield "run", f"{run}python {quote(entry.evidence.path)}", f"starts `{entry.evidence.path}`"
+    if place.has("manage.py"):
+        yield "run", f"{run}python manage.py runserver", "starts Django's development server"
+    if "pytest" in place.tools:
+        yield "test", f"{run}python -m pytest", "runs the tests"
+    elif place.has_tests(".py"):
+        yield "test", f"{run}python -m unittest discover", "runs the tests"
+    checks = {"Ruff": "ruff check .", "mypy": _mypy(place), "Pyright": "pyright", "Flake8": "flake8"}
+    for tool, command in checks.items():
+        if tool in place.tools:
+            yield "lint", run + command, f"checks with {tool}"
+    formats = {"Ruff": "ruff format .", "Black": "black .", "isort": "isort ."}
+    for tool, command in formats.items():
+        if tool in place.tools:
+            yield "format", run + command, f"formats with {tool}"
+    if place.manifest.builder and place.manifest.builder not in ("pipenv", COMPILED):
+        uses_uv = place.has("uv.lock") or place.manifest.builder == "uv_build"
+        yield "build", "uv build" if uses_uv else "python -m build", "builds wheel and source distribution"
+
+
+def _mypy(place: Place) -> str:
+    text = place.tree.text(f"{place.folder}/pyproject.toml".lstrip("/")) or ""
+    try:
+        knows_its_files = {"files", "packages", "modules"} & set(table(parse_toml(text), "tool", "mypy"))
+    except UnreadableError:
+        return "mypy ."
+    return "mypy" if knows_its_files else "mypy ."
+
+
+def node_manager(place: Place) -> str:
+    """Return the package manager of a Node folder: by lock file, else as declared, else npm."""
+    for lock, manager in (("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"), ("bun.lock", "bun"), ("bun.lockb", "bun")):
+        if place.has(lock):
+            return manager
+    declared = place.manifest.builder
+    return declared if declared in ("npm", "pnpm", "yarn", "bun") else "npm"
+
+
+def _node(place: Place) -> Iterator[Step]:
+    manager = node_manager(place)
+    if manager == "npm":
+        locked = place.has("package-lock.json", "npm-shrinkwrap.json")
+        command = "npm ci" if locked else "npm install"
+    else:
+        locked = place.has("pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb")
+        command = f"{manager} install --frozen-lockfile" if locked else f"{manager} install"
+    yield "install", command, f"installs what {locked} pins" if locked else "installs what package.json asks for"
+
+
+def _go(place: Place) -> Iterator[Step]:
+    yield "install", "go mod download", "downloads the modules that go.mod asks for"
+    prefix = place.folder + "/" if place.folder else ""
+    for entry in place.entry_points:
+        folder = entry.evidence.path.rpartition("/")[0]
+        if entry.kind == "binary" and entry.evidence.path.endswith(".go") and (folder + "/").startswith(prefix):
+            inside = folder.removeprefix(place.folder).strip("/")
+            yield "run", f"go run {quote('./' + inside)}" if inside else "go run .", f"starts `{entry.evidence.path}`"
+    yield "build", "go build ./...", "compiles every package"
+    if place.has_tests("_test.go"):
+        yield "test", "go test ./...", "runs the tests of every package"
+    yield "lint", "go vet ./...", "reports suspicious code"
+    if place.has(".golangci.yml", ".golangci.yaml", ".golangci.toml"):
+        yield "lint", "golangci-lint run", "runs the configured linters"
+    yield "format", "gofmt -w .", "formats in place"
+
+
+def _rust(place: Place) -> Iterator[Step]:
+    yield "install", "cargo fetch", "fetches what Cargo.toml asks for"
+    yield "build", "cargo build", "compiles"
+    prefix = place.folder + "/" if place.folder else ""
+    programs = [each for each in place.entry_points if each.kind == "binary" and each.evidence.path.startswith(prefix)]
+    if place.has("src/main.rs"):
+        yield "run", "cargo run", "starts `src/main.rs`"
+    for entry in programs:
+        name = entry.evidence.path.rpartition("/")[2].removesuffix(".rs")
+        if "/bin/" in entry.evidence.path and name != "main":
+            yield "run", f"cargo run --bin {quote(name)}", f"starts `{entry.evidence.path}`"
+    yield "test", "cargo test", "runs unit, integration and documentation tests"
+    yield "lint", "cargo clippy", "lints"
+    yield "format", "cargo fmt", "formats in place"
+
+
+def _jvm(place: Place) -> Iterator[Step]:
+    plugins = {tool.name for tool in place.manifest.tools}
+    if place.manifest.builder == "maven":
+        maven = "./mvnw" if place.has("mvnw") else "mvn"
+        yield "install", f"{maven} -B dependency:go-offline", "fetches what pom.xml asks for"
+        yield "build", f"{maven} -B package", "compiles, tests and packages"
+        yield "test", f"{maven} -B test", "runs the tests"
+        if "spring-boot-maven-plugin" in plugins:
+            yield "run", f"{maven} spring-boot:run", "starts the application"
+    else:
+        gradle = "./gradlew" if place.has("gradlew") else "gradle"
+        yield "install", f"{gradle} dependencies", "fetches and lists what the build asks for"
+        yield "build", f"{gradle} build", "compiles, tests and packages"
+        yield "test", f"{gradle} test", "runs the tests"
+        if "org.springframework.boot" in plugins:
+            yield "run", f"{gradle} bootRun", "starts the application"
+        elif "application" in plugins:
+            yield "run", f"{gradle} run", "starts the application"
+
+
+def _ruby(place: Place) -> Iterator[Step]:
+    yield "install", "bundle install", "installs what the Gemfile asks for"
+    if "RSpec" in place.tools:
+        yield "test", "bundle exec rspec", "runs the specifications"
+    elif place.has("Rakefile"):
+        yield "test", "bundle exec rake test", "runs the tests"
+    if "Rails" in place.tools and place.has("bin/rails"):
+        yield "run", "bin/rails server", "starts the development server"
+    if "RuboCop" in place.tools:
+        yield "lint", "bundle exec rubocop", "lints"
+
+
+def _php(place: Place) -> Iterator[Step]:
+    yield "install", "composer install", "installs what composer.json asks for"
+    if "PHPUnit" in place.tools:
+        yield "test", "vendor/bin/phpunit", "runs the tests"
+    if place.has("artisan"):
+        yield "run", "php artisan serve", "starts Laravel's development server"
+
+
+def _dotnet(place: Place) -> Iterator[Step]:
+    yield "install", "dotnet restore", "restores the packages"
+    yield "build", "dotnet build", "compiles"
+    if {"xUnit", "NUnit", "MSTest"} & place.tools:
+        yield "test", "dotnet test", "runs the tests"
+    for entry in place.manifest.entry_points:
+        project = entry.target.removeprefix(place.folder).strip("/")
+        yield "run", f"dotnet run --project {quote(project)}", f"starts {entry.name}"
+
+
+def _dart(place: Place) -> Iterator[Step]:
+    tool = "flutter" if "Flutter" in place.tools else "dart"
+    yield "install", f"{tool} pub get", "fetches what pubspec.yaml asks for"
+    if place.has_tests(".dart"):
+        yield "test", f"{tool} test", "runs the tests"
+    yield "lint", f"{tool} analyze", "analyses the code"
+
+
+def _elixir(place: Place) -> Iterator[Step]:
+    yield "install", "mix deps.get", "fetches what mix.exs asks for"
+    yield "build", "mix compile", "compiles"
+    if place.has_tests(".exs"):
+        yield "test", "mix test", "runs the tests"
+    if "Phoenix" in place.tools:
+        yield "run", "mix phx.server", "starts the server"
+
+
+def _cmake(place: Place) -> Iterator[Step]:
+    yield "build", "cmake -S . -B build && cmake --build build", "configures and compiles into build/"
+    path = f"{place.folder}/CMakeLists.txt" if place.folder else "CMakeLists.txt"
+    if "enable_testing" in (place.tree.text(path) or ""):
+        yield "test", "ctest --test-dir build", "runs the tests of the build"
+
+
+_CUSTOMS: dict[str, Callable[[Place], Iterator[Step]]] = {
+    "python": _python,
+    "node": _node,
+    "go": _go,
+    "rust": _rust,
+    "jvm": _jvm,
+    "ruby": _ruby,
+    "php": _php,
+    "dotnet": _dotnet,
+    "dart": _dart,
+    "elixir": _elixir,
+    "cmake": _cmake,
+}
+_MAIN_MANIFESTS = ("pyproject.toml", "setup.py", "setup.cfg", "Pipfile")
+
+
+def conventional_commands(
+    tree: SourceTree,
+    manifests: tuple[Manifest, ...],
+    technologies: tuple[Technology, ...],
+    entry_points: tuple[EntryPoint, ...],
+) -> Iterator[Command]:
+    """Yield the commands that custom implies, for the topmost manifests of each ecosystem.
+
+    A manifest below another of its ecosystem is a member of that one's workspace, and built with it. Python
+    without any manifest still has custom on its side.
+    """
+    tools = frozenset(each.name for each in technologies)
+    places: dict[tuple[str, str], Manifest] = {}
+    for manifest in sorted(manifests, key=_main_first):
+        folder = _folder_of(manifest)
+        covered = any((manifest.ecosystem, above) in places for above in _with_those_above(folder))
+        if not manifest.problem and not covered:
+            places[manifest.ecosystem, folder] = manifest
+    if not any(ecosystem == "python" for ecosystem, _ in places):
+        loose = next((path for path in tree.by_path if path.endswith(".py")), None)
+        if loose is not None:
+            places["python", ""] = Manifest(path=loose, ecosystem="python")
+    for (ecosystem, folder), manifest in places.items():
+        place = Place(folder, manifest, tools, entry_points, tree)
+        for purpose, line, about, *declared in _CUSTOMS[ecosystem](place):
+            yield Command(
+                line=in_folder(folder, line),
+                purpose=purpose,
+                origin="declared" if declared else "conventional",
+                about=about,
+                evidence=declared[0] if declared else Evidence(path=manifest.path),
+            )
+
+
+def in_folder(folder: str, line: str) -> str:
+    """Return a command for the project's folder that does what ``line`` does in ``folder``.
+
+    Example:
+        >>> in_folder("web app", "npm test"), in_folder("", "make")
+        ("cd 'web app' && npm test", 'make')
+    """
+    return f"cd {quote(folder)} && {line}" if folder else line
+
+
+def _folder_of(manifest: Manifest) -> str:
+    folder = manifest.path.rpartition("/")[0]
+    return folder.rpartition("/")[0] if folder.rpartition("/")[2] == "requirements" else folder
+
+
+def _with_those_above(folder: str) -> Iterator[str]:
+    parts = folder.split("/") if folder else []
+    for count in range(len(parts) + 1):
+        yield "/".join(parts[:count])
+
+
+def _main_first(manifest: Manifest) -> tuple[int, int, str]:
+    name = manifest.path.rpartition("/")[2]
+    rank = _MAIN_MANIFESTS.index(name) if name in _MAIN_MANIFESTS else len(_MAIN_MANIFESTS)
+    return manifest.path.count("/"), 0 if name.startswith(("pom", "build")) else rank, manifest.path

@@ -1,0 +1,128 @@
+"""Manifests of the JVM: Maven's pom.xml and Gradle's build files, the latter read as text, never run."""
+
+import re
+from collections.abc import Iterator
+
+from activities.project_init.parsing import Element, UnreadableError, line_of, parse_xml
+from activities.project_init.records import Dependency, DependencyGroup, Evidence, Manifest, Technology
+
+_MAVEN_SCOPES: dict[str, DependencyGroup] = {"test": "development", "provided": "peer", "system": "peer"}
+_PROPERTY = re.compile(r"\$\{([\w.-]+)\}")
+_GRADLE_DEPENDENCY = re.compile(
+    r"^\s*(\w*(?:[iI]mplementation|[aA]pi|[cC]ompileOnly|[rR]untimeOnly|[kK]apt|[aA]nnotationProcessor))"
+    r"\s*\(?\s*(?:platform\s*\()?\s*[\"']([\w.-]+):([\w.-]+)(?::([^\"':@]+))?[^\"']*[\"']"
+)
+_GRADLE_PLUGIN = re.compile(
+    r"""^\s*(?:id\s*\(?\s*["']([\w.-]+)["']|apply\s+plugin:\s*["']([\w.-]+)["']|kotlin\(\s*["'](\w+)["'])"""
+    r"""(?:.*?version\s*\(?\s*["']([^"']+)["'])?"""
+)
+_JAVA_VERSION = re.compile(
+    r"(?:JavaLanguageVersion\.of\(|jvmToolchain\(|sourceCompatibility\s*=\s*(?:JavaVersion\.VERSION_)?[\"']?)(\d[\d._]*)"
+)
+
+
+def read_pom(path: str, text: str) -> Manifest:
+    """Read a Maven `pom.xml`; properties of the same file are filled in, a parent's are not known."""
+    project = parse_xml(text)
+    if project.tag != "project":
+        raise UnreadableError(f"not a Maven project: the root element is {project.tag!r}")
+    declared = project.find("properties")
+    properties = {each.tag: each.text.strip() for each in declared.children} if declared else {}
+    group = project.value("groupId") or project.value("parent", "groupId")
+    version = project.value("version") or project.value("parent", "version")
+    properties |= {"project.version": version, "project.groupId": group}
+    java = next(
+        (
+            (key, properties[key])
+            for key in ("maven.compiler.release", "java.version", "maven.compiler.source")
+            if properties.get(key)
+        ),
+        None,
+    )
+    line = next((each.line for each in declared.children if java and each.tag == java[0]), None) if declared else None
+    license_element = project.find("licenses", "license", "name")
+    return Manifest(
+        path=path,
+        ecosystem="jvm",
+        name=project.value("artifactId"),
+        version=_filled(version, properties),
+        description=" ".join(project.value("description").split()) or project.value("name"),
+        license=license_element.text.strip() if license_element else "",
+        license_line=license_element.line if license_element else None,
+        runtime=f"Java {_filled(java[1], properties)}" if java else "",
+        runtime_line=line,
+        builder="maven",
+        dependencies=tuple(_maven_dependencies(path, project, properties)),
+        tools=tuple(_maven_plugins(path, project)),
+    )
+
+
+def _filled(value: str, properties: dict[str, str]) -> str:
+    return _PROPERTY.sub(lambda found: properties.get(found[1], found[0]), value)
+
+
+def _maven_dependencies(path: str, project: Element, properties: dict[str, str]) -> Iterator[Dependency]:
+    parent = project.find("parent")
+    sections = [project.find("dependencies")]
+    if parent is not None:
+        yield Dependency(
+            name=f"{parent.value('groupId')}:{parent.value('artifactId')}",
+            requirement=parent.value("version"),
+            group="build",
+            evidence=Evidence(path=path, line=parent.line),
+        )
+    for section in filter(None, sections):
+        for each in section.children:
+            if each.tag == "dependency":
+                name = f"{_filled(each.value('groupId'), properties)}:{each.value('artifactId')}"
+                optional = each.value("optional") == "true"
+                yield Dependency(
+                    name=name,
+                    requirement=_filled(each.value("version"), properties),
+                    group="optional" if optional else _MAVEN_SCOPES.get(each.value("scope"), "runtime"),
+                    evidence=Evidence(path=path, line=each.line),
+                )
+
+
+def _maven_plugins(path: str, project: Element) -> Iterator[Technology]:
+    build = project.find("build")
+    for plugin in build.all("plugin") if build else ():
+        name = plugin.value("artifactId")
+        if name:
+            evidence = Evidence(path=path, line=plugin.line)
+            yield Technology(name=name, category="tool", version=plugin.value("version"), evidence=evidence)
+
+
+def read_gradle(path: str, text: str) -> Manifest:
+    """Read the dependencies and plugins that stand as plain lines in a Gradle build file."""
+    wanted: list[Dependency] = []
+    plugins: list[Technology] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        evidence = Evidence(path=path, line=number)
+        found = _GRADLE_DEPENDENCY.match(line[:1000])
+        if found:
+            configuration = found[1]
+            group: DependencyGroup = "development" if "est" in configuration[:12] else "runtime"
+            name = f"{found[2]}:{found[3]}"
+            version = found[4] or ""
+            wanted.append(Dependency(name=name, requirement=version, group=group, evidence=evidence))
+        plugin = _GRADLE_PLUGIN.match(line[:1000])
+        if plugin:
+            name = plugin[1] or plugin[2] or f"org.jetbrains.kotlin.{plugin[3]}"
+            plugins.append(Technology(name=name, category="tool", version=plugin[4] or "", evidence=evidence))
+    java = _JAVA_VERSION.search(text)
+    return Manifest(
+        path=path,
+        ecosystem="jvm",
+        runtime=f"Java {java[1].replace('_', '.')}" if java else "",
+        runtime_line=line_of(java),
+        builder="gradle",
+        dependencies=tuple(wanted),
+        tools=tuple(plugins),
+    )
+
+
+def read_gradle_settings(path: str, text: str) -> Manifest:
+    """Read the project's name from Gradle's settings file."""
+    name = re.search(r"rootProject\.name\s*=\s*[\"']([^\"']+)[\"']", text)
+    return Manifest(path=path, ecosystem="jvm", name=name[1] if name else "", builder="gradle")

@@ -1,0 +1,28 @@
+"""The `baton` command: start, watch, decide, repair, from a terminal or a script.
+
+Reading commands ask the server for the run's event history and nothing else, so they work with no worker
+running and on runs that ended. Every command takes `--json`; what it then writes is stable and meant for
+programs. The process always ends in `baton.cli.exits.leave`.
+"""
+
+import sys
+import traceback
+from typing import NoReturn
+
+from baton.cli.app import make_app
+from baton.cli.exits import ExitCode, leave
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process."""
+    try:
+        make_app()(prog_name="baton")
+        code: object = ExitCode.OK
+    except SystemExit as stop:
+        code = stop.code
+    except Exception:  # a bug, then; whoever mends it needs to see where
+        traceback.print_exc()
+        code = ExitCode.NO
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    leave(code if isinstance(code, int) else ExitCode.NO if code else ExitCode.OK)

@@ -1,0 +1,5 @@
+"""`python -m baton.cli` is `baton`."""
+
+from baton.cli import main
+
+main()

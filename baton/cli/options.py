@@ -1,0 +1,84 @@
+"""The options that every command takes, before its name or after it."""
+
+import os
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import typer
+
+DEFAULT_ARTIFACTS = ".baton/artifacts"
+"""Where worker.py keeps artifacts, too, unless told otherwise."""
+
+_PANEL = "Connection"
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs, and nothing else, to the output.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address", metavar="HOST:PORT", help="The Temporal server. [TEMPORAL_ADDRESS]", rich_help_panel=_PANEL
+    ),
+]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="Its namespace. [TEMPORAL_NAMESPACE]", rich_help_panel=_PANEL),
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", metavar="NAME", help="A profile of temporal.toml. [TEMPORAL_PROFILE]", rich_help_panel=_PANEL
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="The temporal.toml to use. [TEMPORAL_CONFIG_FILE]", rich_help_panel=_PANEL
+    ),
+]
+ArtifactsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--artifacts",
+        metavar="PATH|URL",
+        help=f"The workers' artifact store, which also holds large payloads. [BATON_ARTIFACTS, {DEFAULT_ARTIFACTS}]",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class GlobalOptions:
+    """What the options of every command say; None is "not said".
+
+    Attributes:
+        json: Whether the output is JSON.
+        address: Host and port of the server.
+        namespace: The namespace.
+        profile: The profile in `temporal.toml`.
+        config: The `temporal.toml` to use.
+        artifacts: The artifact store.
+    """
+
+    json: bool = False
+    address: str | None = None
+    namespace: str | None = None
+    profile: str | None = None
+    config: Path | None = None
+    artifacts: str | None = None
+
+    @property
+    def store(self) -> str:
+        """The artifact store to use: the option, the environment variable, or the default."""
+        return self.artifacts or os.environ.get("BATON_ARTIFACTS") or DEFAULT_ARTIFACTS
+
+    def overridden(self, later: Self) -> Self:
+        """Return these options with what ``later`` says in place of what they say.
+
+        Example:
+            >>> before, after = GlobalOptions(address="a:1", json=True), GlobalOptions(address="b:2")
+            >>> both = before.overridden(after)
+            >>> both.address, both.json
+            ('b:2', True)
+        """
+        said: dict[str, Any] = {one.name: getattr(later, one.name) for one in fields(later)}
+        return replace(self, **{name: value for name, value in said.items() if value not in (None, False)})

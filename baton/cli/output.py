@@ -1,0 +1,149 @@
+"""What the commands write: consoles, tables, JSON, and text of stages that a terminal may be trusted with."""
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_WIDTH_OF_A_FILE = 120
+
+
+def make_console(*, error: bool = False) -> Console:
+    """Return a console for the output, or for what is said beside it.
+
+    What is not written to a terminal is 120 columns wide, unless COLUMNS says otherwise.
+    """
+    stream = sys.stderr if error else sys.stdout
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else _WIDTH_OF_A_FILE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def json_text(value: Any, *, lines: bool = False) -> str:
+    """Return ``value`` as JSON: indented, or with ``lines`` on one line."""
+    if lines:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def printable(text: str) -> str:
+    r"""Return ``text`` with every sign that could steer a terminal made visible.
+
+    What stages write is data from elsewhere: an escape sequence in it must not reach the operator's terminal.
+    Line breaks stay.
+
+    Example:
+        >>> printable("ok\x1b]0;title\x07\ttab")
+        'ok�]0;title� tab'
+    """
+    return "".join(sign if sign.isprintable() or sign == "\n" else _seen(sign) for sign in text)
+
+
+def _seen(sign: str) -> str:
+    return " " if sign == "\t" or unicodedata.category(sign) == "Zs" else "\ufffd"
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Return ``text`` for the terminal as it is: no markup, no escape sequences."""
+    return Text(printable(text), style)
+
+
+def stack(*rows: RenderableType | None) -> Group:
+    """Return the rows below each other; None stands for nothing."""
+    return Group(*(row for row in rows if row is not None))
+
+
+def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
+    """Return an empty table in the house's style.
+
+    Args:
+        columns: The headings; the last column takes what room is left.
+        right: The columns that are aligned to the right.
+        whole: The columns that are never broken into lines.
+    """
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for heading in columns:
+        table.add_column(
+            heading, justify="right" if heading in right else "left", no_wrap=heading in whole, overflow="fold"
+        )
+    return table
+
+
+def length(seconds: float | None) -> str:
+    """Return a length of time in a few signs.
+
+    Example:
+        >>> [length(s) for s in (None, 0.042, 3.21, 75, 7262, 200_000)]
+        ['', '42 ms', '3.2 s', '1 min 15 s', '2 h 1 min', '2 d 7 h']
+    """
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def between(began: datetime | None, ended: datetime | None) -> float | None:
+    """Return the seconds from one time to another, or None where either is not known."""
+    return (ended - began).total_seconds() if began and ended else None
+
+
+def moment(at: datetime | None, beside: datetime | None = None) -> str:
+    """Return a time of this machine's zone: the day too, where it is not the day of ``beside``."""
+    if at is None:
+        return ""
+    local = at.astimezone()
+    same_day = beside is not None and local.date() == beside.astimezone().date()
+    return f"{local:%H:%M:%S}" if same_day else f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def ago(at: datetime | None, now: datetime) -> str:
+    """Return how long ago something was, in the largest unit that fits.
+
+    Example:
+        >>> from datetime import UTC
+        >>> now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+        >>> ago(now - timedelta(minutes=90), now), ago(now, now)
+        ('90 min ago', 'just now')
+    """
+    if at is None:
+        return ""
+    for unit, size in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1))):
+        if now - at >= 2 * size or (unit == "min" and now - at >= size):
+            return f"{(now - at) // size} {unit} ago"
+    return "just now" if now - at < timedelta(seconds=2) else f"{(now - at).seconds} s ago"
+
+
+def dollars(micro_usd: int) -> str:
+    """Return an amount of money.
+
+    Example:
+        >>> dollars(80_000), dollars(1_234_567), dollars(120)
+        ('$0.08', '$1.23', '$0.00012')
+    """
+    return f"${micro_usd / 1e6:.2f}" if micro_usd >= 10_000 or not micro_usd else f"${micro_usd / 1e6:.5f}"
+
+
+STATUS_STYLES = {
+    "RUNNING": "cyan",
+    "WAITING": "bold yellow",
+    "COMPLETED": "green",
+    "FAILED": "bold red",
+    "TERMINATED": "red",
+    "CANCELED": "red",
+    "TIMED_OUT": "red",
+    "CONTINUED_AS_NEW": "dim",
+}
+"""The colour of each status a run may have."""

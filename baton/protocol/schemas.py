@@ -1,0 +1,120 @@
+"""The published JSON Schemas (draft 2020-12) of everything that crosses the wire, made of the records themselves.
+
+A schema accepts a document exactly when the record does, given a validator that also checks formats. The number
+at the end of an `$id` goes up when a document that was valid no longer is.
+"""
+
+import difflib
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from baton.protocol.artifacts import ArtifactRef
+from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.history import Conflict, HistoryEntry, Outcome, Spend
+from baton.protocol.messages import (
+    Decided,
+    Decision,
+    Origin,
+    Overview,
+    PipelineInput,
+    PipelineResult,
+    RolledBack,
+    Selected,
+    StageInput,
+    StageResult,
+    StageReturn,
+    Waiting,
+)
+from baton.protocol.record import Record
+
+SCHEMAS: Mapping[str, type[Record]] = {
+    "baton": Baton,
+    "baton-patch": BatonPatch,
+    "stage-result": StageResult,
+    "artifact-ref": ArtifactRef,
+    "history-entry": HistoryEntry,
+    "outcome": Outcome,
+    "pipeline-input": PipelineInput,
+    "pipeline-result": PipelineResult,
+    "stage-input": StageInput,
+    "stage-return": StageReturn,
+    "decision": Decision,
+    "decided": Decided,
+    "rolled-back": RolledBack,
+    "overview": Overview,
+    "waiting": Waiting,
+    "spend": Spend,
+    "conflict": Conflict,
+    "selected": Selected,
+    "origin": Origin,
+}
+"""Every record with a published schema, by the schema's name; `stage-result` is the `{"baton_patch": …}` of S1 L51."""
+
+_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
+def schema_names() -> list[str]:
+    """Return the names that `schema` knows.
+
+    Example:
+        >>> schema_names()[:3]
+        ['baton', 'baton-patch', 'stage-result']
+    """
+    return list(SCHEMAS)
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a record.
+
+    Args:
+        name: The schema's name, for example `"baton-patch"`.
+
+    Returns:
+        A new JSON object with its `$schema` and `$id`; it refers to nothing outside itself.
+
+    Raises:
+        ValueError: There is no schema of that name; the message has the nearest one, or all.
+
+    Example:
+        >>> schema("baton-patch")["$id"]
+        'urn:baton:schema:baton-patch:1'
+    """
+    if name not in SCHEMAS:
+        near = difflib.get_close_matches(name, SCHEMAS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SCHEMAS)}"
+        raise ValueError(f"there is no schema {name!r}; {hint}")
+    body = SCHEMAS[name].model_json_schema(mode="validation", schema_generator=_Published)
+    return {"$schema": _Published.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}
+
+
+class _Published(GenerateJsonSchema):
+    """Writes schemas for readers: what the docstrings say of a record and its members, and no titles of members."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Leave members without titles; their names say it."""
+        return False
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Describe a record and its members in the words of its docstring."""
+        made = super().model_schema(schema)
+        doc = inspect.cleandoc(schema["cls"].__doc__ or "")  # Python 3.13 strips the indent, 3.11 does not
+        made["description"] = _first_line(doc)
+        _, _, attributes = doc.partition("Attributes:\n")
+        for member, text in _ATTRIBUTE.findall(attributes):
+            if member in made["properties"]:
+                made["properties"][member]["description"] = " ".join(text.split())
+        return made
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        """Describe an enum by the first line of its docstring."""
+        return {**super().enum_schema(schema), "description": _first_line(schema["cls"].__doc__ or "")}
+
+
+def _first_line(doc: str) -> str:
+    """Return the first line of a docstring."""
+    return doc.strip().partition("\n")[0]
