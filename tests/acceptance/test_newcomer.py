@@ -1,0 +1,111 @@
+"""A newcomer's first pipeline: the README's own files, in a new folder, against the built wheel."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from baton.devserver import DevServer
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run(command: list[str | Path], folder: Path, environment: Mapping[str, str]) -> str:
+    """Run a command to its end and return what it printed; fail with its words if it fails."""
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, f"{command}: {ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, str]]:
+    """Return a new folder with the README's files, the `bin` of an environment with the wheel, and its variables."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    wheels = tmp_path_factory.mktemp("wheels")
+    plain = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    build = "import uv_build, sys; print(uv_build.build_wheel(sys.argv[1]))"
+    run([sys.executable, "-c", build, wheels], ROOT, plain)
+    [wheel] = wheels.glob("*.whl")
+    home = tmp_path_factory.mktemp("environment") / "venv"
+    run([sys.executable, "-m", "venv", "--without-pip", home], folder, plain)
+    bin_folder = home / "bin"
+    run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            bin_folder / "python",
+            "install",
+            "-q",
+            "--no-deps",
+            "--no-index",
+            wheel,
+        ],
+        folder,
+        plain,
+    )
+    [packages] = home.glob("lib/python*/site-packages")
+    # The dependencies come from this environment; the checkout itself stays out of sight.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    for block in BLOCK.finditer((ROOT / "README.md").read_text(encoding="utf-8")):
+        (folder / block["name"]).write_text(block["text"], encoding="utf-8")
+    variables = {key: value for key, value in plain.items() if not key.startswith(("PYTHON", "BATON_", "TEMPORAL_"))}
+    return folder, bin_folder, {**variables, "PATH": f"{bin_folder}{os.pathsep}{variables['PATH']}"}
+
+
+def test_the_readme_has_all_files_of_a_first_pipeline(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
+    """The README alone has the stages, the pipeline, its worker, a client and a test."""
+    folder, _, _ = newcomer
+    names = {path.name for path in folder.glob("*.py")}
+    assert names == {"stages.py", "pipeline.py", "worker.py", "start.py", "test_pipeline.py"}
+
+
+def test_baton_comes_from_the_wheel(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
+    """What the newcomer imports is the wheel, and the checkout's own pipelines are not in it."""
+    folder, bin_folder, variables = newcomer
+    where = run([bin_folder / "python", "-c", "import baton; print(baton.__file__)"], folder, variables)
+    assert str(bin_folder.parent) in where
+    absent = "import importlib.util as u; print([u.find_spec(n) for n in ('workflows', 'activities', 'benchmarks')])"
+    assert run([bin_folder / "python", "-c", absent], folder, variables).strip() == "[None, None, None]"
+
+
+def test_the_readmes_test_passes(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
+    """The test of the README runs on a real server, replay included."""
+    folder, bin_folder, variables = newcomer
+    printed = run(
+        [bin_folder / "python", "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider"],
+        folder,
+        variables,
+    )
+    assert "2 passed" in printed
+
+
+async def test_worker_service_and_command_line_work_together(
+    newcomer: tuple[Path, Path, dict[str, str]], server: DevServer
+) -> None:
+    """The README's worker runs the pipeline that its service starts, and `baton history` tells of it (S2-how-1…4)."""
+    folder, bin_folder, variables = newcomer
+    variables = {**variables, "TEMPORAL_ADDRESS": server.address}
+    worker = await asyncio.create_subprocess_exec(bin_folder / "python", "worker.py", cwd=folder, env=variables)
+    try:
+        printed = await asyncio.to_thread(run, [bin_folder / "python", "start.py"], folder, variables)
+    finally:
+        worker.kill()
+        await worker.wait()
+    assert "Chores and merges are left out of the notes" in printed
+    history = json.loads(
+        await asyncio.to_thread(run, [bin_folder / "baton", "history", "notes-1.2", "--json"], folder, variables)
+    )
+    assert "collect" in json.dumps(history)
+    assert list((folder / ".baton" / "artifacts").rglob("*")), "the worker's store holds the notes"

@@ -1,0 +1,34 @@
+"""Names on the wire."""
+
+from baton.protocol import names
+
+PUBLISHED = {
+    "ATTRIBUTE_PIPELINE": "BatonPipeline",
+    "ATTRIBUTE_STAGE": "BatonStage",
+    "ATTRIBUTE_STATUS": "BatonStatus",
+    "ATTRIBUTE_TASK": "BatonTaskId",
+    "DECIDE": "decide",
+    "ROLLED_BACK": "rolled_back",
+    "QUERY_BATON": "baton",
+    "QUERY_HISTORY": "history",
+    "QUERY_STATUS": "status",
+    "QUERY_WAITING": "waiting",
+    "MEMO_OUTCOME": "baton_outcome",
+    "MEMO_FIELDS": "baton_fields",
+}
+
+
+class TestNames:
+    """`baton.protocol.names`."""
+
+    def test_no_name_changes_unnoticed(self) -> None:
+        """Runs that are under way, saved searches and other clients use these names: a change breaks them."""
+        found = {name: value for name, value in vars(names).items() if isinstance(value, str) and name.isupper()}
+
+        assert found == PUBLISHED
+
+    def test_the_search_attributes_are_all_there(self) -> None:
+        """Who sets up a server registers exactly those that pipelines write."""
+        assert set(names.SEARCH_ATTRIBUTES) == {
+            value for name, value in PUBLISHED.items() if name.startswith("ATTRIBUTE_")
+        }
