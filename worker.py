@@ -24,6 +24,7 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from activities.project_init import stages as project_init_stages
+from baton import __version__
 from baton.activity import WorkerParts
 from baton.client import connect
 from baton.edge.artifacts import open_store
@@ -125,6 +126,8 @@ def worker(client: Client, settings: Settings) -> Worker:
         graceful_shutdown_timeout=timedelta(seconds=settings.grace_seconds),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
         deployment_config=versioning,
+        # Each task of a workflow records it; the default is a hash of the installed packages, three times as long.
+        build_id=None if versioning else f"baton-{__version__}",
     )
 
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from temporalio import client, worker
+from temporalio import client, worker, workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
@@ -21,6 +21,8 @@ from baton.edge.conversion import data_converter
 from baton.edge.runner import ContextFreeRunner, takes_context
 from baton.protocol.messages import PipelineInput, PipelineStatus
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
+from baton.workflow.faults import AnyFault
+from baton.workflow.visibility import show_failed
 
 _SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
 
@@ -55,6 +57,7 @@ class BatonPlugin(SimplePlugin):
             data_converter=converter,
             interceptors=interceptors,
             workflow_runner=partial(_runner, context_free=not takes_context(converter)),
+            workflow_failure_exception_types=[AnyFault],
         )
 
 
@@ -131,11 +134,9 @@ class _ProvidingActivity(worker.ActivityInboundInterceptor):
 
 
 class FailingWorkflow(worker.WorkflowInboundInterceptor):
-    """Turns whatever a pipeline's code raises into a failed run with a message.
+    """Gives a run that fails by whatever its code raises a message and a type that people and parents can read.
 
-    By default Temporal takes an unknown exception for a bug that the next deployment mends, and tries the
-    workflow task again for ever. A change of code that does not fit the history is still treated like that:
-    the run waits until fitting code is back.
+    That it fails at all, and is not tried again for ever, is due to `AnyFault`.
     """
 
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
@@ -146,8 +147,23 @@ class FailingWorkflow(worker.WorkflowInboundInterceptor):
         """
         try:
             return await super().execute_workflow(input)
-        except FailureError:
-            raise
-        except Exception as error:
-            message = str(error) or type(error).__name__
-            raise ApplicationError(message, type=type(error).__name__, non_retryable=True) from error
+        except (Exception, BaseExceptionGroup) as raised:
+            end = _first(raised)
+        # Raised out here, so that a failure keeps the cause it came with.
+        if isinstance(end, workflow.ContinueAsNewError) or is_cancelled_exception(end):
+            raise end
+        show_failed()
+        if isinstance(end, FailureError):
+            raise end
+        raise ApplicationError(str(end) or type(end).__name__, type=type(end).__name__, non_retryable=True) from end
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the first failure of a task group, which wraps what its tasks raise; another exception as it is.
+
+    Continuing as new is no failure: it counts if a group holds nothing else.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = [_first(one) for one in error.exceptions]
+    return next((one for one in leaves if not isinstance(one, workflow.ContinueAsNewError)), leaves[0])

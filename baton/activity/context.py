@@ -13,9 +13,9 @@ from temporalio import activity
 
 from baton.activity.desk import ArtifactDesk
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
+from baton.protocol.baton import BatonT
 from baton.protocol.fencing import fence, single_line
 from baton.protocol.messages import StageInput
-from baton.protocol.patching import BatonT
 from baton.protocol.rendering import DEFAULT_MAX_TOKENS, render
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
 

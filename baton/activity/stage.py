@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from pydantic import JsonValue, ValidationError
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from baton.activity.context import StageContext, current_parts
 from baton.protocol.baton import Baton, BatonPatch
@@ -81,6 +82,11 @@ class Stage(Generic[GivenT, AnswerT]):
             if error.title not in _patch_names():
                 raise
             return self._answer(given, StageResult(), context, _findings(error))
+        except Exception as error:
+            # Said here and not in the retry policy, which would repeat the names in each run's history.
+            if type(error).__name__ not in self.spec.retries.never:
+                raise
+            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
         result = answer if isinstance(answer, StageResult) else StageResult(baton_patch=_as_patch(answer, self))
         return self._answer(given, result, context, [])
 

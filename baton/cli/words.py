@@ -1,9 +1,10 @@
 """A change of the baton in words: what a person reads of a patch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import JsonValue
+from rich.table import Table
 from rich.text import Text
 
 from baton.cli.output import plain
@@ -29,42 +30,53 @@ def changes(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
         before: The baton before it, as JSON.
 
     Returns:
-        Lines, each beginning with `+`, `-` or `=`; one that says so where nothing changed.
+        Lines, each beginning with `+`, `-` or `=`; of a branch, which changes nothing itself, what it wrote.
     """
     if entry.kind is StepKind.APPROVAL:
         return []
+    if entry.kind is StepKind.BRANCH:
+        return [Text(f"wrote {', '.join(entry.patch) or 'nothing'}", "dim")]
     lines: list[Text] = []
     for field, value in entry.effective.items():
         if field == "decision_log":
-            lines += [_line("+", field, one) for one in _list(value)]
+            lines += difference(field, [], value)
         else:
-            lines += list(difference(field, before.get(field), value))
-    if not lines and entry.kind is not StepKind.BRANCH:
-        lines = [Text("no change", "dim")]
-    return lines
+            lines += difference(field, before.get(field), value)
+    return lines or [Text("no change", "dim")]
 
 
-def difference(field: str, before: JsonValue, after: JsonValue) -> Iterable[Text]:
-    """Yield a line for each entry of a field that came or went; of a single value, for the old and the new one."""
+def difference(field: str, before: JsonValue, after: JsonValue, *, named: bool = True) -> Iterator[Text]:
+    """Yield a line for each entry of a field that came or went; of a single value, for the old and the new one.
+
+    Args:
+        field: The field.
+        before: Its value before.
+        after: Its value after.
+        named: Whether each line says what the entry is.
+
+    Yields:
+        Lines.
+    """
+    label = f"{_ONE.get(field, field.replace('_', ' '))}: " if named else ""
     if isinstance(before, list | None) and isinstance(after, list | None):
         old, new = _list(before), _list(after)
-        yield from (_line("-", field, one) for one in old if one not in new)
-        yield from (_line("+", field, one) for one in new if one not in old)
+        yield from (_line("-", label, field, one) for one in old if one not in new)
+        yield from (_line("+", label, field, one) for one in new if one not in old)
         if old != new and sorted(map(str, old)) == sorted(map(str, new)):
-            yield Text(f"= {_one(field)}: another order", "dim")
+            yield Text(f"= {label}another order", "dim")
         return
     if before is not None:
-        yield _line("-", field, before)
+        yield _line("-", label, field, before)
     if after is not None:
-        yield _line("+", field, after)
+        yield _line("+", label, field, after)
 
 
 def remarks(entry: HistoryEntry) -> list[Text]:
     """Return what an operator should notice about an entry: warnings, conflicts, constraints taken away."""
     lines = [plain(f"! {warning}", "yellow") for warning in entry.warnings]
     if entry.removed_constraints:
-        gone = "; ".join(entry.removed_constraints)
-        lines.append(plain(f"! took away {len(entry.removed_constraints)} of the constraints: {gone}", "yellow"))
+        count = len(entry.removed_constraints)
+        lines.append(Text(f"! took away {count} constraint{'' if count == 1 else 's'}", "yellow"))
     for conflict in entry.conflicts:
         stages = " and ".join(conflict.values)
         lines.append(plain(f"! {stages} both wrote {conflict.field}; merged by {conflict.strategy}", "yellow"))
@@ -84,13 +96,20 @@ def value_in_words(field: str, value: JsonValue) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _line(sign: str, field: str, value: JsonValue) -> Text:
+def hanging(lines: Iterable[Text]) -> Table:
+    """Return the lines, each with its sign in a column of its own, so that long ones stay apart."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=1)
+    table.add_column(overflow="fold")
+    for line in lines:
+        signed = line.plain[1:2] == " "
+        table.add_row(line[:1] if signed else "", line[2:] if signed else line)
+    return table
+
+
+def _line(sign: str, label: str, field: str, value: JsonValue) -> Text:
     style = {"+": "green", "-": "red"}[sign]
-    return Text.assemble((f"{sign} ", style), (f"{_one(field)}: ", "dim"), plain(value_in_words(field, value)))
-
-
-def _one(field: str) -> str:
-    return _ONE.get(field, field.replace("_", " "))
+    return Text.assemble((f"{sign} ", style), (label, "dim"), plain(value_in_words(field, value)))
 
 
 def _list(value: JsonValue) -> list[JsonValue]:

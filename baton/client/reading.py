@@ -9,15 +9,13 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
-from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
+from baton.client.events import decoded, innermost, local_activity, parsed, time_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError, PatchError
@@ -30,11 +28,8 @@ from baton.protocol.messages import (
     StageInput,
     StageReturn,
 )
-from baton.protocol.names import DECIDE, MEMO_FIELDS, MEMO_OUTCOME, ROLLED_BACK
-from baton.protocol.record import Record
+from baton.protocol.names import DECIDE, MEMO_FIELDS, ROLLED_BACK
 from baton.protocol.state import PipelineState
-
-RecordT = TypeVar("RecordT", bound=Record)
 
 _APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)")
 _CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
@@ -55,9 +50,11 @@ async def read_run(client: Client, workflow_id: str, run_id: str | None = None) 
         HistoryError: The workflow is no pipeline.
         temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
     """
+    # The first event of a run that was rolled back names the run it came from, so the server is asked.
+    run_id = run_id or (await client.get_workflow_handle(workflow_id).describe()).run_id
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
     events = [event async for event in handle.fetch_history_events(page_size=1000)]
-    return await rebuild(workflow_id, run_id or "", events, client.data_converter)
+    return await rebuild(workflow_id, run_id, events, client.data_converter)
 
 
 async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent], converter: DataConverter) -> RunRecord:
@@ -75,8 +72,8 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
     Raises:
         HistoryError: The events are not those of a pipeline.
     """
-    texts = await _decoded(events, converter)
-    start = _parsed(PipelineInput, texts.get(events[0].event_id)) if events else None
+    texts = await decoded(events, converter)
+    start = parsed(PipelineInput, texts.get(events[0].event_id)) if events else None
     if start is None:
         raise HistoryError(f"workflow {workflow_id!r} was not started with a PipelineInput; it is no Baton pipeline")
     started = events[0].workflow_execution_started_event_attributes
@@ -90,7 +87,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         pipeline=started.workflow_type.name,
         start=start,
         state=state,
-        began=_time(events[0]),
+        began=time_of(events[0]),
         previous_run_id=started.continued_execution_run_id or None,
         last_event=events[-1].event_id,
     )
@@ -116,7 +113,8 @@ class _Fold:
         self._arrived: list[StageReturn] = []
         self._due: list[tuple[StageReturn, datetime]] = []
         self._children: dict[int, Step] = {}
-        self._task_began = run.began or _EPOCH
+        self._clock = run.began or _EPOCH
+        self._light_ends: dict[tuple[int, int], datetime] = {}
 
     def over(self, events: Sequence[HistoryEvent]) -> None:
         """Fill the record from all events."""
@@ -129,7 +127,7 @@ class _Fold:
                 handler(self, event)
         self._settle()
         if self._run.status is RunStatus.RUNNING:
-            self._make_due(_time(events[-1]))
+            self._make_due(time_of(events[-1]))
             self._settle()
         self._run.steps = [self._steps[seq] for seq in sorted(self._steps)]
         if self._run.status in (RunStatus.FAILED, RunStatus.TERMINATED, RunStatus.CANCELED, RunStatus.TIMED_OUT):
@@ -142,15 +140,18 @@ class _Fold:
         for event in events:
             match event.WhichOneof("attributes"):
                 case "activity_task_scheduled_event_attributes":
-                    given = _parsed(StageInput, self._text(event))
+                    given = parsed(StageInput, self._text(event))
                     if given is not None:
                         self._given[event.event_id] = given
                         self._sent.add((given.seq, given.attempt))
                 case "activity_task_completed_event_attributes" | "marker_recorded_event_attributes":
-                    returned = _parsed(StageReturn, self._text(event))
+                    returned = parsed(StageReturn, self._text(event))
                     if returned is not None:
                         self._returned[event.event_id] = returned
                         self._sent.add((returned.seq, returned.attempt))
+            if event.HasField("marker_recorded_event_attributes"):
+                together, ended = local_activity(event)
+                self._light_ends[together] = max(ended, self._light_ends.get(together, ended))
 
     def _text(self, event: HistoryEvent) -> bytes | None:
         return self._texts.get(event.event_id)
@@ -196,10 +197,10 @@ class _Fold:
 
     def task_started(self, event: HistoryEvent) -> None:
         self._settle()
-        self._task_began = _time(event)
+        self._clock = time_of(event)
 
     def task_completed(self, event: HistoryEvent) -> None:
-        self._make_due(self._task_began)
+        self._make_due(self._clock)
 
     def task_failed(self, event: HistoryEvent) -> None:
         failed = event.workflow_task_failed_event_attributes
@@ -214,7 +215,7 @@ class _Fold:
         kind = StepKind.MERGE if given.branch else StepKind.STAGE
         step = self._steps.get(given.seq)
         if step is None:
-            self._steps[given.seq] = Step(given.seq, given.stage, kind, began=_time(event), reset_event=task)
+            self._steps[given.seq] = Step(given.seq, given.stage, kind, began=time_of(event), reset_event=task)
         elif given.attempt > 1:
             step.attempts = max(step.attempts, given.attempt)
         elif given.branch:
@@ -228,8 +229,8 @@ class _Fold:
         given = self._given.get(attributes.scheduled_event_id)
         if given is not None:
             step = self._steps[given.seq]
-            step.status, step.ended = StepStatus.FAILED, _time(event)
-            step.failure = _innermost(attributes.failure) or "timed out"
+            step.status, step.ended = StepStatus.FAILED, time_of(event)
+            step.failure = innermost(attributes.failure) or "timed out"
 
     def marker(self, event: HistoryEvent) -> None:
         self._arrive(event, event.marker_recorded_event_attributes.workflow_task_completed_event_id)
@@ -241,9 +242,11 @@ class _Fold:
             return
         step = self._steps.get(returned.seq)
         if step is None:  # a light stage is in the history only as its result
-            step = Step(returned.seq, returned.stage, StepKind.STAGE, began=_time(event), reset_event=task)
+            step = Step(returned.seq, returned.stage, StepKind.STAGE, began=time_of(event), reset_event=task)
             self._steps[returned.seq] = step
-        step.ended = _time(event) if task is None else _completed_at(event)
+        if task is not None:  # the workflow's clock goes on, and never back
+            self._clock = max(self._clock, self._light_ends[local_activity(event)[0]])
+        step.ended = time_of(event) if task is None else self._clock
         step.attempts = max(step.attempts, returned.attempt)
         step.tokens_read += returned.tokens_read
         if returned.branch:
@@ -254,7 +257,7 @@ class _Fold:
             self._due.append((returned, step.ended))
 
     def memo(self, event: HistoryEvent) -> None:
-        outcome = _parsed(Outcome, self._text(event))
+        outcome = parsed(Outcome, self._text(event))
         if outcome is None:
             return
         if outcome.failure is not None:  # then nothing of what the stage returned was applied
@@ -265,8 +268,10 @@ class _Fold:
     def timer_started(self, event: HistoryEvent) -> None:
         summary = _APPROVAL_TIMER.match((self._text(event) or b"").decode().strip('"'))
         if summary:
-            task = event.timer_started_event_attributes.workflow_task_completed_event_id
-            self._begin(int(summary[1]), summary[2], StepKind.APPROVAL, event, task)
+            timer = event.timer_started_event_attributes
+            task = timer.workflow_task_completed_event_id
+            step = self._begin(int(summary[1]), summary[2], StepKind.APPROVAL, event, task)
+            step.until = time_of(event) + timer.start_to_fire_timeout.ToTimedelta()
 
     def child_initiated(self, event: HistoryEvent) -> None:
         attributes = event.start_child_workflow_execution_initiated_event_attributes
@@ -278,7 +283,7 @@ class _Fold:
 
     def _begin(self, seq: int, name: str, kind: StepKind, event: HistoryEvent, task: int) -> Step:
         """Note that a step began which is no stage."""
-        self._steps[seq] = Step(seq, name, kind, began=_time(event), reset_event=task)
+        self._steps[seq] = Step(seq, name, kind, began=time_of(event), reset_event=task)
         return self._steps[seq]
 
     def child_started(self, event: HistoryEvent) -> None:
@@ -290,13 +295,13 @@ class _Fold:
         attributes = event.child_workflow_execution_failed_event_attributes
         step = self._children.get(attributes.initiated_event_id)
         if step is not None:
-            step.status, step.ended = StepStatus.FAILED, _time(event)
-            step.failure = _innermost(attributes.failure)
+            step.status, step.ended = StepStatus.FAILED, time_of(event)
+            step.failure = innermost(attributes.failure)
 
     def signaled(self, event: HistoryEvent) -> None:
         name = event.workflow_execution_signaled_event_attributes.signal_name
-        decision = _parsed(Decision, self._text(event)) if name == DECIDE else None
-        told = _parsed(RolledBack, self._text(event)) if name == ROLLED_BACK else None
+        decision = parsed(Decision, self._text(event)) if name == DECIDE else None
+        told = parsed(RolledBack, self._text(event)) if name == ROLLED_BACK else None
         if decision is not None:
             verb = "approved" if decision.approved else "denied"
             self._run.notes.append(f"signal: {decision.who} {verb} {decision.approval!r}")
@@ -306,7 +311,7 @@ class _Fold:
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)
-        self._run.result = _parsed(PipelineResult, self._text(event))
+        self._run.result = parsed(PipelineResult, self._text(event))
 
     def failed(self, event: HistoryEvent) -> None:
         failure = event.workflow_execution_failed_event_attributes.failure
@@ -330,7 +335,7 @@ class _Fold:
     def _close(self, event: HistoryEvent, status: RunStatus, failure: str | None) -> None:
         """Note how the run ended."""
         self._settle()
-        self._run.status, self._run.failure, self._run.ended = status, failure, _time(event)
+        self._run.status, self._run.failure, self._run.ended = status, failure, time_of(event)
 
 
 def _first_baton(start: PipelineInput, events: Sequence[HistoryEvent], texts: dict[int, bytes]) -> Baton:
@@ -370,72 +375,3 @@ _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
         "workflow_execution_continued_as_new": _Fold.continued,
     }.items()
 }
-
-
-async def _decoded(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:
-    """Return the decoded payload of each event that has one of interest, by event id."""
-    found = {event.event_id: payload for event in events if (payload := _payload(event)) is not None}
-    values = await converter.decode(list(found.values()), [RawValue] * len(found)) if found else []
-    return {event_id: value.payload.data for event_id, value in zip(found, values, strict=True)}
-
-
-def _payload(event: HistoryEvent) -> Payload | None:
-    """Return the payload of an event that may be one of Baton's records."""
-    attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
-    match event.WhichOneof("attributes"):
-        case "timer_started_event_attributes":
-            return event.user_metadata.summary if event.user_metadata.HasField("summary") else None
-        case "marker_recorded_event_attributes":
-            payloads = attributes.details["result"].payloads if "result" in attributes.details else []
-        case "workflow_properties_modified_event_attributes":
-            fields = attributes.upserted_memo.fields
-            payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_FIELDS) if name in fields]
-        case "activity_task_completed_event_attributes" | "workflow_execution_completed_event_attributes":
-            payloads = attributes.result.payloads
-        case (
-            "workflow_execution_started_event_attributes"
-            | "activity_task_scheduled_event_attributes"
-            | "workflow_execution_signaled_event_attributes"
-        ):
-            payloads = attributes.input.payloads
-        case _:
-            return None
-    return payloads[0] if payloads else None
-
-
-def _parsed(kind: type[RecordT], text: bytes | None) -> RecordT | None:
-    """Return the record in a payload, or None where it is something else."""
-    if text is None:
-        return None
-    try:
-        return kind.model_validate_json(text)
-    except ValidationError:
-        return None
-
-
-def _innermost(failure: Any) -> str:
-    """Return the innermost message of a failure, which says what happened."""
-    while failure.HasField("cause"):
-        failure = failure.cause
-    kind = failure.application_failure_info.type
-    return f"{kind}: {failure.message}" if kind else str(failure.message)
-
-
-def _time(event: HistoryEvent) -> datetime:
-    """Return when the event happened."""
-    return _workflow_time(event.event_time.ToNanoseconds())
-
-
-def _completed_at(event: HistoryEvent) -> datetime:
-    """Return when a local activity ended; the workflow's clock goes on to that time."""
-    details = event.marker_recorded_event_attributes.details
-    try:
-        at = json.loads(details["data"].payloads[0].data)["complete_time"]
-        return _workflow_time(int(at["seconds"]) * 1_000_000_000 + int(at["nanos"]))
-    except (KeyError, IndexError, TypeError, ValueError):
-        return _time(event)
-
-
-def _workflow_time(nanoseconds: int) -> datetime:
-    """Return a time as `workflow.now()` gives it, rounded in the same way."""
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)

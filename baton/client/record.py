@@ -44,6 +44,7 @@ class Step:
         status: Whether it runs, is done, failed, or was taken over from an earlier run.
         began: When it was scheduled.
         ended: When it ended.
+        until: The deadline of an approval.
         reset_event: The event a reset goes to, to be right before the step; None if it is in another run.
         attempts: How often it was sent out because of refused patches.
         tokens_read: Tokens of the prompts it was given.
@@ -56,6 +57,7 @@ class Step:
     status: StepStatus = StepStatus.RUNNING
     began: datetime | None = None
     ended: datetime | None = None
+    until: datetime | None = None
     reset_event: int | None = None
     attempts: int = 1
     tokens_read: int = 0

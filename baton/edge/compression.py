@@ -36,6 +36,7 @@ _JSON = b"json/plain"
 _MIN_BYTES = 512
 _LEVEL = 4  # measured on batons of 4 KB: level 3 gives 5 % more bytes, level 6 1 % fewer for twice the time
 _CURRENT = b"1"
+_OURS = ("encoding", DICTIONARY)
 _FILES = {b"1": "dictionary-1.txt"}
 
 
@@ -78,8 +79,7 @@ class CompressionCodec(PayloadCodec):
             return payload
         # One call for a whole frame: the compressor is back at its start when it returns.
         data = self._compressor.compress(payload.data, zstd.ZstdCompressor.FLUSH_FRAME)
-        encoded = _with(payload, ENCODING, data)
-        encoded.metadata[DICTIONARY] = _CURRENT
+        encoded = _with(payload, {"encoding": ENCODING, DICTIONARY: _CURRENT}, data)
         return encoded if encoded.ByteSize() * 10 <= payload.ByteSize() * 9 else payload
 
     def _decode(self, payload: Payload) -> Payload:
@@ -97,17 +97,13 @@ class CompressionCodec(PayloadCodec):
             raise PayloadError(
                 f"a payload of encoding {ENCODING.decode()!r} is damaged ({len(payload.data)} bytes): {error}"
             ) from error
-        decoded = _with(payload, _JSON, plain)
-        del decoded.metadata[DICTIONARY]
-        return decoded
+        return _with(payload, {"encoding": _JSON}, plain)
 
 
-def _with(payload: Payload, encoding: bytes, data: bytes) -> Payload:
-    """Return a copy of ``payload`` with other data; its other metadata stay, readable."""
-    changed = Payload(data=data, external_payloads=payload.external_payloads)
-    changed.metadata.MergeFrom(payload.metadata)
-    changed.metadata["encoding"] = encoding
-    return changed
+def _with(payload: Payload, metadata: dict[str, bytes], data: bytes) -> Payload:
+    """Return a copy of ``payload`` with other data and our metadata; its further metadata stay, readable."""
+    kept = {name: value for name, value in payload.metadata.items() if name not in _OURS}
+    return Payload(metadata={**kept, **metadata}, data=data, external_payloads=payload.external_payloads)
 
 
 def _decompress(data: bytes, dictionary: zstd.ZstdDict) -> bytes:

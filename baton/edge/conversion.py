@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import DataConverter
+from temporalio.converter import CompositePayloadConverter, DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
 from baton.edge.artifacts import ArtifactStore
@@ -22,8 +22,18 @@ EXTERNAL_ABOVE_BYTES = 256 * 1024
 """Payloads above this size go to the artifact store instead of into the history."""
 
 
-class BatonPayloadConverter(PydanticPayloadConverter):
-    """Pydantic JSON, with errors that say what was expected and never show the payload."""
+_PYDANTIC = tuple(PydanticPayloadConverter().converters.values())
+
+
+class BatonPayloadConverter(CompositePayloadConverter):
+    """Pydantic JSON, with errors that say what was expected and never show the payload.
+
+    The SDK makes a converter for every task of a workflow; all of them share their parts, and with them what
+    pydantic has compiled.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(*_PYDANTIC)
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Convert payloads to values of the types asked for.

@@ -13,7 +13,7 @@ from temporalio.converter import (
     DataConverter,
     SerializationContext,
     StorageDriverStoreContext,
-    WithSerializationContext,
+    WorkflowSerializationContext,
 )
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
@@ -36,8 +36,8 @@ class ContextFreeRunner(SandboxedWorkflowRunner):
 
 def takes_context(converter: DataConverter) -> bool:
     """Return whether any part of the converter wants to know what a payload belongs to."""
-    parts = (converter.payload_converter, converter.failure_converter, converter.payload_codec)
-    return any(isinstance(part, WithSerializationContext) for part in parts)
+    probe = WorkflowSerializationContext(namespace="namespace", workflow_id="workflow")
+    return converter.with_context(probe) is not converter
 
 
 class _ContextFreeInstance(WorkflowInstance):

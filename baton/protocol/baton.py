@@ -7,7 +7,7 @@ that may be None has None as its default.
 
 from collections.abc import Mapping
 from types import NoneType
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from pydantic import (
     ConfigDict,
@@ -22,6 +22,8 @@ from pydantic_core import to_json
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.canonical import digest
 from baton.protocol.record import Record, Statement
+
+BatonT = TypeVar("BatonT", bound="Baton")
 
 
 class Baton(Record):

@@ -14,23 +14,21 @@ _LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # selectors and tags that spell hidden text; blanks that count as letters; halves of a pair.
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    r"\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff]|[\U000e0000-\U000e0fff]"
+    r"\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _BLOCK_START = re.compile(
     r"^(?=#|>|<|\||```|~~~|(?:[-_*=][ \t]*){3}|[-+*](?:[ \t]|$)|[0-9]{1,9}[.)](?:[ \t]|$)|\[[^\]]*\]:)"
 )
-# Taken possessively, and never across a bracket: a text made to be slow to search is still searched in one pass.
-_GAP = r"[^a-z0-9\[]"
+_GAP = "[^a-z0-9]*+"  # possessive: a text made to be slow to search is still searched in one pass
 
 
 def _spelled(words: str) -> str:
     """Return a pattern for ``words`` that signs, spaces or invisible characters between letters do not evade."""
-    return rf"{_GAP}*+".join(words.replace(" ", ""))
+    return _GAP.join(words.replace(" ", ""))
 
 
-_FENCE_WORDS = re.compile(
-    rf"\[(?={_GAP}*+(?:{_spelled('END OF')}{_GAP}*+)?+{_spelled('CONTEXT FROM PREVIOUS AGENT')})", re.IGNORECASE
-)
+_DELIMITER = re.compile(rf"(?:{_spelled('END OF')}{_GAP})?+{_spelled('CONTEXT FROM PREVIOUS AGENT')}", re.IGNORECASE)
 
 
 def single_line(text: str) -> str:
@@ -57,7 +55,7 @@ def single_line(text: str) -> str:
     else:
         line = _INVISIBLE.sub("\ufffd", _LINE_BREAKS.sub(r"\\n", text.strip()))
     line = _BLOCK_START.sub(r"\\", line)
-    return _FENCE_WORDS.sub("(", line)
+    return _without_delimiters(line)
 
 
 def fence(text: str, nonce: str = "") -> str:
@@ -82,5 +80,17 @@ def fence(text: str, nonce: str = "") -> str:
         [END OF CONTEXT FROM PREVIOUS AGENT f00d]
     """
     mark = f" {nonce}" if nonce else ""
-    body = _FENCE_WORDS.sub("(", text).rstrip("\n")
+    body = _without_delimiters(text).rstrip("\n")
     return f"[{FENCE_LABEL}{mark}]\n{body}\n[END OF CONTEXT FROM PREVIOUS AGENT{mark}]\n"
+
+
+def _without_delimiters(text: str) -> str:
+    """Return ``text`` with a round bracket where a square one would open one of the delimiters."""
+    pieces, done = [], 0
+    for match in _DELIMITER.finditer(text):
+        opening = match.start()
+        while opening > done and not (text[opening - 1].isascii() and text[opening - 1].isalnum()):
+            opening -= 1
+        pieces += [text[done:opening], text[opening : match.start()].replace("[", "("), match.group().replace("[", "(")]
+        done = match.end()
+    return "".join(pieces) + text[done:] if pieces else text

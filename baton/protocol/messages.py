@@ -1,12 +1,12 @@
 """What crosses the wire between client, workflow and stage: each a record with a published JSON Schema."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, overload
 
 from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import Name
-from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.baton import Baton, BatonPatch, BatonT
 from baton.protocol.history import Outcome, Spend
 from baton.protocol.record import CompactRecord, Statement, Timestamp, Whole
 
@@ -145,6 +145,10 @@ class PipelineResult(CompactRecord):
     spend: Spend = Spend()
     output: JsonValue = None
 
+    @overload
+    def final_baton(self) -> Baton: ...
+    @overload
+    def final_baton(self, kind: type[BatonT]) -> BatonT: ...
     def final_baton(self, kind: type[Baton] = Baton) -> Baton:
         """Return the final baton as a record of the pipeline's type."""
         return kind.from_json_object(self.baton)

@@ -7,17 +7,16 @@ the stage can mend all of it in its next attempt; nothing is dropped silently.
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.baton import Baton, BatonPatch, BatonT
 from baton.protocol.canonical import digest
 from baton.protocol.errors import PatchError
 from baton.protocol.merge import difference, merge_patch
 from baton.protocol.stages import checked_fields
 
-BatonT = TypeVar("BatonT", bound=Baton)
 RawPatch = BatonPatch | Mapping[str, JsonValue]
 
 FEWEST_BULLETS, MOST_BULLETS = 3, 8  # S1 L20: a soft limit, which warns and never refuses (C-1)

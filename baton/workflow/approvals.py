@@ -151,15 +151,17 @@ class Approvals:
         """Decide about an open approval: {approval, approved, who, why, digest}."""
         return self._decide(decision, "update")
 
-    def _on_signal(self, given: Any) -> None:
+    def _on_signal(self, *given: Any) -> None:
         """Decide about an open approval: {approval, approved, who, why, digest}; a refusal becomes a note.
 
-        The argument is taken as raw JSON: a typed signal that does not convert would be dropped unseen.
+        Whatever was sent is taken, in any number: a typed signal that does not convert would be dropped unseen,
+        and one argument too many or too few would be an error of the pipeline.
         """
         try:
-            decision = Decision.model_validate(given)
+            decision = Decision.model_validate(given[0] if len(given) == 1 else given)
         except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors(include_url=False))
+            rows = error.errors(include_url=False, include_input=False)
+            faults = "; ".join(f"{'.'.join(map(str, row['loc'])) or 'argument'}: {row['msg']}" for row in rows)
             self._note(f"refused a signal {DECIDE!r} that is no decision: {faults}")
             return
         refusal = self._refusal(decision)

@@ -1,5 +1,6 @@
 """Sending a stage its activity, again when its patch is refused, and a child its workflow."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE
 from baton.protocol.stages import Retries, StageSpec
 
 AcceptedT = TypeVar("AcceptedT")
+
+_REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
 
 
 async def run_stage(
@@ -99,7 +102,7 @@ async def _execute(spec: StageSpec, given: StageInput, task_queue: str | None) -
         )
     except ActivityError as error:
         if is_cancelled_exception(error):
-            raise
+            raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
         raise StageFailedError(f"stage {spec.name!r} failed: {_reason(error)}") from error
     return returned
 
@@ -142,7 +145,7 @@ async def run_child(
         )
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):
-            raise
+            raise asyncio.CancelledError(f"child {step!r} was cancelled") from error
         raise StageFailedError(f"child {step!r} failed: {_reason(error)}") from error
     return result
 
@@ -184,7 +187,6 @@ def _retry_policy(retries: Retries) -> RetryPolicy:
         backoff_coefficient=retries.factor,
         maximum_interval=max(retries.longest, retries.first, timedelta(milliseconds=1)),
         maximum_attempts=retries.attempts,
-        non_retryable_error_types=list(retries.never),
     )
 
 
@@ -194,4 +196,4 @@ def _reason(error: FailureError) -> str:
     while isinstance(cause, FailureError) and cause.cause is not None:
         cause = cause.cause
     kind = getattr(cause, "type", None) or type(cause).__name__
-    return f"{kind}: {cause}"
+    return f"{kind}: {getattr(cause, 'message', cause)}"[:_REASON_CHARACTERS]

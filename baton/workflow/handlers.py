@@ -1,5 +1,6 @@
 """What a running pipeline can be asked, and what it can be told besides decisions."""
 
+import asyncio
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -28,6 +29,7 @@ class Desk:
     def __init__(self, state: PipelineState, task_id: str) -> None:
         self._state = state
         self._task_id = task_id
+        self._page_is_due = False
         self.under_way: dict[int, Waiting] = {}
         self.notes: list[str] = []
         self.steps = 0
@@ -55,7 +57,13 @@ class Desk:
         self.show()
 
     def show(self) -> None:
-        """Bring the page in the workflow's details up to date."""
+        """Bring the page in the workflow's details up to date, once for all that happens in this task."""
+        if not self._page_is_due:
+            self._page_is_due = True
+            asyncio.get_running_loop().call_soon(self._page)
+
+    def _page(self) -> None:
+        self._page_is_due = False
         self.visibility.page(self._state, [*self.under_way.values()], self.approvals.titles(), self.notes)
 
     def _on_baton(self) -> dict[str, JsonValue]:
@@ -82,10 +90,10 @@ class Desk:
         """What is under way or waited for: stages, children, approvals with their deadlines."""
         return self.waiting()
 
-    def _on_rolled_back(self, given: Any) -> None:
+    def _on_rolled_back(self, *given: Any) -> None:
         """Tell the run that it was rolled back: {to, by, why, from_run_id, stopped_children}."""
         try:
-            told = RolledBack.model_validate(given)
+            told = RolledBack.model_validate(given[0] if len(given) == 1 else given)
         except ValidationError as error:
             self.note(f"refused a signal {ROLLED_BACK!r} of the wrong shape: {error.error_count()} faults")
             return

@@ -23,8 +23,8 @@ class ContinueAfter:
         bytes: Size of the run's history, in bytes.
     """
 
-    events: int = 2_400
-    bytes: int = 1_000_000
+    events: int = 3_000
+    bytes: int = 2_000_000
 
 
 class Past:
@@ -66,6 +66,8 @@ class Past:
                 f"step {seq} was recorded as {outcome.kind.value} {outcome.name!r}, but the code asks for "
                 f"{kind.value} {name!r}; the code before this step has changed, so fork at an earlier step"
             )
+        # In concurrent code, others asked for their first steps while this one ran: they ask before it goes on.
+        await workflow.wait_condition(lambda: True)
         if len(self._state.outcomes) != outcome.order:
             try:
                 await workflow.wait_condition(lambda: len(self._state.outcomes) == outcome.order, timeout=_PATIENCE)

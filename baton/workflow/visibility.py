@@ -78,6 +78,12 @@ class Visibility:
         workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
 
 
+def show_failed() -> None:
+    """Make the running workflow searchable as failed, if it is searchable at all."""
+    if workflow.info().typed_search_attributes.get(_STATUS) is not None:
+        workflow.upsert_search_attributes([_STATUS.value_set(PipelineStatus.FAILED.value)])
+
+
 def _text(text: str) -> str:
     """Return ``text`` so that the UI shows it and does not run it."""
     return html.escape(text, quote=False)

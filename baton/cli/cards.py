@@ -1,0 +1,161 @@
+"""How a run looks on a page: its heading, its baton, what it waits for, what one may do now."""
+
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from baton.cli.output import STATUS_STYLES, between, dollars, length, moment, plain, stack
+from baton.client import RunRecord, RunStatus, StepStatus
+from baton.client.waiting import Pending, Waits
+from baton.protocol.baton import Baton
+from baton.protocol.history import HistoryEntry, Spend, StepKind
+from baton.protocol.rendering import render
+
+_WITHOUT_END = 10**9
+
+GLYPHS = {
+    StepStatus.RUNNING: Text("●", "cyan"),
+    StepStatus.DONE: Text("✓", "green"),
+    StepStatus.FAILED: Text("✗", "bold red"),
+    StepStatus.TAKEN_OVER: Text("↷", "dim"),
+}
+"""A sign for each way a step may stand."""
+
+
+def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
+    """Return who the run is and how it stands: four lines at most, and its notes."""
+    status = standing(run, waits)
+    ended = run.ended or datetime.now(UTC)
+    took = length(between(run.began, ended))
+    facts = [
+        f"since {moment(run.began)}" if run.ended is None else moment(run.began),
+        f"for {took}" if run.ended is None else f"took {took}",
+        f"{len(run.steps)} step{'' if len(run.steps) == 1 else 's'}",
+        *spent(run.state.spend),
+    ]
+    title = Text.assemble(
+        plain(run.pipeline, "bold"), "  ", plain(run.workflow_id, "bold cyan"), "  ", (status, STATUS_STYLES[status])
+    )
+    origin = run.start.origin
+    return stack(
+        title,
+        plain(run.start.goal, "italic"),
+        Text(" · ".join(facts), "dim"),
+        plain(_fork_note(run), "dim") if origin else None,
+        plain(f"failed: {run.failure}", "red") if run.failure else None,
+        *(plain(f"note: {note}", "yellow") for note in run.notes),
+    )
+
+
+def standing(run: RunRecord, waits: Waits | None = None) -> str:
+    """Return how the run stands in one word: its status, or `WAITING` for a person."""
+    open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
+    asks = any(step.kind is StepKind.APPROVAL for step in open_steps)
+    asks = asks or any(one.kind is StepKind.APPROVAL for one in (waits.pending if waits else []))
+    return "WAITING" if asks and run.status is RunStatus.RUNNING else run.status.value
+
+
+def spent(spend: Spend) -> list[str]:
+    """Return what was spent, as far as anything was."""
+    parts = [dollars(spend.micro_usd)] if spend.micro_usd else []
+    if spend.prompt_tokens or spend.completion_tokens:
+        parts.append(f"{spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written")
+    return parts
+
+
+def _fork_note(run: RunRecord) -> str:
+    """Return where a forked run comes from."""
+    origin = run.start.origin
+    assert origin is not None  # noqa: S101 - asked for forked runs only
+    by = f" by {origin.by}" if origin.by else ""
+    why = f": {origin.why}" if origin.why else ""
+    return f"forked from {origin.workflow_id} before {origin.at!r}{by}{why}"
+
+
+def baton_markdown(baton: Baton) -> str:
+    """Return the baton as markdown, whole."""
+    return render(baton, max_tokens=_WITHOUT_END, emphasis=frozenset(type(baton).model_fields))
+
+
+def baton_card(baton: Baton, *, goal: bool = True) -> RenderableType:
+    """Return the baton for a terminal: the same lines as the markdown, with hanging indents."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=1)
+    table.add_column(overflow="fold")
+    rows: list[RenderableType] = []
+    for line in baton_markdown(baton).splitlines()[2 if goal else 4 :]:
+        if line.startswith("- "):
+            table.add_row("·", plain(line[2:]))
+            continue
+        if table.row_count:
+            rows.append(table)
+            table = Table.grid(padding=(0, 1, 0, 0))
+            table.add_column(width=1)
+            table.add_column(overflow="fold")
+        label, _, rest = line.removeprefix("**").partition(":**")
+        rows.append(Text.assemble(plain(f"{label}:" if label else "", "bold"), plain(rest)))
+    return stack(*rows, table)
+
+
+def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
+    """Return what the run waits for, and how to go on."""
+    rows: list[RenderableType] = [_pending(run, one) for one in waits.pending]
+    if not waits.has_worker:
+        queue = shlex.quote(waits.task_queue)
+        rows.append(plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow"))
+    return stack(*rows) if rows else None
+
+
+def _pending(run: RunRecord, one: Pending) -> RenderableType:
+    """Return one thing that is waited for."""
+    since = f" since {moment(one.since, run.began)}"
+    if one.kind is StepKind.APPROVAL:
+        until = f", until {moment(one.until, datetime.now(UTC))}" if one.until else ""
+        asks = plain(one.asks, "bold") if one.asks else None
+        return stack(
+            Text.assemble("waits for a decision: ", plain(one.name, "bold yellow"), (f"{since}{until}", "dim")),
+            Padding(asks, (0, 0, 0, 2)) if asks else None,
+            *(plain(f"  {line}", "dim") for line in decision_hints(run, one.name)),
+        )
+    state = ("at work" if one.at_work else "not begun") if one.kind in (StepKind.STAGE, StepKind.BRANCH) else "at work"
+    if one.failure:
+        state = f"try {one.tries}" + (f", the next at {moment(one.next_try, one.since)}" if one.next_try else "")
+    line = Text.assemble("waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f" {state}{since}", "dim"))
+    failure = plain(f"  the last try failed: {one.failure}", "yellow") if one.failure else None
+    return stack(line, failure)
+
+
+def decision_hints(run: RunRecord, approval: str) -> list[str]:
+    """Return how to decide: the commands for yes and no."""
+    several = sum(step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING for step in run.steps) > 1
+    which = f" {shlex.quote(approval)}" if several else ""
+    target = shlex.quote(run.workflow_id)
+    return [f"baton approve {target}{which} --why '…'", f"baton deny {target}{which} --why '…'"]
+
+
+def repair_hints(run: RunRecord) -> list[str]:
+    """Return what one may do about a run that failed."""
+    failed = next((step for step in run.steps if step.status is StepStatus.FAILED), None)
+    if run.status is not RunStatus.FAILED or failed is None:
+        return []
+    target = shlex.quote(run.workflow_id)
+    return [
+        f"again from there:  baton rollback {target} --to {failed.seq} --why '…'",
+        f"or as a new run:   baton fork {target} --at {failed.seq} --patch fix.json",
+    ]
+
+
+def with_before(run: RunRecord) -> list[tuple[HistoryEntry, Mapping[str, Any]]]:
+    """Return each history entry with the baton, as JSON, right before it."""
+    before = run.state.initial
+    pairs: list[tuple[HistoryEntry, Mapping[str, Any]]] = []
+    for entry, after in run.history:
+        pairs.append((entry, before.to_json_object()))
+        before = after
+    return pairs

@@ -1,0 +1,180 @@
+"""How a run looks while it is watched: lines of news, or a page that keeps itself up to date."""
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from baton.cli.cards import GLYPHS, heading, repair_hints, waits_card, with_before
+from baton.cli.output import between, length, make_table, moment, plain
+from baton.cli.words import changes, remarks
+from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.client.following import Followed
+from baton.client.news import News, NewsKind
+from baton.client.waiting import Waits, waits
+from baton.protocol.history import HistoryEntry, StepKind
+
+_LOOK_EVERY_SECONDS = 2.0
+_FEWEST_ROWS = 3
+
+_SIGNS = {
+    NewsKind.RUN_STARTED: ("▶", "bold"),
+    NewsKind.RUN_GOES_ON: ("↺", "yellow"),
+    NewsKind.RUN_ENDED: ("■", "bold"),
+    NewsKind.STEP_STARTED: ("●", "cyan"),
+    NewsKind.STEP_REFUSED: ("!", "yellow"),
+    NewsKind.STEP_DONE: ("✓", "green"),
+    NewsKind.STEP_FAILED: ("✗", "bold red"),
+    NewsKind.STEP_UNDONE: ("↺", "yellow"),
+    NewsKind.TAKEN_OVER: ("↷", "dim"),
+    NewsKind.EDITED: ("✎", "yellow"),
+    NewsKind.NOTE: ("!", "yellow"),
+}
+
+
+def news_lines(news: News, run: RunRecord) -> Iterator[Text]:
+    """Yield the lines for a piece of news: what happened, then what it changed, indented.
+
+    Args:
+        news: The news.
+        run: The run it is about, as it was read with the news.
+
+    Yields:
+        Lines.
+    """
+    sign, style = _SIGNS[news.kind]
+    yield Text.assemble((f"{moment(news.at, datetime.now(UTC))} ", "dim"), (f"{sign} ", style), plain(_said(news, run)))
+    if news.entries:
+        before = {id(entry): baton for entry, baton in with_before(run)}
+        for entry in news.entries:
+            for line in (*changes(entry, before[id(entry)]), *remarks(entry)):
+                yield Text.assemble(" " * 11, line)
+
+
+def _said(news: News, run: RunRecord) -> str:
+    """Return what happened, in words."""
+    step = news.step
+    name = f"{step.seq} {step.name}" if step else ""
+    match news.kind:
+        case NewsKind.RUN_STARTED:
+            return f"{run.pipeline} {run.workflow_id}: {news.text}"
+        case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
+            return f"{name}: waits for a decision (baton approve {shlex.quote(run.workflow_id)} --why '…')"
+        case NewsKind.STEP_STARTED:
+            return f"{name}: begins"
+        case NewsKind.STEP_REFUSED:
+            return f"{name}: the patch was refused, attempt {step.attempts if step else 0} begins: {news.text}"
+        case NewsKind.STEP_DONE if step and step.kind is StepKind.APPROVAL:
+            decided = news.entries[-1]
+            return f"{name}: decided by {decided.by}{f': {decided.why}' if decided.why else ''}"
+        case NewsKind.STEP_DONE if step:
+            attempts = f", at attempt {step.attempts}" if step.attempts > 1 else ""
+            return f"{name}: done in {length(between(step.began, step.ended))}{attempts}"
+        case NewsKind.STEP_FAILED:
+            return f"{name}: failed: {news.text}"
+        case NewsKind.STEP_UNDONE:
+            return f"{name}: undone"
+        case NewsKind.TAKEN_OVER:
+            return f"taken over: {news.text}"
+        case NewsKind.EDITED:
+            by = f" by {news.entries[-1].by}" if news.entries[-1].by else ""
+            return f"the baton was edited{by}"
+        case _:
+            return news.text
+
+
+class Page:
+    """The page of a watched run; rich asks it what it looks like several times a second.
+
+    Attributes:
+        run: The run as it was last read.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.run: RunRecord | None = None
+        self._console = console
+        self._waits: Waits | None = None
+        self._lost: str | None = None
+        self._changed = asyncio.Event()
+
+    def take(self, update: Followed) -> None:
+        """Take over an update."""
+        self._lost = update.lost
+        self.run = update.run or self.run
+        if update.news:
+            self._changed.set()
+
+    async def look(self, client: Client) -> None:
+        """Keep asking the server what the run waits for: failed tries of a stage are not in its history."""
+        while True:
+            if self.run is not None:
+                with contextlib.suppress(RPCError):
+                    self._waits = await waits(client, self.run)
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_EVERY_SECONDS):
+                    await self._changed.wait()
+
+    def __rich__(self) -> RenderableType:
+        """Return the page as it is now, cut to what the terminal can show."""
+        if self.run is None:
+            return plain(f"the server is out of reach ({self._lost})" if self._lost else "reading the history …", "dim")
+        return self._page(self.run, self._room(self.run))
+
+    def whole(self) -> RenderableType:
+        """Return the page with all steps."""
+        return self._page(self.run, None) if self.run else Group()
+
+    def _room(self, run: RunRecord) -> int:
+        """Return how many steps the terminal can show beside the rest of the page."""
+        rest = self._console.render_lines(self._page(run, 0), pad=False)
+        return max(_FEWEST_ROWS, self._console.size.height - len(rest) - 2)
+
+    def _page(self, run: RunRecord, most: int | None) -> RenderableType:
+        """Return the page with the newest steps, ``most`` of them."""
+        pending = self._waits if run.status is RunStatus.RUNNING else None
+        rows: list[RenderableType] = [heading(run, pending), "", *_steps(run, most)]
+        if pending:
+            card = waits_card(run, pending)
+            rows += ["", card] if card else []
+        rows += [plain(hint, "dim") for hint in repair_hints(run)]
+        if self._lost:
+            rows.append(plain(f"the server is out of reach ({self._lost}); waiting for it", "yellow"))
+        return Group(*rows)
+
+
+def _steps(run: RunRecord, most: int | None) -> Iterator[RenderableType]:
+    """Yield the table of the newest steps, a line for each."""
+    steps = run.steps if most is None else run.steps[len(run.steps) - most :] if most else []
+    if len(steps) < len(run.steps):
+        yield Text(f"(+{len(run.steps) - len(steps)} earlier)", "dim")
+    befores = with_before(run)
+    table = make_table("", "#", "step", "took", "what changed", right=("#", "took"), whole=("took",))
+    table.columns[2].max_width = 28
+    table.columns[4].no_wrap, table.columns[4].overflow = True, "ellipsis"
+    for step in steps:
+        mine = [(entry, before) for entry, before in befores if entry.seq == step.seq and entry.kind != StepKind.EDIT]
+        ended = step.ended or (datetime.now(UTC) if step.status is StepStatus.RUNNING else None)
+        took = "" if step.status is StepStatus.TAKEN_OVER else length(between(step.began, ended))
+        attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
+        name = Text.assemble(plain(step.name, "bold"), (attempts, "yellow"))
+        table.add_row(GLYPHS[step.status], str(step.seq), name, took, _summary(step, mine))
+    yield table
+
+
+def _summary(step: Step, mine: list[tuple[HistoryEntry, Mapping[str, Any]]]) -> Text:
+    """Return what a step changed, on one line."""
+    if step.failure and step.status is not StepStatus.DONE:
+        return plain(step.failure, "red" if step.status is StepStatus.FAILED else "yellow")
+    if step.kind is StepKind.APPROVAL:
+        said = [f"by {entry.by}: {entry.why}" if entry.why else f"by {entry.by}" for entry, _ in mine]
+        return plain("; ".join(said), "italic")
+    lines = [line for entry, before in mine if entry.kind is not StepKind.BRANCH for line in changes(entry, before)]
+    return Text("  ").join(lines)

@@ -1,0 +1,143 @@
+"""One call of the command: its options, its consoles, its client."""
+
+import asyncio
+import getpass
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
+
+from baton.activity import WorkerParts
+from baton.cli.options import GlobalOptions
+from baton.cli.output import json_text, make_console
+from baton.client import Connection, connect
+from baton.edge.artifacts import open_store
+from baton.plugin import BatonPlugin
+from baton.protocol.errors import ServerError
+
+_CONNECT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a command is handed: where it reads its options, and where it writes.
+
+    The result of a command goes to `out`, and everything else (progress, warnings, errors) to `err`, so that
+    the output can be piped.
+
+    Attributes:
+        options: The options that every command takes.
+        out: The output.
+        err: What is said beside it.
+    """
+
+    options: GlobalOptions
+    out: Console = field(default_factory=make_console)
+    err: Console = field(default_factory=lambda: make_console(error=True))
+
+    @property
+    def json(self) -> bool:
+        """Whether the output is JSON."""
+        return self.options.json
+
+    @property
+    def connection(self) -> Connection:
+        """Where to connect to."""
+        one = self.options
+        return Connection(one.address, one.namespace, one.profile, one.config)
+
+    @property
+    def parts(self) -> WorkerParts:
+        """What the data converter needs to read what workers wrote."""
+        return WorkerParts(artifacts=open_store(self.options.store))
+
+    async def client(self, *, searchable: bool = True) -> Client:
+        """Return a connected client.
+
+        Args:
+            searchable: Whether runs that it starts get Baton's search attributes.
+
+        Raises:
+            ServerError: No server answers within ten seconds, or it refuses.
+        """
+        # The SDK's core would write its warnings to the output.
+        silent = Runtime(telemetry=TelemetryConfig(logging=None))
+        plugin = BatonPlugin(self.parts, searchable=searchable)
+        identity = f"{user()}@{socket.gethostname()} (baton)"
+        with self.progress("connecting"):
+            try:
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    return await connect(self.connection, plugins=[plugin], identity=identity, runtime=silent)
+            except TimeoutError:
+                where = self.connection.settings()["target_host"]
+                raise ServerError(
+                    f"{where} does not answer within {_CONNECT_SECONDS:.0f} s; check the address, the network and TLS"
+                ) from None
+
+    @contextmanager
+    def progress(self, doing: str) -> Iterator[None]:
+        """Show what is under way, on a terminal only."""
+        if self.json or not self.err.is_terminal:
+            yield
+            return
+        with self.err.status(f"{doing} …", spinner="dots"):
+            yield
+
+    def show(self, *rows: RenderableType) -> None:
+        """Write rows to the output."""
+        for row in rows:
+            self.out.print(row)
+
+    def write_json(self, value: Any) -> None:
+        """Write one JSON document to the output."""
+        self.write(json_text(value) + "\n")
+
+    def write_json_lines(self, values: Iterable[Any]) -> None:
+        """Write each value on a line of its own, all of them in one piece."""
+        self.write("".join(json_text(value, lines=True) + "\n" for value in values))
+
+    def write(self, text: str) -> None:
+        """Write ``text`` to the output as it is."""
+        self.out.file.write(text)
+        self.out.file.flush()
+
+    def note(self, text: str) -> None:
+        """Say something beside the output, for example a warning."""
+        self.err.print(text, style="yellow", soft_wrap=True)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether there is somebody to answer a question."""
+        return not self.json and sys.stdin.isatty() and self.err.is_terminal
+
+    def confirm(self, question: str) -> bool:
+        """Ask a person for yes or no; without an answer it is no.
+
+        The event loop stands still meanwhile. Its own way with Ctrl-C is to cancel the task that runs, which
+        would go unnoticed until the question is answered.
+        """
+        loops_own = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return typer.confirm(question, err=True)
+        finally:
+            signal.signal(signal.SIGINT, loops_own)
+
+
+def user() -> str:
+    """Return who this is, for the histories: BATON_USER, or the operating system's user."""
+    named = os.environ.get("BATON_USER")
+    if named:
+        return named
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container may run as a user that has no name
+        return "unknown"

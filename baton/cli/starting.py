@@ -1,0 +1,190 @@
+"""`baton run` and `baton fork`: new runs, from a goal or from another run."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+from pydantic import ValidationError
+from rich.text import Text
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.cli.completion import complete_stage
+from baton.cli.output import plain
+from baton.cli.running import command
+from baton.cli.session import Session, user
+from baton.cli.targets import STAGE_HELP, PatchOption, RunArgument, Target, WhoOption, json_object
+from baton.cli.watching import follow_to_the_end
+from baton.client import fork as fork_run
+from baton.client.connecting import DEFAULT_TASK_QUEUE
+from baton.client.waiting import has_pollers
+from baton.protocol.baton import AnyBaton
+from baton.protocol.messages import PipelineInput
+
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
+IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The new workflow id; made up by default.")]
+
+
+@command
+async def run(
+    session: Session,
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="The workflow's type.", show_default=False)],
+    goal: Annotated[str | None, typer.Option("--goal", "-g", help="The objective, in one sentence.")] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="KEY=JSON", help="A parameter; what is no JSON is taken as text."),
+    ] = None,
+    baton: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Members of the first baton, as JSON."),
+    ] = None,
+    id: IdOption = None,
+    task_id: Annotated[str | None, typer.Option(metavar="ID", help="The task it belongs to; a new one else.")] = None,
+    task_queue: Annotated[str, typer.Option(metavar="NAME", help="Where its workers listen.")] = DEFAULT_TASK_QUEUE,
+    watch: WatchOption = False,
+) -> None:
+    """Start a pipeline.
+
+    The goal may also stand in the baton's file. No code of the pipeline is needed here; a worker of the task
+    queue has it.
+    """
+    members = json_object(baton, "--baton") if baton else {}
+    start = _input(goal or members.pop("goal", None), members, _params(param or []), task_id)
+    client = await session.client()
+    workflow_id = id or f"{_slug(pipeline)}-{uuid4().hex[:8]}"
+    with session.progress("starting"):
+        handle = await _started(session, client, pipeline, start, workflow_id, task_queue)
+        has_worker = await has_pollers(client, task_queue)
+    if not has_worker:
+        session.note(f"no worker asks the task queue {task_queue!r} for work: the run begins once one does")
+    await _report(session, client, handle, pipeline, watch=watch)
+
+
+@command
+async def fork(
+    session: Session,
+    run: RunArgument,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="STAGE",
+            help=f"The first stage to execute again: {STAGE_HELP}.",
+            autocompletion=complete_stage,
+            show_default=False,
+        ),
+    ],
+    patch: PatchOption = None,
+    id: IdOption = None,
+    why: Annotated[str, typer.Option("--why", help="The reason, for the history.")] = "",
+    who: WhoOption = None,
+    task_queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where its workers listen; as the old run's by default.")
+    ] = None,
+    watch: WatchOption = False,
+) -> None:
+    """Start a new run that takes over everything before a stage.
+
+    The stages before are not executed again. A patch mends the baton right before the stage. The old run is
+    left as it is.
+    """
+    target = Target.of(run)
+    edit = json_object(patch, "--patch") if patch else None
+    client = await session.client()
+    with session.progress("forking"):
+        handle = await fork_run(
+            client,
+            target.workflow_id,
+            at,
+            by=who or user(),
+            why=why,
+            patch=edit,
+            new_id=id,
+            task_queue=task_queue,
+            run_id=target.run_id,
+        )
+    await _report(session, client, handle, f"fork of {target}", watch=watch)
+
+
+async def _started(
+    session: Session, client: Client, pipeline: str, start: PipelineInput, workflow_id: str, task_queue: str
+) -> WorkflowHandle[Any, Any]:
+    """Start the run, without search attributes where the namespace has none."""
+    try:
+        return await client.start_workflow(pipeline, start, id=workflow_id, task_queue=task_queue)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
+            raise
+    session.note("the namespace lacks Baton's search attributes; `baton doctor --fix` adds them for the runs to come")
+    plain_client = await session.client(searchable=False)
+    return await plain_client.start_workflow(pipeline, start, id=workflow_id, task_queue=task_queue)
+
+
+async def _report(
+    session: Session, client: Client, handle: WorkflowHandle[Any, Any], what: str, *, watch: bool
+) -> None:
+    """Say what was started, and follow it if asked to."""
+    run_id = handle.first_execution_run_id or handle.result_run_id
+    if session.json:
+        started = {"workflow_id": handle.id, "run_id": run_id}
+        session.write_json_lines([started]) if watch else session.write_json(started)
+    elif watch:
+        session.err.print(plain(f"started {handle.id}", "dim"))
+    else:
+        session.show(Text.assemble("started ", plain(what), " as ", plain(handle.id, "bold cyan")))
+        session.show(plain(f"baton watch {handle.id}", "dim"))
+    if watch:
+        await follow_to_the_end(session, client, Target(handle.id, run_id))
+
+
+def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], task_id: str | None) -> PipelineInput:
+    """Return the pipeline's input.
+
+    Raises:
+        typer.BadParameter: There is no goal, or the members are none of a baton.
+    """
+    if not isinstance(goal, str) or not goal.strip():
+        raise typer.BadParameter("say what is to be reached, with --goal or as `goal` in the baton's file")
+    try:
+        start = PipelineInput(goal=goal, baton=members, params=params, task_id=task_id)
+        start.first_baton(AnyBaton)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors(include_url=False))
+        raise typer.BadParameter(f"that is no baton: {faults}", param_hint="--baton") from error
+    return start
+
+
+def _params(given: list[str]) -> dict[str, Any]:
+    """Return the parameters that were given as `key=json`.
+
+    Raises:
+        typer.BadParameter: One has no `=`, or the same key is given twice.
+
+    Example:
+        >>> _params(["depth=2", "name=login", 'tags=["a"]'])
+        {'depth': 2, 'name': 'login', 'tags': ['a']}
+    """
+    params: dict[str, Any] = {}
+    for one in given:
+        key, equals, text = one.partition("=")
+        if not equals or not key or key in params:
+            raise typer.BadParameter(f"{one!r}: write each parameter once, as KEY=JSON", param_hint="--param")
+        try:
+            params[key] = json.loads(text)
+        except ValueError:
+            params[key] = text
+    return params
+
+
+def _slug(pipeline: str) -> str:
+    """Return a pipeline's name as the beginning of a workflow id.
+
+    Example:
+        >>> _slug("ProjectInit"), _slug("project_init")
+        ('project-init', 'project-init')
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", pipeline)
+    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-").lower() or "run"

@@ -1,0 +1,88 @@
+"""What people name on the command line: a run, a stage, files of JSON."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from baton.cli.completion import complete_run, complete_stage
+
+_RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A workflow id, for its newest run; WORKFLOW_ID/RUN_ID for one of its runs.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+]
+STAGE_HELP = "its number, its name, or NAME:2 for the second of that name"
+AtOption = Annotated[
+    str | None,
+    typer.Option("--at", metavar="STAGE", help=f"After this stage: {STAGE_HELP}.", autocompletion=complete_stage),
+]
+WhyOption = Annotated[str, typer.Option("--why", help="The reason, for the history.", show_default=False)]
+WhoOption = Annotated[
+    str | None, typer.Option("--who", metavar="NAME", help="Who you are. [BATON_USER, or your user name]")
+]
+PatchOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--patch", metavar="FILE", exists=True, dir_okay=False, readable=True, help="A patch of the baton, as JSON."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run that a person named.
+
+    Attributes:
+        workflow_id: The workflow.
+        run_id: One of its runs, or None for the newest.
+    """
+
+    workflow_id: str
+    run_id: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "Target":
+        """Return what ``text`` names; a workflow id may itself have slashes.
+
+        Example:
+            >>> Target.of("shop/oauth2/0199b2a0-5a76-40b3-b727-483050bda1c4")
+            Target(workflow_id='shop/oauth2', run_id='0199b2a0-5a76-40b3-b727-483050bda1c4')
+            >>> Target.of("shop/oauth2")
+            Target(workflow_id='shop/oauth2', run_id=None)
+        """
+        workflow_id, slash, run_id = text.rpartition("/")
+        return cls(workflow_id, run_id) if slash and _RUN_ID.fullmatch(run_id) else cls(text)
+
+    def __str__(self) -> str:
+        """Return the target as people write it."""
+        return f"{self.workflow_id}/{self.run_id}" if self.run_id else self.workflow_id
+
+
+def json_object(file: Path, what: str) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Args:
+        file: The file.
+        what: The option it was given with, for the message.
+
+    Raises:
+        typer.BadParameter: The file holds something else.
+    """
+    try:
+        value = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{str(file)!r} is no JSON file: {error}", param_hint=what) from error
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        raise typer.BadParameter(f"{str(file)!r} holds a {kind}; it must hold a JSON object", param_hint=what)
+    return value

@@ -1,0 +1,129 @@
+"""What single events of a history hold: their payloads as records, their times, their reasons."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.common import RawValue
+from temporalio.converter import DataConverter
+
+from baton.protocol.errors import HistoryError
+from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME
+from baton.protocol.record import Record
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+async def decoded(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:
+    """Return the decoded payload of each event that may hold one of Baton's records, by event id.
+
+    A signal that cannot be decoded is left out, as the pipeline left it out: anybody can send anything.
+
+    Args:
+        events: The events.
+        converter: Decodes the payloads.
+
+    Raises:
+        HistoryError: Another payload cannot be decoded.
+    """
+    found = {event.event_id: payload for event in events if (payload := _payload(event)) is not None}
+    try:
+        return dict(zip(found, await _texts(list(found.values()), converter), strict=True))
+    except Exception:  # find out which one it is; there are as many kinds of error as codecs and stores
+        texts: dict[int, bytes] = {}
+        for event in events:
+            if event.event_id not in found:
+                continue
+            try:
+                texts[event.event_id] = (await _texts([found[event.event_id]], converter))[0]
+            except Exception as error:
+                if not event.HasField("workflow_execution_signaled_event_attributes"):
+                    raise HistoryError(
+                        f"the payload of event {event.event_id} cannot be decoded: {error}; the client needs the "
+                        "codec and the artifact store of the workers"
+                    ) from error
+        return texts
+
+
+async def _texts(payloads: list[Payload], converter: DataConverter) -> list[bytes]:
+    """Return the data of payloads once they are decoded."""
+    values = await converter.decode(payloads, [RawValue] * len(payloads)) if payloads else []
+    return [value.payload.data for value in values]
+
+
+def _payload(event: HistoryEvent) -> Payload | None:
+    """Return the payload of an event that may be one of Baton's records."""
+    attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
+    match event.WhichOneof("attributes"):
+        case "timer_started_event_attributes":
+            return event.user_metadata.summary if event.user_metadata.HasField("summary") else None
+        case "marker_recorded_event_attributes":
+            payloads = attributes.details["result"].payloads if "result" in attributes.details else []
+        case "workflow_properties_modified_event_attributes":
+            fields = attributes.upserted_memo.fields
+            payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_FIELDS) if name in fields]
+        case "activity_task_completed_event_attributes" | "workflow_execution_completed_event_attributes":
+            payloads = attributes.result.payloads
+        case (
+            "workflow_execution_started_event_attributes"
+            | "activity_task_scheduled_event_attributes"
+            | "workflow_execution_signaled_event_attributes"
+        ):
+            payloads = attributes.input.payloads
+        case _:
+            return None
+    return payloads[0] if payloads else None
+
+
+def parsed(kind: type[RecordT], text: bytes | None) -> RecordT | None:
+    """Return the record in a payload, or None where it is something else."""
+    if text is None:
+        return None
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+def innermost(failure: Any) -> str:
+    """Return the innermost message of a failure, which says what happened."""
+    while failure.HasField("cause"):
+        failure = failure.cause
+    kind = failure.application_failure_info.type
+    return f"{kind}: {failure.message}" if kind else str(failure.message)
+
+
+def time_of(event: HistoryEvent) -> datetime:
+    """Return when the event happened."""
+    return _workflow_time(event.event_time.ToNanoseconds())
+
+
+def local_activity(event: HistoryEvent) -> tuple[tuple[int, int], datetime]:
+    """Return with which others a local activity was handed to the workflow, and when it ended.
+
+    The workflow's clock goes on to the latest end among those that it was handed together.
+
+    Args:
+        event: The marker of a local activity.
+
+    Returns:
+        The workflow task and the activation in it; and the end.
+    """
+    attributes = event.marker_recorded_event_attributes
+    task = attributes.workflow_task_completed_event_id
+    try:
+        data = json.loads(attributes.details["data"].payloads[0].data)
+        at = data["complete_time"]
+        ended = _workflow_time(int(at["seconds"]) * 1_000_000_000 + int(at["nanos"]))
+        return (task, int(data.get("activation_index", -event.event_id))), ended
+    except (KeyError, IndexError, TypeError, ValueError):
+        return (task, -event.event_id), time_of(event)
+
+
+def _workflow_time(nanoseconds: int) -> datetime:
+    """Return a time as `workflow.now()` gives it, rounded in the same way."""
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)

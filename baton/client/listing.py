@@ -1,0 +1,186 @@
+"""Finding runs: by pipeline, status, stage and task, in what the server indexes."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.protocol.errors import BatonError
+from baton.protocol.messages import PipelineStatus
+from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
+
+STATUSES = ("RUNNING", "WAITING", *(one.name for one in WorkflowExecutionStatus if one.name != "RUNNING"))
+"""What a run's status may be: Temporal's, and `WAITING` for a person."""
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """Which runs are asked for; None is "any".
+
+    Attributes:
+        pipeline: The pipeline, that is the workflow's type.
+        status: One of `STATUSES`.
+        stage: The stage the run is at, or ended at.
+        task: The task's id.
+        children: Also runs that another run started; a filter by pipeline or task finds them anyway.
+        every: Also workflows that were started without Baton's search attributes.
+        id_prefix: What the workflow id begins with.
+    """
+
+    pipeline: str | None = None
+    status: str | None = None
+    stage: str | None = None
+    task: str | None = None
+    children: bool = False
+    every: bool = False
+    id_prefix: str | None = None
+
+    def query(self, *, labelled: bool = True) -> str:
+        """Return the filter in the server's query language.
+
+        Args:
+            labelled: Whether the namespace has Baton's search attributes.
+
+        Raises:
+            BatonError: The namespace lacks what the filter needs.
+
+        Example:
+            >>> RunFilter(pipeline="delivery", status="WAITING").query()
+            "BatonPipeline = 'delivery' AND ExecutionStatus = 'Running' AND BatonStatus = 'WAITING'"
+            >>> RunFilter(status="TIMED_OUT", every=True).query(labelled=False)
+            "ExecutionStatus = 'TimedOut'"
+        """
+        terms = []
+        if not labelled and (self.stage or self.task or self.status == "WAITING"):
+            raise BatonError(
+                "the namespace lacks Baton's search attributes, so runs cannot be found by stage, task or WAITING; "
+                "`baton doctor --fix` adds them, and runs started from then on have them"
+            )
+        if self.pipeline:
+            terms.append(_equal(ATTRIBUTE_PIPELINE if labelled and not self.every else "WorkflowType", self.pipeline))
+        elif labelled and not self.every:
+            terms.append(f"{ATTRIBUTE_PIPELINE} IS NOT NULL")
+        if self.status:
+            running = self.status in ("RUNNING", "WAITING")
+            terms.append(_equal("ExecutionStatus", "Running" if running else _in_queries(self.status)))
+            if self.status == "WAITING":
+                terms.append(_equal(ATTRIBUTE_STATUS, PipelineStatus.WAITING.value))
+        else:
+            terms.append("ExecutionStatus != 'ContinuedAsNew'")
+        if not (self.pipeline or self.task or self.children or self.every):
+            terms.append("ParentWorkflowId IS NULL")
+        terms += [_equal(ATTRIBUTE_STAGE, self.stage)] if self.stage else []
+        terms += [_equal(ATTRIBUTE_TASK, self.task)] if self.task else []
+        terms += [f"WorkflowId STARTS_WITH {_quoted(self.id_prefix)}"] if self.id_prefix else []
+        return " AND ".join(terms)
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run as the server's index knows it; the index may lag behind by a moment.
+
+    Attributes:
+        workflow_id: The workflow.
+        run_id: Its newest run.
+        pipeline: The workflow's type.
+        status: One of `STATUSES`.
+        stage: The stage it is at, or ended at; None where it is not indexed.
+        task_id: The task's id; None where it is not indexed.
+        began: When the run started.
+        ended: When it ended.
+    """
+
+    workflow_id: str
+    run_id: str
+    pipeline: str
+    status: str
+    stage: str | None
+    task_id: str | None
+    began: datetime
+    ended: datetime | None
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the run as JSON."""
+        return {
+            "workflow_id": self.workflow_id,
+            "run_id": self.run_id,
+            "pipeline": self.pipeline,
+            "status": self.status,
+            "stage": self.stage,
+            "task_id": self.task_id,
+            "began": self.began.isoformat(),
+            "ended": self.ended.isoformat() if self.ended else None,
+        }
+
+
+async def list_runs(client: Client, wanted: RunFilter, limit: int) -> list[ListedRun]:
+    """Return runs, those that go on first, then the latest to end; of each workflow its newest run.
+
+    Args:
+        client: A connected client.
+        wanted: Which runs.
+        limit: How many at most.
+
+    Returns:
+        The runs.
+
+    Raises:
+        BatonError: The namespace lacks the search attributes that the filter needs.
+        temporalio.service.RPCError: The server cannot be asked.
+    """
+    try:
+        return await _found(client, wanted, wanted.query(), limit)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
+            raise
+    return await _found(client, wanted, wanted.query(labelled=False), limit)
+
+
+async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> list[ListedRun]:
+    """Return the runs of a query."""
+    runs: dict[str, ListedRun] = {}
+    async for found in client.list_workflows(query, page_size=min(1000, 2 * limit)):
+        run = _listed(found)
+        # To the server a run that waits is one of those that go on.
+        if wanted.status in (None, run.status):
+            runs.setdefault(run.workflow_id, run)
+        if len(runs) == limit:
+            break
+    return list(runs.values())
+
+
+def _listed(found: WorkflowExecution) -> ListedRun:
+    """Return what the index says of a run."""
+    labels = {
+        name: found.typed_search_attributes.get(SearchAttributeKey.for_keyword(name))
+        for name in (ATTRIBUTE_STATUS, ATTRIBUTE_STAGE, ATTRIBUTE_TASK)
+    }
+    status = found.status.name if found.status else "RUNNING"
+    if status == "RUNNING" and labels[ATTRIBUTE_STATUS] == PipelineStatus.WAITING.value:
+        status = PipelineStatus.WAITING.value
+    return ListedRun(
+        workflow_id=found.id,
+        run_id=found.run_id,
+        pipeline=found.workflow_type,
+        status=status,
+        stage=labels[ATTRIBUTE_STAGE],
+        task_id=labels[ATTRIBUTE_TASK],
+        began=found.start_time,
+        ended=found.close_time,
+    )
+
+
+def _in_queries(status: str) -> str:
+    """Return a status as the query language spells it."""
+    return "".join(word.capitalize() for word in status.split("_"))
+
+
+def _equal(name: str, value: str) -> str:
+    return f"{name} = {_quoted(value)}"
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,172 @@
+"""What a run waits for: stages at work, people, children; mostly from the server, without asking a worker."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from baton.client.record import RunRecord, RunStatus, Step, StepStatus
+from baton.protocol.history import StepKind
+from baton.protocol.messages import Overview
+from baton.protocol.names import QUERY_STATUS
+
+WORKER_SILENCE = timedelta(seconds=90)
+"""A worker with nothing to do asks for work about once a minute; one that has not asked for longer is gone."""
+
+_ANSWER_WITHIN = timedelta(seconds=2)
+_AT_WORK = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+
+
+@dataclass(frozen=True)
+class Pending:
+    """One thing that a run waits for.
+
+    Attributes:
+        seq: The step's number.
+        name: The stage, the approval or the child.
+        kind: What kind of step it is.
+        since: Since when.
+        until: The deadline of an approval.
+        asks: What an approval asks, if a worker was there to say so.
+        at_work: Whether a worker is executing the stage; False while it waits for a worker or its next try.
+        tries: How often the stage was begun, counting the failed runs that Temporal repeats.
+        failure: Why the last try failed.
+        next_try: When the next try is due.
+    """
+
+    seq: int
+    name: str
+    kind: StepKind
+    since: datetime | None
+    until: datetime | None = None
+    asks: str | None = None
+    at_work: bool = False
+    tries: int = 1
+    failure: str | None = None
+    next_try: datetime | None = None
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return what is waited for as JSON."""
+        return {
+            "seq": self.seq,
+            "name": self.name,
+            "kind": self.kind.value,
+            "since": self.since.isoformat() if self.since else None,
+            "until": self.until.isoformat() if self.until else None,
+            "asks": self.asks,
+            "at_work": self.at_work,
+            "tries": self.tries,
+            "failure": self.failure,
+            "next_try": self.next_try.isoformat() if self.next_try else None,
+        }
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What a run waits for, and whether somebody is there to go on with it.
+
+    Attributes:
+        pending: What is waited for, in the order of the steps.
+        task_queue: Where the run's workers listen.
+        has_worker: Whether a worker asked that task queue for work lately.
+    """
+
+    pending: list[Pending]
+    task_queue: str
+    has_worker: bool
+
+
+async def waits(client: Client, run: RunRecord) -> Waits | None:
+    """Return what a run waits for.
+
+    Only what an approval asks is known to workers alone; one that is gone without a word costs two seconds.
+
+    Args:
+        client: A connected client.
+        run: The run.
+
+    Returns:
+        What it waits for, or None if it has ended.
+
+    Raises:
+        temporalio.service.RPCError: The server cannot be asked.
+    """
+    if run.status is not RunStatus.RUNNING:
+        return None
+    description = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
+    has_worker = await has_pollers(client, description.task_queue)
+    open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
+    asks: dict[str, str | None] = {}
+    if has_worker and any(step.kind is StepKind.APPROVAL for step in open_steps):
+        asks = await _asks(client, run)
+    pending = []
+    for step in open_steps:
+        if step.kind in (StepKind.STAGE, StepKind.MERGE):
+            pending += _stages(step, description)
+        else:
+            pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
+    return Waits(pending, description.task_queue, has_worker)
+
+
+async def has_pollers(client: Client, task_queue: str) -> bool:
+    """Return whether a worker asked a task queue for workflow tasks lately."""
+    answer = await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=task_queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+    )
+    now = datetime.now(UTC)
+    return any(now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE for one in answer.pollers)
+
+
+def _stages(step: Step, description: WorkflowExecutionDescription) -> list[Pending]:
+    """Return what is pending of a stage, or of a fan-out's stages; light stages are unknown to the server."""
+    names = step.name.split("+") if step.kind is StepKind.MERGE else [step.name]
+    activities = description.raw_description.pending_activities
+    mine = [one for one in activities if one.activity_type.name in names]
+    return [_stage(step, one) for one in mine] or [Pending(step.seq, step.name, step.kind, step.began)]
+
+
+def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
+    """Return what is pending of one activity."""
+    return Pending(
+        seq=step.seq,
+        name=activity.activity_type.name,
+        kind=StepKind.BRANCH if step.kind is StepKind.MERGE else StepKind.STAGE,
+        since=step.began,
+        at_work=activity.state == _AT_WORK,
+        tries=activity.attempt,
+        failure=_reason(activity.last_failure) if activity.HasField("last_failure") else None,
+        next_try=_future(activity.next_attempt_schedule_time),
+    )
+
+
+def _reason(failure: Failure) -> str:
+    """Return why a try failed, in a line."""
+    kind = failure.application_failure_info.type
+    return f"{kind}: {failure.message}" if kind else failure.message
+
+
+def _future(at: Timestamp) -> datetime | None:
+    """Return a time, or None where it is not set."""
+    return at.ToDatetime(tzinfo=UTC) if at.seconds else None
+
+
+async def _asks(client: Client, run: RunRecord) -> dict[str, str | None]:
+    """Return what each open approval asks; nothing if no worker answers."""
+    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    try:
+        overview = await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=_ANSWER_WITHIN)
+    except (RPCError, WorkflowQueryFailedError):
+        return {}
+    return {one.name: one.asks for one in overview.waiting_for}
