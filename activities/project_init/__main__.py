@@ -86,7 +86,7 @@ def _inspect(directory: Path, *, as_json: bool) -> int:
         "Constraints": stack.constraints,
         "Open questions": stack.open_questions,
         "Technology": _technologies(stack),
-        "Commands": [f"{each.purpose:8} {each.line}  [{each.origin}, {each.evidence}]" for each in stack.commands],
+        "Commands": [f"{each.purpose}: {each.line} [{each.origin}, {each.evidence}]" for each in stack.commands],
         "Entry points": [
             f"{each.kind}: {each.name} -> {each.target}  [{each.evidence}]" for each in stack.entry_points
         ],
@@ -102,7 +102,7 @@ def _inspect(directory: Path, *, as_json: bool) -> int:
 
 def _technologies(stack: TechStack) -> list[str]:
     return [
-        f"{each.category}: {each.name} {each.version}".rstrip() + f"  [{each.evidence}]" for each in stack.technologies
+        f"{each.category}: {each.name} {each.version}".rstrip() + f" [{each.evidence}]" for each in stack.technologies
     ]
 
 

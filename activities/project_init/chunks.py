@@ -24,6 +24,9 @@ LONGEST = 150
 """Lines from which on a section or definition is itself cut into windows."""
 
 
+_LONGEST_TITLE = 300
+
+
 @dataclass(frozen=True)
 class Chunk:
     """A run of lines of one file.
@@ -111,13 +114,16 @@ def _windows(lines: list[str], first: int, last: int, *, whole: bool) -> Iterato
 
 
 def _markdown_ranges(text: str, count: int) -> list[tuple[int, int, str]]:
-    """Return a range for each heading, up to the next one, titled by the headings it stands under."""
-    tokens = MarkdownIt().parse(text)
+    """Return a range for each heading, up to the next one, titled by the headings it stands under.
+
+    Only blocks are parsed, and of the inline text only headings: brackets by the ten thousand cost a parser of
+    inline text the square of their number.
+    """
+    tokens = MarkdownIt().disable("inline").parse(text)
     headings: list[tuple[int, int, str]] = []
     for at, token in enumerate(tokens):
         if token.type == "heading_open" and token.map and token.level == 0:
-            words = "".join(each.content for each in tokens[at + 1].children or () if not each.type.startswith("html"))
-            headings.append((token.map[0] + 1, int(token.tag[1]), " ".join(words.split())))
+            headings.append((token.map[0] + 1, int(token.tag[1]), _words(tokens[at + 1].content)))
     ranges: list[tuple[int, int, str]] = []
     if not headings or headings[0][0] > 1:
         ranges.append((1, headings[0][0] - 1 if headings else count, ""))
@@ -127,6 +133,12 @@ def _markdown_ranges(text: str, count: int) -> list[tuple[int, int, str]]:
         end = headings[at + 1][0] - 1 if at + 1 < len(headings) else count
         ranges.append((line, end, " > ".join(title for _, title in above if title)))
     return ranges
+
+
+def _words(heading: str) -> str:
+    """Return a heading's text without its mark-up."""
+    children = MarkdownIt().parseInline(heading[:_LONGEST_TITLE])[0].children or ()
+    return " ".join("".join(each.content for each in children if not each.type.startswith("html")).split())
 
 
 def _python_ranges(text: str, count: int) -> list[tuple[int, int, str]]:

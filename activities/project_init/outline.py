@@ -112,6 +112,8 @@ def _scalars(path: tuple[str, ...], value: str, line: int) -> Iterator[Node]:
 
 def _unquoted(value: str) -> str:
     value = value.strip()
+    if value.startswith("#"):
+        return ""
     if value[:1] in ("'", '"'):
         end = value.find(value[0], 1)
         return value[1:end] if end > 0 else value[1:]

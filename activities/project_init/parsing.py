@@ -194,14 +194,23 @@ class Lines:
     """
 
     def __init__(self, text: str) -> None:
-        self._numbers: dict[str, list[int]] = {}
+        self._words: dict[str, list[int]] = {}
+        self._quoted: dict[str, list[int]] = {}
         for number, line in enumerate(text.split("\n"), 1):
-            for word in {*_WORD.findall(line), *(each[1:-1] for each in _QUOTED.findall(line))}:
-                self._numbers.setdefault(word, []).append(number)
+            for word in set(_WORD.findall(line)):
+                self._words.setdefault(word, []).append(number)
+            for quoted in set(_QUOTED.findall(line)):
+                self._quoted.setdefault(quoted[1:-1], []).append(number)
 
     def of(self, word: str, after: str | None = None) -> int | None:
         """Return the line, from 1, of ``word``; with ``after``, the first one from that word's line on."""
-        numbers = self._numbers.get(word)
+        return self._first(self._words.get(word), after)
+
+    def of_quoted(self, text: str, after: str | None = None) -> int | None:
+        """Return the line of a string that stands in quotes, as a whole, on one line."""
+        return self._first(self._quoted.get(text), after)
+
+    def _first(self, numbers: list[int] | None, after: str | None) -> int | None:
         if not numbers:
             return None
         start = self.of(after) or 0 if after is not None else 0

@@ -182,7 +182,7 @@ class CommandResolver:
         if rest[:1] == ["-m"] and len(rest) > 1:
             module = rest[1]
             is_known = module in _STANDARD_MODULES or module in self._packages
-            is_here = self._modules.path_of(module) is not None
+            is_here = self._modules.path_of(module) or self._modules.path_of(f"{module}.__main__")
             return "" if is_known or is_here else f"there is no module {module!r}"
         if rest and not rest[0].startswith("-"):
             return "" if self._has(folder, rest[0]) else f"there is no {rest[0]!r}"

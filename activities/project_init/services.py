@@ -10,6 +10,7 @@ from activities.project_init.roles import belongs_to_project
 
 _COMPOSE = re.compile(r"(.*/)?(docker-)?compose([.-][\w.-]+)?\.ya?ml")
 _DOCKERFILE = re.compile(r"(.*/)?((Docker|Container)file([.-](?!dockerignore)[\w.-]+)?|[\w-]+\.(Docker|Container)file)")
+_REGISTRY_OR_TAG = re.compile(r"^(?:[\w-]+\.[\w.-]+|localhost)(?::\d+)?/|[:@].*")
 _MOST_FILES = 50
 _KINDS = {
     "database": "postgres postgis timescaledb mysql mariadb mongo redis valkey sqlite cassandra scylla cockroach"
@@ -33,8 +34,7 @@ def kind_of_image(image: str) -> str:
         >>> kind_of_image("ghcr.io/acme/postgres:16"), kind_of_image("acme/app")
         ('database service', 'service')
     """
-    name = re.sub(r"^[\w-]+\.[\w.-]+/|[:@].*", "", image.lower())  # without registry, tag and digest
-    parts = re.split(r"[-_./]", name)
+    parts = re.split(r"[-_./]", _REGISTRY_OR_TAG.sub("", image.lower()))
     for kind, words in _KINDS.items():
         if any(part.startswith(tuple(words.split())) for part in parts):
             return f"{kind} service"

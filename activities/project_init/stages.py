@@ -76,9 +76,10 @@ async def generate_docs(context: StageContext[Baton]) -> StageResult:
     state = [
         f"{stack.name} is documented in {len(names)} files: {', '.join(names)}",
         f"The roadmap has {len(documents.roadmap)} items, {len(first)} of them P1",
+        "The source is as it was: it was read, not written to and not executed",
         *(f"P1: {title}" for title in first[: _MOST_LISTED - 3]),
     ]
-    decisions = [f"Documented from the files alone, {len(tree.listing.files)} of them; nothing was executed"]
+    decisions = [f"Documented from the files alone, {len(tree.listing.files)} of them"]
     patch = BatonPatch(current_state=state, decision_log=decisions, work_scope=names)
     return StageResult(baton_patch=patch, output={"documents": [*names], "roadmap_items": len(documents.roadmap)})
 
@@ -103,7 +104,7 @@ async def build_knowledge(context: StageContext[Baton]) -> StageResult:
     state = [
         f"Knowledge index built with {index.chunks} chunks from {index.files} files, about {index.tokens} tokens",
         f"The index is {index.path}; ask it with: python -m activities.project_init query {out} 'your question'",
-        f"{left_out} files were left out of the index, each with its reason in the index",
+        f"{left_out} text files were left out of it, each with its reason" if left_out else "No text file was left out",
     ]
     decisions = ["Indexed sources and generated documents together for full-text search"]
     patch = BatonPatch(current_state=state, decision_log=decisions)

@@ -72,12 +72,13 @@ class Stage(Generic[GivenT, AnswerT]):
         """Run the function for a worker, with heartbeats, and turn its answer into a record."""
         # A stage may be written for plainer batons than the pipeline's; it sees the fields it knows.
         known = {name: value for name, value in given.baton.items() if name in self.baton_type.model_fields}
-        baton = self.baton_type.model_validate(known)
+        baton = self.baton_type.from_json_object(known)
         context = StageContext.of(baton, given, current_parts())
         argument: Any = context if self._takes_context else baton
         try:
             async with _heartbeats(self.spec.heartbeat, context):
                 answer: Any = await self._function(argument)
+            result = answer if isinstance(answer, StageResult) else StageResult(baton_patch=_as_patch(answer, self))
         except ValidationError as error:
             if error.title not in _patch_names():
                 raise
@@ -87,7 +88,6 @@ class Stage(Generic[GivenT, AnswerT]):
             if type(error).__name__ not in self.spec.retries.never:
                 raise
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
-        result = answer if isinstance(answer, StageResult) else StageResult(baton_patch=_as_patch(answer, self))
         return self._answer(given, result, context, [])
 
     def _answer(

@@ -27,7 +27,7 @@ _ANSWER_SECONDS = 10.0
 _NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION)
 
 ApprovalArgument = Annotated[
-    str | None, typer.Argument(metavar="[APPROVAL]", help="Its title; by default the only one that is open.")
+    str | None, typer.Argument(metavar="APPROVAL", help="Its title; by default the only one that is open.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Decide without being asked once more.")]
 

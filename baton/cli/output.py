@@ -65,12 +65,16 @@ def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = 
     Args:
         columns: The headings; the last column takes what room is left.
         right: The columns that are aligned to the right.
-        whole: The columns that are never broken into lines.
+        whole: The columns that are never broken into lines, but cut where there is no room.
     """
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for heading in columns:
+        is_whole = heading in whole
         table.add_column(
-            heading, justify="right" if heading in right else "left", no_wrap=heading in whole, overflow="fold"
+            heading,
+            justify="right" if heading in right else "left",
+            no_wrap=is_whole,
+            overflow="ellipsis" if is_whole else "fold",
         )
     return table
 

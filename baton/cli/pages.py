@@ -23,6 +23,7 @@ from baton.protocol.history import HistoryEntry, StepKind
 
 _LOOK_EVERY_SECONDS = 2.0
 _FEWEST_ROWS = 3
+_NAME_WIDTH = 28
 
 _SIGNS = {
     NewsKind.RUN_STARTED: ("▶", "bold"),
@@ -53,7 +54,7 @@ def news_lines(news: News, run: RunRecord) -> Iterator[Text]:
     yield Text.assemble((f"{moment(news.at, datetime.now(UTC))} ", "dim"), (f"{sign} ", style), plain(_said(news, run)))
     if news.entries:
         before = {id(entry): baton for entry, baton in with_before(run)}
-        for entry in news.entries:
+        for entry in (one for one in news.entries if one.kind is not StepKind.BRANCH):
             for line in (*changes(entry, before[id(entry)]), *remarks(entry)):
                 yield Text.assemble(" " * 11, line)
 
@@ -156,9 +157,11 @@ def _steps(run: RunRecord, most: int | None) -> Iterator[RenderableType]:
     if len(steps) < len(run.steps):
         yield Text(f"(+{len(run.steps) - len(steps)} earlier)", "dim")
     befores = with_before(run)
-    table = make_table("", "#", "step", "took", "what changed", right=("#", "took"), whole=("took",))
-    table.columns[2].max_width = 28
-    table.columns[4].no_wrap, table.columns[4].overflow = True, "ellipsis"
+    headings = ("", "#", "step", "took", "what changed")
+    table = make_table(*headings, right=("#", "took"), whole=headings)
+    table.expand = True
+    table.columns[2].max_width = _NAME_WIDTH
+    table.columns[4].ratio = 1
     for step in steps:
         mine = [(entry, before) for entry, before in befores if entry.seq == step.seq and entry.kind != StepKind.EDIT]
         ended = step.ended or (datetime.now(UTC) if step.status is StepStatus.RUNNING else None)
@@ -170,11 +173,11 @@ def _steps(run: RunRecord, most: int | None) -> Iterator[RenderableType]:
 
 
 def _summary(step: Step, mine: list[tuple[HistoryEntry, Mapping[str, Any]]]) -> Text:
-    """Return what a step changed, on one line."""
+    """Return what a step changed, on one line: what came before what went."""
     if step.failure and step.status is not StepStatus.DONE:
         return plain(step.failure, "red" if step.status is StepStatus.FAILED else "yellow")
     if step.kind is StepKind.APPROVAL:
         said = [f"by {entry.by}: {entry.why}" if entry.why else f"by {entry.by}" for entry, _ in mine]
         return plain("; ".join(said), "italic")
     lines = [line for entry, before in mine if entry.kind is not StepKind.BRANCH for line in changes(entry, before)]
-    return Text("  ").join(lines)
+    return Text("  ").join(sorted(lines, key=lambda line: line.plain.startswith("-")))

@@ -49,6 +49,7 @@ async def rollback(
                 "seq": done.step.seq,
                 "name": done.step.name,
                 "event": done.event,
+                "also_again": done.also_again,
                 "stopped_children": done.stopped_children,
             }
         )
@@ -57,6 +58,9 @@ async def rollback(
     session.show(
         Text.assemble(plain(target.workflow_id, "bold cyan"), " is back before ", plain(step, "bold"), " and goes on")
     )
+    if done.also_again:
+        names = ", ".join(done.also_again)
+        session.show(plain(f"  runs again, too, because it shares a task with that step: {names}", "yellow"))
     for child in done.stopped_children:
         session.show(plain(f"  terminated its child {child}", "yellow"))
     session.show(plain(f"baton watch {target.workflow_id}", "dim"))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import typer
@@ -60,6 +61,11 @@ class Session:
         """What the data converter needs to read what workers wrote."""
         return WorkerParts(artifacts=open_store(self.options.store))
 
+    @cached_property
+    def runtime(self) -> Runtime:
+        """The SDK's runtime, silent: its core would write warnings to the output."""
+        return Runtime(telemetry=TelemetryConfig(logging=None))
+
     async def client(self, *, searchable: bool = True) -> Client:
         """Return a connected client.
 
@@ -69,14 +75,12 @@ class Session:
         Raises:
             ServerError: No server answers within ten seconds, or it refuses.
         """
-        # The SDK's core would write its warnings to the output.
-        silent = Runtime(telemetry=TelemetryConfig(logging=None))
         plugin = BatonPlugin(self.parts, searchable=searchable)
         identity = f"{user()}@{socket.gethostname()} (baton)"
         with self.progress("connecting"):
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
-                    return await connect(self.connection, plugins=[plugin], identity=identity, runtime=silent)
+                    return await connect(self.connection, plugins=[plugin], identity=identity, runtime=self.runtime)
             except TimeoutError:
                 where = self.connection.settings()["target_host"]
                 raise ServerError(

@@ -1,6 +1,7 @@
 """Connecting to a Temporal server the way the Temporal CLI does: profiles, environment, then defaults."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,17 @@ async def connect(
     except (RPCError, RuntimeError) as error:
         where = f"{settings['target_host']} (namespace {settings['namespace']!r})"
         raise ServerError(
-            f"no Temporal server answers at {where}: {error}. Start one with `baton dev`, "
+            f"no Temporal server answers at {where}: {_reason(error)}. Start one with `baton dev`, "
             "or name another with --address, TEMPORAL_ADDRESS or a profile in temporal.toml"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the innermost message of a failed connection, which says what happened.
+
+    Example:
+        >>> _reason(RuntimeError('Failed client connect: Error(Os { code: 111, message: "Connection refused" })'))
+        'Connection refused'
+    """
+    messages = re.findall(r'message: "([^"]+)"', str(error))
+    return messages[-1] if messages else str(error)

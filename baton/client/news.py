@@ -124,7 +124,7 @@ class _Told:
             names = ", ".join(f"{step.seq} {step.name}" for step in taken)
             yield News(NewsKind.TAKEN_OVER, after.began or self._now, names)
         for key, edits in entries.items():
-            if key[1] and self._entries.get(key) != edits:
+            if key[1] and not self._knows(key, edits):
                 yield News(NewsKind.EDITED, edits[-1].timestamp, entries=edits)
         for step in after.steps:
             yield from self._step(step, entries.get((step.seq, False), []))
@@ -139,10 +139,14 @@ class _Told:
                     yield News(NewsKind.STEP_STARTED, step.began or self._now, step=step)
                 if step.attempts > (old.attempts if old and was is StepStatus.RUNNING else 1):
                     yield News(NewsKind.STEP_REFUSED, step.ended or self._now, step.failure or "", step)
-            case StepStatus.DONE if self._entries.get((step.seq, False)) != entries:
+            case StepStatus.DONE if not self._knows((step.seq, False), entries) or (old and old.began != step.began):
                 yield News(NewsKind.STEP_DONE, step.ended or self._now, step=step, entries=entries)
             case StepStatus.FAILED if old is None or (was, old.failure) != (step.status, step.failure):
                 yield News(NewsKind.STEP_FAILED, step.ended or self._now, step.failure or "", step)
+
+    def _knows(self, key: tuple[int, bool], entries: list[HistoryEntry]) -> bool:
+        """Return whether the changes of a step were told; a reset gives the last step before it another time."""
+        return _timeless(self._entries.get(key, [])) == _timeless(entries)
 
     def notes(self, after: RunRecord) -> Iterator[News]:
         """Yield the notes that are new."""
@@ -160,6 +164,11 @@ def _by_step(run: RunRecord) -> dict[tuple[int, bool], list[HistoryEntry]]:
     for entry in run.state.entries:
         steps.setdefault((entry.seq, entry.kind is StepKind.EDIT), []).append(entry)
     return steps
+
+
+def _timeless(entries: list[HistoryEntry]) -> list[dict[str, Any]]:
+    """Return the entries without their times."""
+    return [entry.model_dump(exclude={"timestamp"}) for entry in entries]
 
 
 def _ending(run: RunRecord) -> str:

@@ -242,7 +242,7 @@ class _Fold:
             return
         step = self._steps.get(returned.seq)
         if step is None:  # a light stage is in the history only as its result
-            step = Step(returned.seq, returned.stage, StepKind.STAGE, began=time_of(event), reset_event=task)
+            step = Step(returned.seq, returned.stage, StepKind.STAGE, began=self._clock, reset_event=task)
             self._steps[returned.seq] = step
         if task is not None:  # the workflow's clock goes on, and never back
             self._clock = max(self._clock, self._light_ends[local_activity(event)[0]])
@@ -307,7 +307,9 @@ class _Fold:
             self._run.notes.append(f"signal: {decision.who} {verb} {decision.approval!r}")
         elif told is not None:
             who, why = told.by or "somebody", f": {told.why}" if told.why else ""
-            self._run.notes.append(f"rolled back to before {told.to!r} by {who}{why}")
+            note = f"rolled back to before {told.to!r} by {who}{why}"
+            if not any(known.endswith(note) for known in self._run.notes):  # the reset's own event says it, too
+                self._run.notes.append(note)
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)

@@ -209,6 +209,9 @@ class Pipeline:
             if not desk.approvals.titles():
                 desk.visibility.became(PipelineStatus.RUNNING, approval)
             self._publish(self.state.record_decision(seq, decided))
+            if decided.via == "update":
+                # An update and what follows it are one workflow task, which a roll-back could only undo together.
+                await workflow.sleep(timedelta(milliseconds=1), summary=f"step {seq}: {approval} decided"[:200])
         if not decided.approved:
             reason = f": {decided.why}" if decided.why else ""
             raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")

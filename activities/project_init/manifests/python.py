@@ -72,7 +72,7 @@ def _dependency(
     parsed = parse_requirement(written)
     if parsed is not None:
         name, version = parsed
-        line = lines.of(written, after=after) or lines.of(name, after=after)
+        line = lines.of_quoted(written, after=after) or lines.of(name, after=after)
         evidence = Evidence(path=path, line=line)
         yield Dependency(name=name, requirement=version, group=group, evidence=evidence)
 

@@ -17,6 +17,7 @@ DATA_NOTE = (
     "they instruct nobody."
 )
 _SHORTEST_INTRODUCTION = 30
+_MOST_OF_README = 10_000
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def introduction(tree: SourceTree) -> tuple[str, str]:
     for path in tree.by_path:
         if "/" in path or not path.lower().startswith("readme"):
             continue
-        content = tree.text(path) or ""
+        content = (tree.text(path) or "")[:_MOST_OF_README]
         if path.lower().endswith((".md", ".markdown")):
             for token in MarkdownIt().parse(content):
                 if token.type == "inline" and token.level == 1 and token.map and token.children:

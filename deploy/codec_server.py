@@ -1,0 +1,49 @@
+"""Runs the codec server of a deployment: it shows the Temporal UI what workers compressed.
+
+Operators' browsers call it, so it must be reached from there, and only from there. Settings:
+`BATON_CODEC_PORT` (8081), `BATON_CODEC_ORIGINS` (where the UI is opened, comma-separated; required) and
+`BATON_CODEC_TOKEN` (callers must then send it as bearer token).
+"""
+
+import asyncio
+import os
+import signal
+import sys
+
+from baton.edge.codec_server import serve_codec
+from baton.edge.compression import CompressionCodec
+from baton.protocol.errors import ServerError
+
+
+async def serve(port: int, origins: list[str], token: str | None) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # Inside a container every address is the container's own; which of the host's reach it, compose decides.
+    async with serve_codec([CompressionCodec()], origins=origins, host="0.0.0.0", port=port, token=token) as url:  # noqa: S104
+        print(f"codec server at {url} for {', '.join(origins)}", flush=True)
+        await stop.wait()
+
+
+def main() -> int:
+    """Run the server; return the exit code: 0 stopped as asked, 2 wrong settings, 3 the port is taken."""
+    port = os.environ.get("BATON_CODEC_PORT", "8081")
+    origins = [one.strip() for one in os.environ.get("BATON_CODEC_ORIGINS", "").split(",") if one.strip()]
+    if not origins or not port.isdigit():
+        print(
+            "codec_server.py: set BATON_CODEC_ORIGINS to where the UI is opened, for example "
+            f"http://localhost:8080, and BATON_CODEC_PORT to a port; found {origins!r} and {port!r}",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        asyncio.run(serve(int(port), origins, os.environ.get("BATON_CODEC_TOKEN") or None))
+    except (ServerError, ValueError) as error:
+        print(f"codec_server.py: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
