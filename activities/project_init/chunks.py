@@ -25,6 +25,9 @@ LONGEST = 150
 
 
 _LONGEST_TITLE = 300
+_MOST_HEADINGS = 2000
+_INLINE = MarkdownIt()
+_BLOCKS = MarkdownIt().disable("inline")
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,13 @@ def _windows(lines: list[str], first: int, last: int, *, whole: bool) -> Iterato
 def _markdown_ranges(text: str, count: int) -> list[tuple[int, int, str]]:
     """Return a range for each heading, up to the next one, titled by the headings it stands under.
 
+    A text with thousands of headings was written by a machine, and is cut like any other.
     Only blocks are parsed, and of the inline text only headings: brackets by the ten thousand cost a parser of
     inline text the square of their number.
     """
-    tokens = MarkdownIt().disable("inline").parse(text)
+    tokens = _BLOCKS.parse(text)
+    if sum(token.type == "heading_open" for token in tokens) > _MOST_HEADINGS:
+        return [(1, count, "")]
     headings: list[tuple[int, int, str]] = []
     for at, token in enumerate(tokens):
         if token.type == "heading_open" and token.map and token.level == 0:
@@ -137,7 +143,7 @@ def _markdown_ranges(text: str, count: int) -> list[tuple[int, int, str]]:
 
 def _words(heading: str) -> str:
     """Return a heading's text without its mark-up."""
-    children = MarkdownIt().parseInline(heading[:_LONGEST_TITLE])[0].children or ()
+    children = _INLINE.parseInline(heading[:_LONGEST_TITLE])[0].children or ()
     return " ".join("".join(each.content for each in children if not each.type.startswith("html")).split())
 
 

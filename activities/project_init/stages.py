@@ -141,6 +141,11 @@ def _verdict_patch(baton: Baton, stack: TechStack, verdict: Verification) -> Bat
     passed = sum(check.ok for check in verdict.checks)
     failures = [f"{check.name}: {check.message}" for check in verdict.failures]
     ready = f"{stack.name} is fully initialized and verified"
+    decision = "All verification checks passed"
+    if failures:
+        decision = f"All required checks passed, with {len(failures)} warnings"
+    if not verdict.ready:
+        decision = f"{len(failures)} verification checks do not hold"
     return BatonPatch(
         current_state=[
             ready if verdict.ready else f"{stack.name} is documented but not verified",
@@ -148,7 +153,7 @@ def _verdict_patch(baton: Baton, stack: TechStack, verdict: Verification) -> Bat
             f"{len(baton.artifacts)} artifacts are in the store, each with its recorded hash",
             *failures[: _MOST_LISTED - 3],
         ],
-        decision_log=["All verification checks passed" if not failures else f"{len(failures)} checks do not hold"],
+        decision_log=[decision],
         acceptance=[check.name for check in verdict.checks if check.severity == "error"][:_MOST_LISTED],
         open_questions=[*baton.open_questions, *failures] if failures else list(baton.open_questions),
     )

@@ -5,6 +5,7 @@ of the ordinary Temporal client, with `BatonPlugin` among its plugins.
 """
 
 from baton.client.connecting import Connection, connect
+from baton.client.ending import leave, run_and_leave
 from baton.client.operating import RolledBackRun, decide, fork, forked_input, roll_back
 from baton.client.reading import read_run, rebuild
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
@@ -20,7 +21,9 @@ __all__ = [
     "decide",
     "fork",
     "forked_input",
+    "leave",
     "read_run",
     "rebuild",
     "roll_back",
+    "run_and_leave",
 ]

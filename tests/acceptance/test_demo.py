@@ -27,6 +27,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
+    (copy / ".venv").symlink_to(sys.prefix)  # the set-up's programs, which the documents name
     return copy
 
 
@@ -70,7 +71,7 @@ async def test_the_demo_kills_its_worker_and_still_completes(checkout: Path) -> 
         "verify-ready",
     ]
     assert run.baton.decision_log[-1] == "All verification checks passed"
-    assert [len(entry.patch.get("decision_log") or []) > 0 for entry, _ in run.history] == [True] * 4
+    assert all(entry.patch.get("decision_log") for entry, _ in run.history)
 
 
 def processes_of(folder: Path) -> list[str]:
