@@ -90,7 +90,10 @@ async def main() -> int:
     async with embedded_server() as server:
         worker = WorkerProcess(server.address)
         try:
-            console.print(f"Temporal server at {server.address}, its UI at {server.ui_url}; worker {worker.start()}")
+            console.print(
+                f"Temporal server at {server.address}, its UI at {server.ui_url}; worker {worker.start()}",
+                soft_wrap=True,
+            )
             plugin = BatonPlugin(WorkerParts(artifacts=open_store(ARTIFACTS)))
             client = await connect(Connection(address=server.address, namespace="default"), plugins=[plugin])
             start = PipelineInput(
@@ -105,10 +108,14 @@ async def main() -> int:
         finally:
             worker.stop()
     if run.status is not RunStatus.COMPLETED:
-        console.print(f"The pipeline did not complete: {run.failure}. The worker's log is {STATE / 'worker.log'}.")
+        console.print(
+            f"The pipeline did not complete: {run.failure}. The worker's log is {STATE / 'worker.log'}.", soft_wrap=True
+        )
         return 1
     produced(console, output)
-    console.print("\nNothing is left running, and the state is kept. To look at the same run in the Temporal UI:")
+    console.print(
+        "\nNothing is left running, and the state is kept. To look at the same run in the Temporal UI:", soft_wrap=True
+    )
     console.print(f"    .venv/bin/baton dev\n    http://localhost:{UI_PORT}{page}", soft_wrap=True)
     return 0
 
@@ -160,7 +167,7 @@ async def kill_and_restart(
             break
     worker.kill()
     when = f"while {KILLED_IN} ran in it" if pending else f"just after {KILLED_IN} had ended"
-    console.print(f"[bold red]── killed the worker (SIGKILL) {when} ──[/]")
+    console.print(f"[bold red]── killed the worker (SIGKILL) {when} ──[/]", soft_wrap=True)
     await asyncio.sleep(1)
     console.print(
         f"[bold]── started another worker, {worker.start()}; it takes over once the heartbeat is overdue ──[/]"
@@ -189,7 +196,9 @@ async def closing(
             started = event.activity_task_started_event_attributes
             lost = f": {started.last_failure.message}, so it ran again" if started.attempt > 1 else ""
             name = names[started.scheduled_event_id]
-            console.print(f"  {name:18} worker {started.identity.split('@')[0]}, run {started.attempt}{lost}")
+            console.print(
+                f"  {name:18} worker {started.identity.split('@')[0]}, run {started.attempt}{lost}", soft_wrap=True
+            )
 
 
 def produced(console: Console, output: Path) -> None:
@@ -198,10 +207,12 @@ def produced(console: Console, output: Path) -> None:
     for path in sorted(output.iterdir()):
         if path.is_file():
             console.print(f"  {path.relative_to(ROOT)}  {path.stat().st_size:,} bytes", soft_wrap=True)
-    console.print(f"\nThe knowledge index, asked “{QUESTION}”:")
+    console.print(f"\nThe knowledge index, asked “{QUESTION}”:", soft_wrap=True)
     for hit in query(output / "knowledge.sqlite3", QUESTION, limit=3):
         console.print(f"  {hit.path}:{hit.start}-{hit.end}  {hit.title}", soft_wrap=True, markup=False)
-    console.print(f"Ask it more: .venv/bin/python -m activities.project_init query {output.relative_to(ROOT)} '…'")
+    console.print(
+        f"Ask it more: .venv/bin/python -m activities.project_init query {output.relative_to(ROOT)} '…'", soft_wrap=True
+    )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,23 @@
-"""What all tests share: one real Temporal server a session, and an orderly end of the process."""
+"""What all tests share: one real Temporal server a session, repeatable examples, an orderly end of the process."""
 
 import gc
 import time
 from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from baton.devserver import DevServer, DevServerOptions
 from baton.protocol.names import SEARCH_ATTRIBUTES
 
 SETTINGS = {"frontend.WorkflowTimeSkippingEnabled": True, "frontend.WorkflowPauseEnabled": True}
 """Server settings of the tests beyond the tuned ones of `DevServer`."""
+
+# The same examples on every run, and no clock. To look for new ones: pytest --hypothesis-profile=search
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("tests", _UNTIMED, max_examples=50, derandomize=True)
+settings.register_profile("search", _UNTIMED, max_examples=2_000, print_blob=True)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -64,11 +64,6 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def lines_of(text: str, start: int, end: int) -> str:
-    """Return lines ``start`` to ``end`` of a text, both counted from 1 and included."""
-    return "\n".join(text.split("\n")[start - 1 : end])
-
-
 def cut(path: str, text: str) -> list[Chunk]:
     r"""Return the chunks of a text, in order; every line that is not blank is in at least one of them.
 

@@ -14,6 +14,7 @@ _JS_IMPORT = re.compile(
 )
 _JS_ENDINGS = (".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".cts", ".vue", ".svelte", ".json")
 _HOLDS_STATEMENTS = (ast.stmt, ast.Module, ast.ExceptHandler, ast.match_case)
+_DEEPEST_PATH = 12
 _NODE_OWN_WORDS = """
 assert async_hooks buffer child_process cluster console constants crypto dgram dns domain events fs http http2 https
 inspector module net os path perf_hooks process punycode querystring readline repl stream string_decoder timers tls
@@ -270,7 +271,7 @@ def rust_imports(path: str, text: str, tree: SourceTree) -> Imports:
 
 
 def _rust_files(base: str, names: list[str], tree: SourceTree) -> Iterator[str]:
-    for count in range(len(names), 0, -1):
+    for count in range(min(len(names), _DEEPEST_PATH), 0, -1):
         stem = "/".join(filter(None, [base, *names[:count]]))
         for candidate in (f"{stem}.rs", f"{stem}/mod.rs"):
             if candidate in tree.by_path:

@@ -74,7 +74,11 @@ class CommandResolver:
         manifests, _ = read_manifests(tree, progress)
         paths = tuple(each.path for each in manifests if each.ecosystem == "python")
         self._tree = tree
-        self._tasks = find_tasks(tree)
+        self._tasks = {
+            (runner, folder): {script.name for script in scripts}
+            for runner, folders in find_tasks(tree).items()
+            for folder, scripts in folders.items()
+        }
         self._modules = PythonModules(list(tree.by_path), paths, tree.listing.name)
         self._scripts = {(each.path.rpartition("/")[0], script.name) for each in manifests for script in each.scripts}
         self._programs = {entry.name for each in manifests for entry in each.entry_points}
@@ -161,7 +165,7 @@ class CommandResolver:
         return f"{program!r} needs {' or '.join(names)} in {folder or 'the top folder'}"
 
     def _task(self, runner: str, words: list[str], folder: str) -> str:
-        known = {script.name for script in self._tasks.get(runner, {}).get(folder, ())}
+        known = self._tasks.get((runner, folder), set())
         unknown = [word for word in words if word not in known and not word.startswith("-")]
         return f"{runner} knows no {unknown[0]!r} in {folder or 'the top folder'}" if unknown else ""
 

@@ -12,6 +12,7 @@ _COMPOSE = re.compile(r"(.*/)?(docker-)?compose([.-][\w.-]+)?\.ya?ml")
 _DOCKERFILE = re.compile(r"(.*/)?((Docker|Container)file([.-](?!dockerignore)[\w.-]+)?|[\w-]+\.(Docker|Container)file)")
 _REGISTRY_OR_TAG = re.compile(r"^(?:[\w-]+\.[\w.-]+|localhost)(?::\d+)?/|[:@].*")
 _MOST_FILES = 50
+_MOST_SERVICES = 100
 _KINDS = {
     "database": "postgres postgis timescaledb mysql mariadb mongo redis valkey sqlite cassandra scylla cockroach"
     " clickhouse neo4j influxdb couchdb dynamodb mssql oracle dragonfly surrealdb supabase arangodb",
@@ -52,13 +53,17 @@ def container_files(tree: SourceTree) -> list[str]:
 
 
 def find_services(tree: SourceTree) -> tuple[Technology, ...]:
-    """Return the services that compose files start, with image, and ports where they are published."""
+    """Return the services that compose files start, with image, and ports where they are published.
+
+    Of one file the first hundred are returned; nobody has written more by hand.
+    """
     found: list[Technology] = []
     for path in compose_files(tree):
-        nodes = outline(tree.text(path) or "")
-        services = {node.path[1]: node for node in nodes if len(node.path) >= 2 and node.path[0] == "services"}
-        for name in sorted(services, key=lambda name: services[name].line):
-            found.append(_service(path, name, [node for node in nodes if node.path[:2] == ("services", name)]))
+        services: dict[str, list[Node]] = {}
+        for node in outline(tree.text(path) or ""):
+            if len(node.path) >= 2 and node.path[0] == "services":
+                services.setdefault(node.path[1], []).append(node)
+        found.extend(_service(path, name, nodes) for name, nodes in list(services.items())[:_MOST_SERVICES])
     return tuple(found)
 
 

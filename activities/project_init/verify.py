@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from activities.project_init.chunks import digest, lines_of
+from activities.project_init.chunks import digest
 from activities.project_init.files import SourceTree, as_text, survey
 from activities.project_init.links import LinkChecker, commands_of, links_of, parse
 from activities.project_init.listing import Progress
@@ -183,7 +183,7 @@ def _chunks_stand_in_files(
 ) -> Check:
     faults: list[str] = []
     count = 0
-    last, text = ("", ""), ""
+    last, lines = ("", ""), list[str]()
     rows = connection.execute("SELECT origin, path, start, end, sha256, text FROM chunks ORDER BY id")
     for origin, path, start, end, sha256, content in rows:
         if count % 500 == 0:
@@ -191,8 +191,8 @@ def _chunks_stand_in_files(
         count += 1
         if (origin, path) != last:
             last = (origin, path)
-            text = _read(out / path) if origin == "docs" else now.text(path) or ""
-        if digest(content) != sha256 or digest(lines_of(text, start, end)) != sha256:
+            lines = (_read(out / path) if origin == "docs" else now.text(path) or "").split("\n")
+        if digest(content) != sha256 or "\n".join(lines[start - 1 : end]) != content:
             faults.append(f"lines {start}-{end} of {path!r} are not what the index holds")
     if count != index.chunks:
         faults.append(f"it holds {count} chunks, built were {index.chunks}")

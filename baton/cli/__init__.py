@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from baton.cli.app import make_app
 from baton.cli.exits import ExitCode, leave
+from baton.protocol.errors import BatonError
 
 
 def main() -> NoReturn:
@@ -20,6 +21,9 @@ def main() -> NoReturn:
         code: object = ExitCode.OK
     except SystemExit as stop:
         code = stop.code
+    except BatonError as error:  # a command that cannot even be loaded, for want of an extra
+        print(f"baton: {error}", file=sys.stderr)
+        code = ExitCode.NO
     except Exception:  # a bug, then; whoever mends it needs to see where
         traceback.print_exc()
         code = ExitCode.NO

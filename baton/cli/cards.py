@@ -123,12 +123,21 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
             Padding(asks, (0, 0, 0, 2)) if asks else None,
             *(plain(f"  {line}", "dim") for line in decision_hints(run, one.name)),
         )
-    state = ("at work" if one.at_work else "not begun") if one.kind in (StepKind.STAGE, StepKind.BRANCH) else "at work"
-    if one.failure:
-        state = f"try {one.tries}" + (f", the next at {moment(one.next_try, one.since)}" if one.next_try else "")
-    line = Text.assemble("waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f" {state}{since}", "dim"))
+    line = Text.assemble(
+        "waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f" {_state(one)}{since}", "dim")
+    )
     failure = plain(f"  the last try failed: {one.failure}", "yellow") if one.failure else None
     return stack(line, failure)
+
+
+def _state(one: Pending) -> str:
+    """Return how far a stage is."""
+    if one.kind not in (StepKind.STAGE, StepKind.BRANCH):
+        return "at work"
+    which = f"try {one.tries} " if one.tries > 1 else ""
+    if one.next_try:
+        return f"{which}due at {moment(one.next_try, one.since)},"
+    return f"{which}at work" if one.at_work else f"{which}not begun"
 
 
 def decision_hints(run: RunRecord, approval: str) -> list[str]:

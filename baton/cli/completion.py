@@ -24,7 +24,8 @@ def complete_run(ctx: typer.Context, incomplete: str) -> Completions:
 
 def complete_stage(ctx: typer.Context, incomplete: str) -> Completions:
     """Return the stages of the run that was named before."""
-    named = ctx.params.get("run")
+    # While an option still lacks its value, the line is not parsed yet.
+    named = ctx.params.get("run") or next((word for word in ctx.args if not word.startswith("-")), None)
     return _quickly(_stages(_session(ctx), named)) if isinstance(named, str) else []
 
 

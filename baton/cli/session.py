@@ -97,9 +97,13 @@ class Session:
             yield
 
     def show(self, *rows: RenderableType) -> None:
-        """Write rows to the output."""
-        for row in rows:
-            self.out.print(row)
+        """Write rows to the output; in a file or a pipe no line ends in blanks."""
+        if self.out.is_terminal:
+            self.out.print(*rows, sep="\n")
+            return
+        with self.out.capture() as written:
+            self.out.print(*rows, sep="\n")
+        self.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
 
     def write_json(self, value: Any) -> None:
         """Write one JSON document to the output."""

@@ -6,7 +6,7 @@ import typer
 from rich.text import Text
 
 from baton.cli.cards import baton_card, baton_markdown, heading, repair_hints, waits_card
-from baton.cli.output import plain
+from baton.cli.output import json_text, plain
 from baton.cli.running import command
 from baton.cli.session import Session
 from baton.cli.targets import AtOption, RunArgument, Target
@@ -48,6 +48,8 @@ def _print(session: Session, record: RunRecord, waited: Waits | None, step: Step
         session.show(baton_card(record.baton_after(step)))
         return
     session.show(baton_card(record.baton, goal=record.baton.goal != record.start.goal))
+    if record.result is not None and record.result.output is not None:
+        session.show("", Text.assemble(("Output: ", "bold"), plain(json_text(record.result.output, lines=True))))
     card = waits_card(record, waited) if waited else None
     if card:
         session.show("", card)
@@ -58,6 +60,7 @@ def _print(session: Session, record: RunRecord, waited: Waits | None, step: Step
 def _as_json(record: RunRecord, waited: Waits | None, step: Step | None) -> dict[str, Any]:
     """Return the page as JSON."""
     page = record.to_json_object()
+    page["output"] = record.result.output if record.result else None
     page["waiting_for"] = [one.to_json_object() for one in waited.pending] if waited else []
     page["task_queue"] = waited.task_queue if waited else None
     page["has_worker"] = waited.has_worker if waited else None

@@ -50,7 +50,7 @@ def single_line(text: str) -> str:
         >>> print(single_line("# not a heading"))
         \# not a heading
     """
-    if "\n" not in text and text.isascii() and text.isprintable():
+    if text.isascii() and text.isprintable():
         line = text.strip()
     else:
         line = _INVISIBLE.sub("\ufffd", _LINE_BREAKS.sub(r"\\n", text.strip()))

@@ -19,6 +19,9 @@ from baton.protocol.stages import checked_fields
 
 RawPatch = BatonPatch | Mapping[str, JsonValue]
 
+LARGEST_BYTES = 1024 * 1024
+"""The most a baton may measure as JSON: hundreds of times what it is meant to (S1 L33), half of Temporal's limit."""
+
 FEWEST_BULLETS, MOST_BULLETS = 3, 8  # S1 L20: a soft limit, which warns and never refuses (C-1)
 MOST_FINDINGS, LONGEST_FINDING = 20, 400  # findings go into the stage's next input, which must stay small
 
@@ -120,7 +123,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     named = {finding.split(":", 1)[0] for finding in findings}
     findings += [finding for finding in shape_findings if finding.split(":", 1)[0] not in named]
     if after is not None:
-        findings += _protection_findings(baton, after, rules)
+        findings += _protection_findings(baton, after, rules) + _size_findings(after)
     if findings or after is None:
         raise PatchError(_short(findings))
     change = difference(before, after.to_json_object())
@@ -285,6 +288,17 @@ def _entries(baton: Baton, name: str) -> set[str]:
     if isinstance(value, list):
         return {digest(entry) for entry in value}
     return set() if value in (None, "") else {digest(value)}
+
+
+def _size_findings(after: Baton) -> list[str]:
+    """Return the finding about a baton that is no baton any more, and that Temporal would soon refuse to carry."""
+    size = len(after.model_dump_json().encode())
+    if size <= LARGEST_BYTES:
+        return []
+    return [
+        f"baton: would have {size:,} bytes, and {LARGEST_BYTES:,} is the most; "
+        "put what was produced into an artifact and refer to it"
+    ]
 
 
 def _bullet_warnings(raw: Mapping[str, Any], after: Baton) -> list[str]:

@@ -106,8 +106,7 @@ class _Published(GenerateJsonSchema):
         made["description"] = _first_line(doc)
         _, _, attributes = doc.partition("Attributes:\n")
         for member, text in _ATTRIBUTE.findall(attributes):
-            if member in made["properties"]:
-                made["properties"][member]["description"] = " ".join(text.split())
+            made["properties"][member]["description"] = " ".join(text.split())
         return made
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:

@@ -57,7 +57,7 @@ class TestBoundToParent:
 
     async def test_it_is_the_command_itself(self) -> None:
         """The process id is the command's, so that signals and exit codes are."""
-        command = bound_to_parent([sys.executable, "-c", "import os; print(os.getpid()); os._exit(7)"])
+        command = bound_to_parent([sys.executable, "-c", "import os; print(os.getpid(), flush=True); os._exit(7)"])
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         output, _ = await process.communicate()
         assert (int(output), process.returncode) == (process.pid, 7)

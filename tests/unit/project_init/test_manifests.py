@@ -118,7 +118,7 @@ class TestPython:
             ("a", "==1", "runtime", 1),
             ("d", "", "runtime", 4),
         ]
-        assert wanted(python.read_requirements("requirements/test.txt", "a\n"))[0][2] == "runtime"
+        assert wanted(python.read_requirements("requirements/test.txt", "a\n"))[0][2] == "development"
         assert wanted(python.read_requirements("test-requirements.txt", "a\n"))[0][2] == "development"
         compiled = python.read_requirements("requirements.txt", "a==1 \\\n    --hash=sha256:00\nb==2\n")
         assert [each[:3] for each in wanted(compiled)] == [("a", "==1", "indirect"), ("b", "==2", "indirect")]
@@ -138,8 +138,9 @@ class TestNode:
     def test_reads_packages_scripts_and_programs(self) -> None:
         """Every group, script, program, and the engine."""
         text = (
-            '{\n"name": "app", "license": {"type": "MIT"}, "engines": {"node": ">=20"},\n"bin": "cli.js", "main": "i.js",\n'
-            '"packageManager": "pnpm@9.1.0",\n"scripts": {\n"test": "jest"},\n"dependencies": {\n"@a/b": "^1", "c": "*"},\n'
+            '{\n"name": "app", "license": {"type": "MIT"}, "engines": {"node": ">=20"},\n'
+            '"bin": "cli.js", "main": "i.js",\n"packageManager": "pnpm@9.1.0",\n"scripts": {\n"test": "jest"},\n'
+            '"dependencies": {\n"@a/b": "^1", "c": "*"},\n'
             '"devDependencies": {"d": "1"}, "peerDependencies": {"e": "2"}}'
         )
         found = node.read_package_json("package.json", text)
@@ -235,7 +236,8 @@ class TestJvm:
         "text",
         [
             pytest.param(
-                "plugins {\n  id 'application'\n}\ndependencies {\n  implementation 'g:a:1.0'\n  testImplementation 'g:b:2'\n}\n",
+                "plugins {\n  id 'application'\n}\ndependencies {\n  implementation 'g:a:1.0'\n"
+                "  testImplementation 'g:b:2'\n}\n",
                 id="Groovy",
             ),
             pytest.param(
@@ -297,14 +299,20 @@ class TestOthers:
 
     def test_reads_a_pubspec(self) -> None:
         """Dart's YAML; settings below a package are not packages."""
-        text = "name: app\nenvironment:\n  sdk: ^3.0.0\ndependencies:\n  a: any\n  b:\n    path: ../b\ndev_dependencies:\n  c: ^1\n"
+        text = (
+            "name: app\nenvironment:\n  sdk: ^3.0.0\ndependencies:\n  a: any\n  b:\n    path: ../b\n"
+            "dev_dependencies:\n  c: ^1\n"
+        )
         found = others.read_pubspec("pubspec.yaml", text)
         assert wanted(found) == [("a", "", "runtime", 5), ("b", "", "runtime", 6), ("c", "^1", "development", 9)]
         assert found.runtime == "Dart ^3.0.0"
 
     def test_reads_mix(self) -> None:
         """Elixir's plain parts."""
-        text = 'app: :shop,\nelixir: "~> 1.15",\ndefp deps do\n[\n{:phoenix, "~> 1.7"},\n{:credo, "~> 1", only: [:dev]}\n]\n'
+        text = (
+            'app: :shop,\nelixir: "~> 1.15",\ndefp deps do\n[\n{:phoenix, "~> 1.7"},\n'
+            '{:credo, "~> 1", only: [:dev]}\n]\n'
+        )
         found = others.read_mix("mix.exs", text)
         assert (found.name, found.runtime) == ("shop", "Elixir ~> 1.15")
         assert [each[:3] for each in wanted(found)] == [
@@ -314,7 +322,10 @@ class TestOthers:
 
     def test_reads_cmake(self) -> None:
         """Name, version, packages looked for."""
-        text = "cmake_minimum_required(VERSION 3.20)\nproject(app VERSION 1.2 LANGUAGES CXX)\nfind_package(Boost 1.80 REQUIRED)\n"
+        text = (
+            "cmake_minimum_required(VERSION 3.20)\nproject(app VERSION 1.2 LANGUAGES CXX)\n"
+            "find_package(Boost 1.80 REQUIRED)\n"
+        )
         found = others.read_cmake("CMakeLists.txt", text)
         assert (found.name, found.version, wanted(found)) == ("app", "1.2", [("Boost", "1.80", "runtime", 3)])
 

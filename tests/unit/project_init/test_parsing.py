@@ -76,7 +76,7 @@ class TestParseXml:
 class TestLines:
     """Positions in formats whose parsers give none."""
 
-    def test_prefers_whole_quoted_strings(self) -> None:
-        """A requirement is found where it stands whole, not where its name occurs as an extra."""
+    def test_tells_whole_strings_from_words(self) -> None:
+        """A requirement is found where it stands whole, while its name alone may occur before."""
         lines = Lines('a = [\n"x[y]>=1",\n"y>=2",\n]')
-        assert (lines.of("y>=2"), lines.of("y"), lines.of("z")) == (3, 2, None)
+        assert (lines.of_quoted("y>=2"), lines.of("y"), lines.of("z")) == (3, 2, None)

@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.baton import Baton
+from baton.protocol.messages import StageReturn
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
 
@@ -50,6 +51,12 @@ def ref(id: str, version: str = "0", **members: Any) -> ArtifactRef:
     return ArtifactRef(id=id, type="plan", hash=version * 64, **members)
 
 
+def returned(stage: str, seq: int, patch: dict[str, Any], **members: Any) -> StageReturn:
+    """Return what a stage answers, as it comes off the wire."""
+    answer = StageReturn(stage=stage, seq=seq, baton_patch=patch, **members)
+    return StageReturn.model_validate_json(answer.model_dump_json())
+
+
 HOSTILE = (
     "",
     " ",
@@ -66,7 +73,9 @@ HOSTILE = (
 """Texts that a careless renderer or counter gets wrong."""
 
 texts = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=24), st.sampled_from(["a", "b", "c"]), st.sampled_from(HOSTILE)
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=24),
+    st.sampled_from(["a", "b", "c"]),
+    st.sampled_from(HOSTILE),
 )
 numbers = st.one_of(st.integers(-(2**53) + 1, 2**53 - 1), st.floats(allow_nan=False, allow_infinity=False))
 json_values: st.SearchStrategy[Any] = st.recursive(

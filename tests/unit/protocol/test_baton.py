@@ -100,7 +100,10 @@ class TestBaton:
     @given(batons)
     def test_every_baton_survives_json(self, baton: Baton) -> None:
         """What a client reads is what the workflow wrote, and has the same digest (S2-ex-e)."""
-        for copy in (Baton.model_validate_json(baton.model_dump_json()), Baton.from_json_object(baton.to_json_object())):
+        for copy in (
+            Baton.model_validate_json(baton.model_dump_json()),
+            Baton.from_json_object(baton.to_json_object()),
+        ):
             assert copy == baton
             assert copy.digest == baton.digest
 

@@ -44,12 +44,12 @@ class TestMergePatch:
 
     def test_the_result_shares_no_list_with_the_patch(self) -> None:
         """Who keeps the patch and changes it later does not change the merged document."""
-        patch = {"a": {"b": [1]}, "c": [{"d": 1}]}
+        patch: dict[str, Any] = {"a": {"b": [1]}, "c": [{"d": 1}]}
         merged = merge_patch({}, patch)
         expected = copy.deepcopy(merged)
 
-        patch["a"]["b"].append(2)  # type: ignore[call-overload]
-        patch["c"][0]["d"] = 2  # type: ignore[index]
+        patch["a"]["b"].append(2)
+        patch["c"][0]["d"] = 2
 
         assert merged == expected
 
@@ -110,6 +110,7 @@ class TestSameJson:
             pytest.param(1, 1.0, True, id="one number, spelled twice"),
             pytest.param(1, True, False, id="a number and true"),
             pytest.param(False, 0, False, id="false and a number"),
+            pytest.param({"a": [1]}, {"a": [True]}, False, id="a number and true, deep inside"),
             pytest.param({"a": 1, "b": 2}, {"b": 2, "a": 1}, True, id="another order of members"),
             pytest.param([1, 2], [2, 1], False, id="another order of entries"),
             pytest.param({"a": None}, {}, False, id="null and absent"),

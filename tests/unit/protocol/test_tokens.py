@@ -22,6 +22,7 @@ class TestEstimateTokens:
             pytest.param("中" * 300, 200, id="a long Chinese text"),
             pytest.param("한국어" * 10, 20, id="Korean"),
             pytest.param("abcd中中中", 3, id="a mixture"),
+            pytest.param("\u1100" * 3, 2, id="the first of the wide characters"),
         ],
     )
     def test_four_characters_are_a_token_and_wide_scripts_cost_more(self, text: str, tokens: int) -> None:

@@ -1,0 +1,171 @@
+"""`baton dev`: everything a pipeline needs, on this machine, until Ctrl-C."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from baton.cli.output import make_table, plain
+from baton.cli.running import command
+from baton.cli.session import Session
+from baton.cli.supervising import WorkerProgram, absolute_store, find_worker, supervise, worker_environment
+from baton.devserver import HOST, DevServer, DevServerOptions
+from baton.edge.compression import CompressionCodec
+from baton.protocol.errors import BatonError, ServerError
+
+try:
+    from baton.edge.codec_server import serve_codec
+except ModuleNotFoundError as error:
+    raise BatonError(f"`baton dev` needs {error.name}: pip install 'temporal-baton[dev-server]'") from error
+
+DEFAULT_PORT = 7233
+DEFAULT_UI_PORT = 8233
+DATABASE = Path(".baton/dev/temporal.db")
+
+_STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What is to be started."""
+
+    server: DevServerOptions
+    worker: Path | None
+    artifacts: str
+
+
+@command
+async def dev(
+    session: Session,
+    worker: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The worker program; ./worker.py by default, if there is one.")
+    ] = None,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Start no worker.")] = False,
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep the state in memory only.")] = False,
+    database: Annotated[Path, typer.Option(metavar="FILE", help="Where the state is kept.")] = DATABASE,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The server's port; 0: a free one.")] = DEFAULT_PORT,
+    ui_port: Annotated[int, typer.Option(min=0, max=65535, help="The UI's port; 0: a free one.")] = DEFAULT_UI_PORT,
+) -> None:
+    """Run a Temporal server with its UI and your worker, until Ctrl-C.
+
+    The server listens on this machine only and keeps its state in .baton/dev, so runs go on where they were
+    when it is started again. The UI shows compressed payloads through a codec server that is started beside
+    it. The worker finds the server in its environment, and is started again when it dies. Ctrl-C or SIGTERM
+    stops everything; a second one does not wait for stages in progress.
+    """
+    named = session.options.namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
+    options = DevServerOptions(
+        database=None if ephemeral else database, port=port, ui_port=ui_port or _free_port(), namespace=named
+    )
+    setup = _Setup(options, None if no_worker else find_worker(worker), session.options.store)
+    with _cancelled_by_signals(session) as stopped:
+        try:
+            await _serve(session, setup)
+        except asyncio.CancelledError:
+            if not stopped:
+                raise
+    session.err.print(plain("stopped", "dim"))
+
+
+async def _serve(session: Session, setup: _Setup) -> None:
+    """Start everything, and run until this is cancelled or the server dies.
+
+    Raises:
+        ServerError: The server could not be started, or died.
+    """
+    async with contextlib.AsyncExitStack() as running:
+        origins = [f"http://{name}:{setup.server.ui_port}" for name in (HOST, "localhost")]
+        endpoint = await running.enter_async_context(serve_codec([CompressionCodec()], origins=origins))
+        with session.progress("starting the server"):
+            server = DevServer(replace(setup.server, codec_endpoint=endpoint))
+            await running.enter_async_context(server)
+        _announce(session, setup, server)
+        if setup.worker:
+            environment = worker_environment(
+                os.environ,
+                address=server.address,
+                namespace=setup.server.namespace,
+                artifacts=absolute_store(setup.artifacts),
+            )
+            await running.enter_async_context(_supervised(WorkerProgram(setup.worker, environment), session))
+        code = await server.process.wait()
+        log = setup.server.log_file
+        raise ServerError(f"the Temporal server ended by itself, with code {code}; its log: {log or 'none was kept'}")
+
+
+@contextlib.asynccontextmanager
+async def _supervised(program: WorkerProgram, session: Session) -> AsyncIterator[None]:
+    """Keep a worker running while the context is open."""
+    task = asyncio.create_task(supervise(program, session.note))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.contextmanager
+def _cancelled_by_signals(session: Session) -> Iterator[list[int]]:
+    """Cancel the task that runs at every signal that means "stop"; yields the list of those that came."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - a command runs in one
+    came: list[int] = []
+
+    def stop(number: int) -> None:
+        came.append(number)
+        if len(came) == 1:
+            session.err.print(plain("stopping; stages in progress may finish (Ctrl-C again: at once)", "dim"))
+        task.cancel()
+
+    with contextlib.ExitStack() as handlers:
+        for number in _STOPPING:
+            with contextlib.suppress(NotImplementedError):  # on Windows Ctrl-C alone stops, the loop's own way
+                loop.add_signal_handler(number, stop, number)
+                handlers.callback(loop.remove_signal_handler, number)
+        yield came
+
+
+def _announce(session: Session, setup: _Setup, server: DevServer) -> None:
+    """Say where everything is, and how to stop it."""
+    options = setup.server
+    if session.json:
+        ready = {
+            "address": server.address,
+            "ui": server.ui_url,
+            "namespace": options.namespace,
+            "database": str(options.database) if options.database else None,
+            "worker": str(setup.worker) if setup.worker else None,
+            "pid": os.getpid(),
+        }
+        session.write_json_lines([ready])
+        return
+    state = f"state in {options.database}" if options.database else "state in memory only"
+    table = make_table("", "")
+    table.show_header = False
+    table.add_row("UI", plain(f"{server.ui_url}", "bold cyan"))
+    table.add_row("server", plain(f"{server.address}, namespace {options.namespace!r}, {state}"))
+    table.add_row("worker", plain(str(setup.worker) if setup.worker else _no_worker(server)))
+    table.add_row("stop", "Ctrl-C")
+    session.show(table)
+    session.out.file.flush()
+
+
+def _no_worker(server: DevServer) -> str:
+    """Return how to run a worker by hand."""
+    return f"none; start yours with TEMPORAL_ADDRESS={server.address}"
+
+
+def _free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,110 @@
+"""`baton doctor`: whether everything is as it should be, and what to do where it is not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from typing import Annotated
+
+import typer
+from rich.text import Text
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from baton.cli import checks
+from baton.cli.checks import Finding, Mark
+from baton.cli.exits import ExitCode
+from baton.cli.output import make_table, plain
+from baton.cli.running import command
+from baton.cli.session import Session
+from baton.client.connecting import DEFAULT_TASK_QUEUE
+from baton.edge.artifacts import open_store
+from baton.protocol.errors import ServerError
+
+_PATIENCE_SECONDS = 10.0
+_STYLES = {Mark.OK: "green", Mark.WARN: "yellow", Mark.FAIL: "bold red"}
+
+
+@command
+async def doctor(
+    session: Session,
+    fix: Annotated[bool, typer.Option("--fix", help="Add the search attributes that the namespace lacks.")] = False,
+    task_queue: Annotated[
+        str, typer.Option(metavar="NAME", help="The task queue whose workers are looked for.")
+    ] = DEFAULT_TASK_QUEUE,
+) -> None:
+    """Check the installation, the server and the namespace.
+
+    Each line says what was found, and where something is to be done, what. The exit code is 1 if something
+    fails, and 3 if no server answers; warnings do not count.
+    """
+    findings: list[Finding] = []
+    has_server = True
+    with session.progress("looking"):
+        async for one in _everything(session, task_queue, fix=fix):
+            findings.append(one)
+            has_server = has_server and (one.check, one.mark) != ("server", Mark.FAIL)
+    if session.json:
+        session.write_json(
+            [{"check": f.check, "mark": f.mark.value, "found": f.found, "remedy": f.remedy} for f in findings]
+        )
+    else:
+        _print(session, findings)
+    if not has_server:
+        raise typer.Exit(ExitCode.UNREACHABLE)
+    if any(one.mark is Mark.FAIL for one in findings):
+        raise typer.Exit(ExitCode.NO)
+
+
+async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncIterator[Finding]:
+    """Yield what every check finds; without a server those that need one are left out."""
+    for finding in checks.installation():
+        yield finding
+    yield await checks.codec()
+    yield await checks.store(session.options.store, open_store)
+    yield Finding("settings", Mark.OK, checks.settings_in_use())
+    try:
+        settings = session.connection.settings()
+        client = await session.client()
+    except ServerError as error:
+        yield Finding("server", Mark.FAIL, str(error))
+        return
+    yield Finding("server", Mark.OK, f"{settings['target_host']} answers")
+    yield checks.trust(settings)
+    for check, asking in _of_the_server(client, task_queue, fix=fix):
+        yield await _in_time(check, asking)
+
+
+def _of_the_server(client: Client, task_queue: str, *, fix: bool) -> list[tuple[str, Awaitable[Finding]]]:
+    """Return the checks that ask the server."""
+    return [
+        ("namespace", checks.namespace(client)),
+        ("search attributes", checks.search_attributes(client, fix=fix)),
+        ("workers", checks.workers(client, task_queue)),
+        ("clock", checks.clock(client)),
+    ]
+
+
+async def _in_time(check: str, asking: Awaitable[Finding]) -> Finding:
+    """Return what a check finds; that the server does not answer it is a finding, too."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            return await asking
+    except TimeoutError:
+        return Finding(check, Mark.FAIL, f"no answer within {_PATIENCE_SECONDS:.0f} s", "look at the server's log")
+    except RPCError as error:
+        return Finding(check, Mark.FAIL, error.message, "check the namespace's name and your rights in it")
+
+
+def _print(session: Session, findings: list[Finding]) -> None:
+    """Write the table, and the sum."""
+    table = make_table("", "", "", whole=("",))
+    table.show_header = False
+    table.columns[2].no_wrap, table.columns[2].overflow = False, "fold"
+    for one in findings:
+        found = plain(one.found)
+        if one.remedy:
+            found = Text.assemble(found, "\n", plain(f"→ {one.remedy}", "bold"))
+        table.add_row(Text(one.mark.value, _STYLES[one.mark]), plain(one.check, "bold"), found)
+    session.show(table, "")
+    counts = {mark: sum(one.mark is mark for one in findings) for mark in Mark}
+    verdict = "something is wrong" if counts[Mark.FAIL] else "all is well"
+    session.show(plain(f"{verdict}: {counts[Mark.OK]} ok, {counts[Mark.WARN]} to know, {counts[Mark.FAIL]} failed"))

@@ -1,0 +1,89 @@
+"""The command `python -m benchmarks`: measure, print tables, write `results.json`."""
+
+import argparse
+import asyncio
+import os
+import shlex
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.compare import Effort
+from benchmarks.history import history
+from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
+from benchmarks.report import GOALS, Findings, show, summarise, write
+from benchmarks.rig import Rig
+from benchmarks.startup import first_stage, import_time
+
+RESULTS = Path(__file__).with_name("results.json")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measurement, and the figures it finds."""
+
+    names: Sequence[str]
+    take: Callable[[Rig, Effort], Awaitable[Findings]]
+
+
+MEASURES = (
+    Measure(["throughput_vs_raw_c1"], partial(throughput, concurrency=1)),
+    Measure(["throughput_vs_raw_c10", "light_vs_raw_c10"], partial(throughput, concurrency=10, light=True)),
+    Measure(["throughput_vs_raw_c50"], partial(throughput, concurrency=50)),
+    Measure(["stage_latency_vs_raw"], stage_latency),
+    Measure(["history_bytes_per_stage", "history_bytes_growth", "history_rebuild_s_1000"], history),
+    Measure(["embedded_vs_stock_latency"], embedded_latency),
+    Measure(["throughput_vs_stock_c10"], stock_throughput),
+    Measure(["import_ms"], import_time),
+    Measure(["start_to_first_stage_ms"], first_stage),
+)
+
+
+async def measure(only: Sequence[str], effort: Effort, console: Console) -> dict[str, float]:
+    """Take the measurements that find the figures ``only``, or all, and print a table for each."""
+    values: dict[str, float] = {}
+    async with Rig() as rig:
+        for one in MEASURES:
+            if not only or set(only) & set(one.names):
+                findings = await one.take(rig, effort)
+                show(findings, console)
+                values |= {name: float(f"{value:.3g}") for name, value in findings.values.items()}
+    return values
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code: 0 measured, 1 something failed, 130 stopped by Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure what the README's figures say.")
+    parser.add_argument("--only", action="append", default=[], choices=GOALS, help="only this figure (repeatable)")
+    parser.add_argument("--rounds", type=int, default=Effort.rounds, help="turns of each side (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="see that everything runs; the figures mean nothing")
+    parser.add_argument("--output", type=Path, help="write the figures here (default: results.json, if complete)")
+    given = parser.parse_args(arguments)
+    output = given.output or (RESULTS if not given.only and not given.quick else None)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    began = time.monotonic()
+    try:
+        values = asyncio.run(measure(given.only, Effort(given.rounds, given.quick), console))
+    except KeyboardInterrupt:
+        return 130
+    except Exception:
+        traceback.print_exc()
+        return 1
+    summarise(values, console)
+    if output is not None:
+        write(values, shlex.join(["python", "-m", "benchmarks", *arguments]), output)
+    console.print(f"{time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # the SDK's threads may otherwise end the process with SIGABRT

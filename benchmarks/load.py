@@ -1,0 +1,86 @@
+"""Loads: pipelines per second, and how long a stage takes."""
+
+import asyncio
+import itertools
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHandle
+
+from benchmarks.rig import Crew
+
+
+@dataclass(frozen=True)
+class Load:
+    """One side of a comparison: whom to give which pipeline.
+
+    Attributes:
+        name: What the tables call it.
+        crew: The worker and its client.
+        workflow: The name of the workflow.
+        argument: What it is started with.
+    """
+
+    name: str
+    crew: Crew
+    workflow: str
+    argument: Any
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one turn of a load told.
+
+    Attributes:
+        per_second: Pipelines per second.
+        worker_ms: Processor time of the worker for a pipeline, in milliseconds; 0 if unknown.
+        server_ms: Processor time of the server for a pipeline, in milliseconds; 0 if unknown.
+    """
+
+    per_second: float
+    worker_ms: float
+    server_ms: float
+
+
+async def speed(load: Load, pipelines: int, concurrency: int) -> Speed:
+    """Run so many pipelines, so many at a time, and return how fast that was."""
+    left = iter(range(pipelines))
+
+    async def one_after_the_other() -> None:
+        for _ in left:
+            await (await load.crew.start(load.workflow, load.argument)).result()
+
+    cpu = load.crew.cpu_seconds() or (0.0, 0.0)
+    began = time.perf_counter()
+    await asyncio.gather(*(one_after_the_other() for _ in range(concurrency)))
+    seconds = time.perf_counter() - began
+    after = load.crew.cpu_seconds() or (0.0, 0.0)
+    worker_ms, server_ms = ((b - a) * 1_000 / pipelines for a, b in zip(cpu, after, strict=True))
+    return Speed(pipelines / seconds, worker_ms, server_ms)
+
+
+async def stage_latencies(load: Load, pipelines: int) -> list[float]:
+    """Run pipelines one at a time and return how long each of their stages took, in milliseconds.
+
+    It is the server's own account: from the event that schedules a stage to the one that schedules the next,
+    or that completes the run.
+    """
+    handles: list[WorkflowHandle[Any, Any]] = []
+    for _ in range(pipelines):
+        handle = await load.crew.start(load.workflow, load.argument)
+        await handle.result()
+        handles.append(handle)
+    return [took for handle in handles for took in _stages([e async for e in handle.fetch_history_events()])]
+
+
+def _stages(events: list[HistoryEvent]) -> list[float]:
+    """Return the milliseconds of each stage in a completed run's history."""
+    marks = [
+        event.event_time.ToNanoseconds() / 1e6
+        for event in events
+        if event.WhichOneof("attributes")
+        in ("activity_task_scheduled_event_attributes", "workflow_execution_completed_event_attributes")
+    ]
+    return [after - before for before, after in itertools.pairwise(marks)]

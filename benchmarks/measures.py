@@ -1,0 +1,140 @@
+"""Throughput and latency, each side by side with what it is compared with."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from baton import PipelineInput
+from benchmarks.compare import Effort, ratio, take_turns
+from benchmarks.load import Load, Speed, speed, stage_latencies
+from benchmarks.raw import State
+from benchmarks.report import Findings
+from benchmarks.rig import Rig
+from benchmarks.samples import large, small
+
+PIPELINES = {1: 15, 10: 40, 50: 100}
+"""How many pipelines make a turn, by how many run at a time."""
+
+SIZES: Mapping[str, Callable[[], dict[str, Any]]] = {"1 KB": small, "4 KB": large}
+"""The batons; the figures in the report are those of the first."""
+
+
+def pipeline_input(baton: dict[str, Any]) -> PipelineInput:
+    """Return what a pipeline with this first baton is started with."""
+    return PipelineInput(goal=baton["goal"], baton={name: value for name, value in baton.items() if name != "goal"})
+
+
+async def throughput(rig: Rig, effort: Effort, *, concurrency: int, light: bool = False) -> Findings:
+    """Measure pipelines per second against the same four activities in a workflow written by hand."""
+    ours, theirs = await rig.crew("baton"), await rig.crew("raw")
+    findings = Findings(f"Throughput, {concurrency} at a time", _SPEED_COLUMNS)
+    for size, make in SIZES.items():
+        loads = [Load("raw", theirs, "RawDelivery", State(**make()))]
+        loads.append(Load("baton", ours, "Delivery", pipeline_input(make())))
+        if light:
+            loads.append(Load("light", ours, "LightDelivery", pipeline_input(make())))
+        turn = partial(speed, pipelines=effort.pipelines(PIPELINES[concurrency]), concurrency=concurrency)
+        told = await take_turns(f"throughput, {concurrency} at a time, {size}", loads, turn, effort)
+        findings.rows.extend(_speed_rows(size, told, "raw"))
+        per_second = _column(told, "per_second")
+        findings.values.setdefault(f"throughput_vs_raw_c{concurrency}", ratio(per_second, "baton", "raw"))
+        if light:
+            findings.values.setdefault(f"light_vs_raw_c{concurrency}", ratio(per_second, "light", "raw"))
+    return findings
+
+
+async def stage_latency(rig: Rig, effort: Effort) -> Findings:
+    """Measure how long a stage takes in one pipeline at a time, against the workflow written by hand."""
+    ours, theirs = await rig.crew("baton"), await rig.crew("raw")
+    findings = Findings("Stage latency, one pipeline at a time", _LATENCY_COLUMNS)
+    for size, make in SIZES.items():
+        loads = [Load("raw", theirs, "RawDelivery", State(**make()))]
+        loads.append(Load("baton", ours, "Delivery", pipeline_input(make())))
+        told = await _latencies(f"stage latency, {size}", loads, effort, 12)
+        findings.rows.extend(_latency_rows(size, told, "raw"))
+        findings.values.setdefault("stage_latency_vs_raw", ratio(told, "baton", "raw"))
+    return findings
+
+
+async def embedded_latency(rig: Rig, effort: Effort) -> Findings:
+    """Measure how long a stage takes on the embedded server, against the same program with its own settings.
+
+    With its own settings the server lets about twenty hops pass at once after a pause and then makes each wait.
+    The figure is about pipelines back to back, so what the first ones take is only shown.
+    """
+    argument = pipeline_input(small())
+    loads = [
+        Load("stock", await rig.crew("baton", server="stock"), "Delivery", argument),
+        Load("embedded", await rig.crew("baton"), "Delivery", argument),
+    ]
+    pipelines = effort.pipelines(6)
+
+    async def turn(load: Load) -> tuple[float, float]:
+        first, later = await stage_latencies(load, pipelines), await stage_latencies(load, pipelines)
+        return statistics.median(first), statistics.median(later)
+
+    told = await take_turns("embedded server", loads, turn, effort)
+    paused = {load: [first for first, _ in turns] for load, turns in told.items()}
+    steady = {load: [later for _, later in turns] for load, turns in told.items()}
+    findings = Findings("Stage latency, embedded against stock server", _LATENCY_COLUMNS)
+    findings.rows.extend(_latency_rows("after a pause", paused, "stock"))
+    findings.rows.extend(_latency_rows("back to back", steady, "stock"))
+    findings.values["embedded_vs_stock_latency"] = ratio(steady, "embedded", "stock")
+    return findings
+
+
+async def stock_throughput(rig: Rig, effort: Effort) -> Findings:
+    """Measure pipelines per second as shipped, against the SDK's and the server's own settings."""
+    argument = pipeline_input(small())
+    loads = [
+        Load("stock", await rig.crew("baton", server="stock", settings="stock"), "Delivery", argument),
+        Load("shipped", await rig.crew("baton"), "Delivery", argument),
+    ]
+    turn = partial(speed, pipelines=effort.pipelines(40), concurrency=10)
+    told = await take_turns("as shipped against stock", loads, turn, effort)
+    findings = Findings("Throughput as shipped, against stock worker and server, 10 at a time", _SPEED_COLUMNS)
+    findings.rows.extend(_speed_rows("1 KB", told, "stock"))
+    findings.values["throughput_vs_stock_c10"] = ratio(_column(told, "per_second"), "shipped", "stock")
+    return findings
+
+
+_SPEED_COLUMNS = ("side", "pipelines/s", "ratio", "worker CPU ms", "ratio", "server CPU ms", "ratio")
+_LATENCY_COLUMNS = ("side", "stage p50 ms", "ratio")
+
+
+async def _latencies(what: str, loads: Sequence[Load], effort: Effort, pipelines: int) -> dict[str, list[float]]:
+    """Return the median stage latency of each turn, by the name of the load."""
+
+    async def turn(load: Load) -> float:
+        return statistics.median(await stage_latencies(load, effort.pipelines(pipelines)))
+
+    return await take_turns(what, loads, turn, effort)
+
+
+def _column(told: Mapping[str, Sequence[Speed]], name: str) -> dict[str, list[float]]:
+    """Return one member of what the turns told."""
+    return {load: [getattr(one, name) for one in turns] for load, turns in told.items()}
+
+
+def _speed_rows(size: str, told: Mapping[str, Sequence[Speed]], base: str) -> list[Sequence[str]]:
+    """Return a row for each load: medians, and ratios to ``base``."""
+    columns = [_column(told, name) for name in ("per_second", "worker_ms", "server_ms")]
+    return [
+        (
+            f"{load}, {size}",
+            *(
+                cell
+                for column in columns
+                for cell in (f"{statistics.median(column[load]):.1f}", f"{ratio(column, load, base):.2f}")
+            ),
+        )
+        for load in told
+    ]
+
+
+def _latency_rows(size: str, told: Mapping[str, Sequence[float]], base: str) -> list[Sequence[str]]:
+    """Return a row for each load: the median, and the ratio to ``base``."""
+    return [
+        (f"{load}, {size}", f"{statistics.median(told[load]):.1f}", f"{ratio(told, load, base):.2f}") for load in told
+    ]

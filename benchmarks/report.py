@@ -1,0 +1,124 @@
+"""Tables for people, and `results.json` for the README and its test."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from baton.edge.temporal_cli import find_temporal
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a figure has to reach.
+
+    Attributes:
+        what: What the figure is, in a few words.
+        least: The least it may be, or None.
+        most: The most it may be, or None.
+    """
+
+    what: str
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is anything to reach; without it the figure is only shown."""
+        return (self.least, self.most) != (None, None)
+
+    def met_by(self, value: float) -> bool:
+        """Return whether ``value`` reaches the goal.
+
+        Example:
+            >>> Goal("ratio", least=0.9).met_by(0.92), Goal("bytes", most=2500).met_by(2600)
+            (True, False)
+        """
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+    def __str__(self) -> str:
+        """Return the bound as people write it."""
+        bounds = [("≥", self.least), ("≤", self.most)]
+        return " ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
+
+
+GOALS: Mapping[str, Goal] = {
+    "throughput_vs_raw_c1": Goal("pipelines per second, of raw's, one at a time", least=0.90),
+    "throughput_vs_raw_c10": Goal("pipelines per second, of raw's, 10 at a time", least=0.90),
+    "throughput_vs_raw_c50": Goal("pipelines per second, of raw's, 50 at a time", least=0.90),
+    "light_vs_raw_c10": Goal("light stages: pipelines per second, of raw's, 10 at a time", least=1.6),
+    "stage_latency_vs_raw": Goal("time of a stage, of raw's, one pipeline at a time", most=1.15),
+    "history_bytes_per_stage": Goal("bytes of history a stage, 1,000 stages, baton of 1,000 tokens", most=2_500),
+    "history_bytes_growth": Goal("bytes a stage in 1,000 stages, of those in 10", most=1.10),
+    "history_rebuild_s_1000": Goal("seconds to read and rebuild a run of 1,000 stages", most=2.0),
+    "embedded_vs_stock_latency": Goal("time of a stage on the embedded server, of the stock one's", most=0.20),
+    "throughput_vs_stock_c10": Goal("pipelines per second, of stock worker and server's, 10 at a time", least=1.0),
+    "import_ms": Goal("milliseconds that `import baton` adds to a bare interpreter"),
+    "start_to_first_stage_ms": Goal("milliseconds from the start call to the first stage's code"),
+}
+"""Every figure there is, in the order of the report."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a measurement found.
+
+    Attributes:
+        title: What was measured, above its table.
+        columns: The table's columns.
+        rows: The table's rows.
+        values: The figures for the report, by name.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    values: dict[str, float] = field(default_factory=dict)
+
+
+def show(findings: Findings, console: Console) -> None:
+    """Print what a measurement found."""
+    table = Table(*findings.columns)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in findings.rows:
+        table.add_row(*row)
+    console.print(f"\n[bold]{findings.title}[/bold]", table, sep="\n")
+
+
+def summarise(values: Mapping[str, float], console: Console) -> None:
+    """Print every figure beside its goal."""
+    rows: list[Sequence[str]] = []
+    for name, goal in GOALS.items():
+        if name in values:
+            verdict = ("met" if goal.met_by(values[name]) else "missed") if goal.is_set else ""
+            rows.append((name, f"{values[name]:g}", str(goal), verdict, goal.what))
+    show(Findings("Figures", ("name", "value", "goal", "", "what it is"), rows), console)
+
+
+def write(values: Mapping[str, float], command: str, path: Path) -> None:
+    """Write the figures as one flat JSON object, with what they were measured on and by which command."""
+    ordered = {name: values[name] for name in GOALS if name in values}
+    text = json.dumps({**ordered, "environment": environment(), "command": command}, indent=2, ensure_ascii=False)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def environment() -> str:
+    """Return in one line what the figures depend on."""
+    asked = subprocess.run([str(find_temporal()), "--version"], capture_output=True, text=True, check=False)
+    return ", ".join(
+        (
+            f"Python {platform.python_version()}",
+            f"temporalio {importlib.metadata.version('temporalio')}",
+            asked.stdout.strip(),
+            f"{platform.system()} {platform.machine()}",
+            f"{os.cpu_count()} processors",
+        )
+    )

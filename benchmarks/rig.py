@@ -1,0 +1,129 @@
+"""The rig of a run: servers, worker processes and clients, each started when first asked for and all stopped."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from temporalio.client import Client, WorkflowHandle
+
+from baton.devserver import DevServer, DevServerOptions
+from baton.edge.child import bound_to_parent
+from benchmarks.worker import connect
+
+_ROOT = Path(__file__).parents[1]
+_STOP_SECONDS = 10.0
+_LONGEST = timedelta(minutes=3)  # a pipeline whose worker died ends too
+
+
+class Crew:
+    """A worker process, and a client that gives it work.
+
+    Attributes:
+        client: A client as the services of the worker's role use it.
+        queue: The worker's task queue.
+        worker: The worker's process.
+        server: The server both talk to.
+    """
+
+    def __init__(self, client: Client, queue: str, worker: asyncio.subprocess.Process, server: DevServer) -> None:
+        self.client = client
+        self.queue = queue
+        self.worker = worker
+        self.server = server
+
+    async def start(self, workflow: str, argument: Any) -> WorkflowHandle[Any, Any]:
+        """Start a pipeline by the name of its workflow, under a fresh id.
+
+        Raises:
+            RuntimeError: The worker has ended, and nobody would run the pipeline.
+        """
+        if self.worker.returncode is not None:
+            raise RuntimeError(f"the worker of {self.queue!r} ended with code {self.worker.returncode}; see above")
+        return await self.client.start_workflow(
+            workflow, argument, id=f"bench-{uuid4().hex}", task_queue=self.queue, execution_timeout=_LONGEST
+        )
+
+    def cpu_seconds(self) -> tuple[float, float] | None:
+        """Return the processor time that worker and server have used, or None where the system does not tell."""
+        return None if sys.platform != "linux" else (_cpu(self.worker.pid), _cpu(self.server.process.pid))
+
+
+class Rig:
+    """Everything that a run starts, as an asynchronous context manager.
+
+    A server's state is in a file in a folder of its own, which is removed in the end. The servers are the
+    embedded one as it is shipped and, under the name `stock`, the same program with its own settings.
+    """
+
+    def __init__(self) -> None:
+        self._held = contextlib.AsyncExitStack()
+        self._servers: dict[str, DevServer] = {}
+        self._crews: dict[tuple[str, str, str], Crew] = {}
+        self._folder = Path()
+
+    async def __aenter__(self) -> Self:
+        """Make the folder."""
+        folder = tempfile.TemporaryDirectory(prefix="baton-bench-", ignore_cleanup_errors=True)
+        self._folder = Path(self._held.enter_context(folder))
+        print(f"works in {self._folder}", file=sys.stderr, flush=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the workers, then the servers."""
+        await self._held.aclose()
+
+    async def crew(self, role: str, *, server: str = "shipped", settings: str = "shipped") -> Crew:
+        """Return a worker of ``role`` with its client.
+
+        Args:
+            role: `"baton"` or `"raw"`.
+            server: `"shipped"` or `"stock"` server settings.
+            settings: `"shipped"` or `"stock"` worker settings.
+        """
+        key = (role, server, settings)
+        if key not in self._crews:
+            running = await self._server(server)
+            queue, artifacts = f"bench-{role}-{settings}", self._folder / "artifacts"
+            given = [role, settings, running.address, queue, str(artifacts)]
+            process = await asyncio.create_subprocess_exec(
+                *bound_to_parent([sys.executable, "-m", "benchmarks.worker", *given]),
+                cwd=_ROOT,
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            self._held.push_async_callback(_stop, process)
+            self._crews[key] = Crew(await connect(role, running.address, artifacts), queue, process, running)
+        return self._crews[key]
+
+    async def _server(self, name: str) -> DevServer:
+        if name not in self._servers:
+            database = self._folder / f"{name}.db"
+            options = DevServerOptions(database=database, ui_port=None, tuned=name == "shipped")
+            self._servers[name] = await self._held.enter_async_context(DevServer(options))
+        return self._servers[name]
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Ask a worker to end, and kill it if it does not."""
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _cpu(pid: int) -> float:
+    """Return the seconds of processor time that a process has used (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

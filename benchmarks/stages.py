@@ -1,0 +1,72 @@
+"""The stages that are measured, as a team would write them with Baton; `benchmarks.raw` has the same by hand."""
+
+import time
+
+from baton import Baton, BatonPatch, StageResult
+from baton.activity import StageContext, stage
+from benchmarks.samples import patch
+
+
+@stage
+async def plan(baton: Baton) -> BatonPatch:
+    """Answer step 1."""
+    return _answer(1, baton)
+
+
+@stage
+async def implement(baton: Baton) -> BatonPatch:
+    """Answer step 2."""
+    return _answer(2, baton)
+
+
+@stage
+async def review(baton: Baton) -> BatonPatch:
+    """Answer step 3."""
+    return _answer(3, baton)
+
+
+@stage
+async def release(baton: Baton) -> BatonPatch:
+    """Answer step 4."""
+    return _answer(4, baton)
+
+
+@stage(light=True)
+async def light_plan(baton: Baton) -> BatonPatch:
+    """Answer step 1 inside the workflow's worker."""
+    return _answer(1, baton)
+
+
+@stage(light=True)
+async def light_implement(baton: Baton) -> BatonPatch:
+    """Answer step 2 inside the workflow's worker."""
+    return _answer(2, baton)
+
+
+@stage(light=True)
+async def light_review(baton: Baton) -> BatonPatch:
+    """Answer step 3 inside the workflow's worker."""
+    return _answer(3, baton)
+
+
+@stage(light=True)
+async def light_release(baton: Baton) -> BatonPatch:
+    """Answer step 4 inside the workflow's worker."""
+    return _answer(4, baton)
+
+
+@stage
+async def work(context: StageContext[Baton]) -> StageResult:
+    """Answer whichever step it is, in a pipeline of many."""
+    return StageResult(baton_patch=_answer(context.given.seq, context.baton))
+
+
+@stage
+async def look_at_clock(baton: Baton) -> StageResult:
+    """Tell when it runs, in seconds since the epoch."""
+    return StageResult(output=time.time())
+
+
+def _answer(seq: int, baton: Baton) -> BatonPatch:
+    """Return the patch of a step, as long as the state it replaces."""
+    return BatonPatch.model_validate(patch(seq, len(baton.current_state)))

@@ -1,0 +1,53 @@
+"""What one waits for before anything happens: the import, and the first stage."""
+
+import statistics
+import subprocess
+import sys
+import time
+
+from benchmarks.compare import Effort
+from benchmarks.measures import pipeline_input
+from benchmarks.report import Findings
+from benchmarks.rig import Rig
+from benchmarks.samples import small
+
+INTERPRETERS = 9
+"""How many fresh interpreters import the library, and how many do nothing."""
+
+
+async def import_time(rig: Rig, effort: Effort) -> Findings:
+    """Measure how much longer a fresh interpreter takes that imports the library."""
+    statements = {"bare": "pass", "import baton": "import baton"}
+    for statement in statements.values():  # compiles what is not compiled yet, and fills the disk's cache
+        _interpreter(statement)
+    told: dict[str, list[float]] = {name: [] for name in statements}
+    for _ in range(2 if effort.quick else INTERPRETERS):
+        for name, statement in statements.items():
+            told[name].append(_interpreter(statement))
+    medians = {name: statistics.median(times) for name, times in told.items()}
+    findings = Findings("Import", ("interpreter", "ms"), [(name, f"{took:.1f}") for name, took in medians.items()])
+    findings.values["import_ms"] = medians["import baton"] - medians["bare"]
+    return findings
+
+
+async def first_stage(rig: Rig, effort: Effort) -> Findings:
+    """Measure the time from the call that starts a pipeline to the first line of its first stage."""
+    crew = await rig.crew("baton")
+    start = pipeline_input(small())
+    times = []
+    for number in range(effort.pipelines(60) + 5):
+        began = time.time()
+        result = await (await crew.start("FirstStage", start)).result()
+        if number >= 5:  # the first ones warm up
+            times.append((result["output"] - began) * 1_000)
+    p50, worst = statistics.median(times), max(times)
+    findings = Findings("From start to first stage", ("", "ms"), [("p50", f"{p50:.1f}"), ("longest", f"{worst:.1f}")])
+    findings.values["start_to_first_stage_ms"] = p50
+    return findings
+
+
+def _interpreter(statement: str) -> float:
+    """Return the milliseconds that a fresh interpreter takes for a statement."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", statement], check=True)
+    return (time.perf_counter() - began) * 1_000

@@ -1,0 +1,106 @@
+"""A worker process: `python -m benchmarks.worker ROLE SETTINGS ADDRESS QUEUE ARTIFACTS`; SIGTERM ends it.
+
+A worker shares nothing with the process that measures, as in production.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Worker
+
+from baton.activity import WorkerParts
+from baton.edge.artifacts import open_store
+from baton.edge.tokens import best_counter
+from baton.plugin import BatonPlugin
+from benchmarks import raw, stages
+from benchmarks.workflows.delivery import Delivery
+from benchmarks.workflows.first import FirstStage
+from benchmarks.workflows.light import LightDelivery
+from benchmarks.workflows.long import LongDelivery
+from benchmarks.workflows.raw import RawDelivery
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "shipped": {
+        "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
+        "max_concurrent_workflow_tasks": 200,
+        "max_concurrent_activities": 200,
+        "max_concurrent_local_activities": 200,
+    },
+    "stock": {},
+}
+"""Worker settings by name: those of the shipped `worker.py`, with room for every pipeline at once; the SDK's own."""
+
+ROLES: dict[str, dict[str, Any]] = {
+    "baton": {
+        "workflows": [Delivery, LightDelivery, LongDelivery, FirstStage],
+        "activities": [
+            stages.plan,
+            stages.implement,
+            stages.review,
+            stages.release,
+            stages.light_plan,
+            stages.light_implement,
+            stages.light_review,
+            stages.light_release,
+            stages.work,
+            stages.look_at_clock,
+        ],
+    },
+    "raw": {
+        "workflows": [RawDelivery],
+        "activities": [raw.raw_plan, raw.raw_implement, raw.raw_review, raw.raw_release],
+    },
+}
+"""What a worker serves, by role."""
+
+
+async def connect(role: str, address: str, artifacts: Path) -> Client:
+    """Return a client as the workers and services of ``role`` have it.
+
+    Args:
+        role: `"baton"`, with the parts that the shipped worker wires, or `"raw"`, with Temporal's own pydantic
+            converter.
+        address: Where the server is.
+        artifacts: The folder of the artifact store.
+    """
+    if role == "raw":
+        return await Client.connect(address, data_converter=pydantic_data_converter)
+    _, counter = best_counter()
+    parts = WorkerParts(artifacts=open_store(str(artifacts)), counter=counter)
+    return await Client.connect(address, plugins=[BatonPlugin(parts)])
+
+
+async def serve(role: str, settings: str, address: str, queue: str, artifacts: Path) -> None:
+    """Work until SIGTERM."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    client = await connect(role, address, artifacts)
+    async with Worker(client, task_queue=queue, **ROLES[role], **SETTINGS[settings]):
+        await stop.wait()
+
+
+def main() -> None:
+    """Run the worker that the command line names, and end the process."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.worker")
+    parser.add_argument("role", choices=ROLES)
+    parser.add_argument("settings", choices=SETTINGS)
+    parser.add_argument("address")
+    parser.add_argument("queue")
+    parser.add_argument("artifacts", type=Path)
+    given = parser.parse_args()
+    asyncio.run(serve(given.role, given.settings, given.address, given.queue, given.artifacts))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # the SDK's threads may otherwise end the process with SIGABRT
+
+
+if __name__ == "__main__":
+    main()

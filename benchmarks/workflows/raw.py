@@ -1,0 +1,19 @@
+"""The same four activities in a workflow written by hand."""
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from benchmarks.raw import TERMS, State, merged, raw_implement, raw_plan, raw_release, raw_review
+
+
+@workflow.defn
+class RawDelivery:
+    """Four activities, one after the other."""
+
+    @workflow.run
+    async def run(self, state: State) -> State:
+        """Run the pipeline."""
+        state = merged(state, await workflow.execute_activity(raw_plan, state, **TERMS))
+        state = merged(state, await workflow.execute_activity(raw_implement, state, **TERMS))
+        state = merged(state, await workflow.execute_activity(raw_review, state, **TERMS))
+        return merged(state, await workflow.execute_activity(raw_release, state, **TERMS))

@@ -1,0 +1,25 @@
+"""`Delivery` as somebody changed it, so that its code no longer fits the histories of before."""
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.workflow import Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    from tests.acceptance.operated_stages import plan, release
+
+
+@workflow.defn
+class Delivery:
+    """Two stages and nothing else."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan and release."""
+        await self.pipeline.stage(plan)
+        await self.pipeline.stage(release)
+        return self.pipeline.result()

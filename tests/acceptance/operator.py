@@ -1,0 +1,124 @@
+"""An operator at a terminal: calls the installed `baton` as a process, and starts workers beside it."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(sys.executable).with_name("baton")
+WORKER = Path(__file__).with_name("operated_worker.py")
+PATIENCE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Somebody who calls `baton` in a folder, in an environment.
+
+    Attributes:
+        folder: The working directory.
+        variables: What the environment says beside the usual.
+    """
+
+    folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The whole environment; what the tests themselves were told of servers and users is not in it."""
+        usual = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "BATON_"))}
+        ours = {
+            "TEMPORAL_CONFIG_FILE": os.devnull,
+            "BATON_USER": "ann",
+            "BATON_ARTIFACTS": str(self.folder / "artifacts"),
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "100",
+        }
+        return {**usual, **ours, **self.variables}
+
+    async def __call__(self, *words: str, code: int = 0) -> str:
+        """Call the command, check how it ends, and return its output."""
+        output, _ = await self.both(*words, code=code)
+        return output
+
+    async def both(self, *words: str, code: int = 0) -> tuple[str, str]:
+        """Call the command, check how it ends, and return its output and what it said beside it."""
+        async with self.started(*words) as process:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                output, beside = await process.communicate()
+        assert process.returncode == code, f"baton {' '.join(words)} ended with {process.returncode}: {beside.decode()}"
+        return output.decode(), beside.decode()
+
+    async def json(self, *words: str, code: int = 0) -> Any:
+        """Call the command with --json, and return what it wrote."""
+        return json.loads(await self(*words, "--json", code=code))
+
+    async def refused(self, *words: str, code: int = 1) -> str:
+        """Call a command that must not succeed, check that it wrote nothing, and return what it said."""
+        output, beside = await self.both(*words, code=code)
+        assert output == ""
+        return beside
+
+    @asynccontextmanager
+    async def started(self, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Call the command and go on; it is stopped at the end, if it has not ended by then."""
+        process = await asyncio.create_subprocess_exec(
+            str(PROGRAM),
+            *words,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+                await process.communicate()
+
+    @asynccontextmanager
+    async def worker(self, queue: str = "baton") -> AsyncIterator[None]:
+        """Run the worker of these tests for a task queue, as a process, while the context is open."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(WORKER),
+            env={**self.environment, "BATON_TASK_QUEUE": queue},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        try:
+            assert await process.stdout.readline() == b"working\n"
+            yield
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.communicate()
+
+    async def until(self, run: str, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Follow a run until a piece of news is so, and return it."""
+        async with self.started("watch", run, "--json") as process:
+            return await heard(process, true)
+
+    async def until_asked(self, run: str) -> None:
+        """Follow a run until it waits for a decision."""
+        await self.until(run, lambda news: news["what"] == "step_started" and news["kind"] == "approval")
+
+
+async def heard(process: asyncio.subprocess.Process, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Return the first line of JSON of a process that is so."""
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for line in process.stdout:
+            news: dict[str, Any] = json.loads(line)
+            if true(news):
+                return news
+    raise AssertionError("it ended before that was so")

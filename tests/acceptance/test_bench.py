@@ -1,0 +1,65 @@
+"""`make bench`, cut down to a few pipelines: it measures, writes what it was told to and leaves nothing behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import GOALS
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run `python -m benchmarks` and return how it ended."""
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_small_run_measures_both_sides_and_writes_the_figures(tmp_path: Path) -> None:
+    """Servers, workers and clients start, both sides run, and the file holds the figures asked for."""
+    output = tmp_path / "results.json"
+    asked = ["stage_latency_vs_raw", "light_vs_raw_c10", "embedded_vs_stock_latency", "start_to_first_stage_ms"]
+
+    ended = bench("--quick", "--rounds", "1", *(f"--only={name}" for name in asked), "--output", str(output))
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    results = json.loads(output.read_text(encoding="utf-8"))
+    figures = results.keys() - {"environment", "command"}
+    assert figures == {*asked, "throughput_vs_raw_c10"}, "light stages are measured together with regular ones"
+    assert all(name in ended.stdout for name in figures)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_run_leaves_no_process_and_no_results_behind() -> None:
+    """Without an output a partial run writes nothing, and its servers and workers end with it."""
+    committed = (ROOT / "benchmarks" / "results.json").read_bytes()
+
+    ended = bench("--quick", "--rounds", "1", "--only", "history_bytes_growth")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert (ROOT / "benchmarks" / "results.json").read_bytes() == committed
+    folder = next(line.split()[-1] for line in ended.stderr.splitlines() if line.startswith("works in "))
+    assert not Path(folder).exists()
+    assert [pid for pid, line in command_lines() if folder in line] == []
+
+
+def test_an_unknown_figure_is_refused_with_the_known_ones() -> None:
+    """A typing mistake measures nothing, and the message says what there is."""
+    ended = bench("--only", "throughput")
+
+    assert ended.returncode == 2
+    assert all(name in ended.stderr for name in GOALS)
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """Return process id and command line of every process that runs now."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append((path.parent.name, path.read_bytes().replace(b"\0", b" ").decode(errors="replace")))
+        except OSError:  # it ended meanwhile
+            continue
+    return found

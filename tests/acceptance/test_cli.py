@@ -1,0 +1,329 @@
+"""The installed `baton`, as operators and scripts call it, against a real server and real workers."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.devserver import DevServer, DevServerOptions
+from tests.acceptance.operator import ROOT, Operator, heard
+
+PIPELINES = "tests.acceptance.operated_pipelines"
+CHANGED = "tests.acceptance.changed_pipelines"
+
+
+@pytest.fixture(scope="module")
+def operator(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    """Return an operator of the tests' server."""
+    return Operator(tmp_path_factory.mktemp("operator"), {"TEMPORAL_ADDRESS": server.address})
+
+
+@pytest.fixture(scope="module")
+async def at_rest(operator: Operator) -> Operator:
+    """Return the operator once there are three runs, and no worker any more.
+
+    `past-closed` was approved and is completed, `past-waiting` waits for a decision, `past-stumbling` for the
+    next try of a stage.
+    """
+    start = ("--goal", "Add OAuth2 login", "--task-queue", "past")
+    async with operator.worker("past"):
+        await asyncio.gather(
+            operator("run", "Delivery", *start, "--id", "past-closed", "--task-id", "task-1", "--param", "depth=2"),
+            operator("run", "Delivery", *start, "--id", "past-waiting"),
+            operator("run", "Stumbles", *start, "--id", "past-stumbling"),
+        )
+        await asyncio.gather(operator.until_asked("past-closed"), operator.until_asked("past-waiting"))
+        await operator("approve", "past-closed", "--why", "it is tested")
+        await operator("watch", "past-closed")
+        while not (await operator.json("show", "past-stumbling"))["waiting_for"][0]["failure"]:
+            pass
+    return operator
+
+
+@pytest.fixture(scope="module")
+async def at_work(operator: Operator) -> AsyncIterator[Operator]:
+    """Return the operator while a worker works for the task queue `baton`."""
+    async with operator.worker():
+        yield operator
+
+
+class TestReading:
+    """What the histories tell, with no worker running, of runs that go on and runs that ended."""
+
+    async def test_show_tells_how_a_run_stands(self, at_rest: Operator) -> None:
+        """Status, baton, and what a run waits for, of a closed, a waiting and a stumbling run.
+
+        Proves S1-design-e: the run's history alone holds it.
+        """
+        closed, waiting, stumbling = await asyncio.gather(
+            *(at_rest.json("show", name) for name in ("past-closed", "past-waiting", "past-stumbling"))
+        )
+
+        assert (closed["status"], closed["task_id"], closed["waiting_for"]) == ("COMPLETED", "task-1", [])
+        assert closed["output"] == {"depth": 2}
+        assert closed["baton"]["decision_log"] == ["Chose JWT over sessions", "Use PyJWT"]
+        assert closed["spend"] == {"micro_usd": 80_000, "prompt_tokens": 4200}
+        [asked] = waiting["waiting_for"]
+        assert (waiting["status"], asked["name"], asked["kind"], asked["seq"]) == (
+            "RUNNING",
+            "release manager",
+            "approval",
+            4,
+        )
+        assert asked["until"] > asked["since"]
+        [tried] = stumbling["waiting_for"]
+        assert (tried["name"], tried["failure"]) == ("stumble", "RuntimeError: the model did not answer")
+        assert tried["next_try"] > tried["since"]
+
+    async def test_show_goes_back_to_any_stage(self, at_rest: Operator) -> None:
+        """The baton as it was right after a stage, as JSON, as a page, and as the markdown agents read.
+
+        Proves S1-design-i: how understanding evolved can be replayed step by step.
+        """
+        then, page, markdown = await asyncio.gather(
+            at_rest.json("show", "past-closed", "--at", "plan"),
+            at_rest("show", "past-closed", "--at", "1"),
+            at_rest("show", "past-closed", "--markdown", "--at", "implement"),
+        )
+
+        assert then["baton"]["current_state"] == ["The plan is written"]
+        assert "right after step 1 plan" in page
+        assert "· Which library?" in page
+        assert markdown.startswith("## Baton (Handoff Context)\n\n**Goal:** Add OAuth2 login\n")
+        assert "- The module is written\n" in markdown
+
+    async def test_history_tells_who_changed_what_and_when(self, at_rest: Operator) -> None:
+        """Every change with stage and time, the refused attempt, the merge with its conflict, and the person.
+
+        Proves S1-design-h: every patch is recorded with its timestamp and stage.
+        """
+        told, page = await asyncio.gather(at_rest.json("history", "past-closed"), at_rest("history", "past-closed"))
+
+        rows = [(row["seq"], row["stage_id"], row["kind"], row["attempt"]) for row in told["history"]]
+        assert rows == [
+            (1, "plan", "stage", 1),
+            (2, "implement", "stage", 2),
+            (3, "check", "branch", 1),
+            (3, "review", "branch", 1),
+            (3, "check+review", "merge", 1),
+            (4, "release manager", "approval", 1),
+            (5, "release", "stage", 1),
+        ]
+        implemented, merged, decided = told["history"][1], told["history"][4], told["history"][5]
+        assert implemented["removed_constraints"] == ["No new database"]
+        assert merged["conflicts"][0]["values"] == {"check": ["42 tests pass"], "review": ["The code reads well"]}
+        assert (decided["by"], decided["why"]) == ("ann", "it is tested")
+        assert [row["timestamp"] for row in told["history"]] == sorted(row["timestamp"] for row in told["history"])
+        words = ("implement ×2", "+ decision: Use PyJWT", "- constraint: No new database", "“it is tested”", "by ann")
+        assert [word for word in words if word not in page] == []
+
+    async def test_diff_compares_field_by_field(self, at_rest: Operator) -> None:
+        """What came and what went between two stages; `start` is the first baton."""
+        told, page, same = await asyncio.gather(
+            at_rest.json("diff", "past-closed", "plan", "implement"),
+            at_rest("diff", "past-closed", "start", "plan"),
+            at_rest("diff", "past-waiting", "2", "implement"),
+        )
+
+        assert told["fields"] == {
+            "current_state": {"removed": ["The plan is written"], "added": ["The module is written"]},
+            "decision_log": {"removed": [], "added": ["Use PyJWT"]},
+            "constraints": {"removed": ["No new database"], "added": []},
+        }
+        assert "- Workflow starting\n+ The plan is written\n" in page
+        assert same.endswith("the batons are the same\n")
+
+    async def test_list_finds_runs_by_what_they_are_labelled_with(self, at_rest: Operator) -> None:
+        """By pipeline, status, stage and task; the page has the same runs."""
+        finds = {
+            ("--task", "task-1"): {"past-closed"},
+            ("--pipeline", "Stumbles"): {"past-stumbling"},
+            ("--status", "waiting", "--stage", "release manager"): {"past-waiting"},
+        }
+
+        found = await asyncio.gather(*(at_rest.json("list", *asked) for asked in finds))
+
+        ours = [{one["workflow_id"] for one in runs if one["workflow_id"].startswith("past-")} for runs in found]
+        assert ours == list(finds.values())
+        assert found[0][0]["status"] == "COMPLETED"
+        assert "past-closed  Delivery  COMPLETED" in await at_rest("list", "--task", "task-1")
+
+    async def test_watch_tells_a_closed_run_and_goes_on_from_any_event(self, at_rest: Operator) -> None:
+        """An interrupted follower misses nothing and hears nothing twice, if it gives the last event it had.
+
+        Proves S1-design-i.
+        """
+        whole = [json.loads(line) for line in (await at_rest("watch", "past-closed", "--json")).splitlines()]
+        middle = whole[0]["event"] // 2
+        rest = await at_rest("watch", f"past-closed/{whole[0]['run_id']}", "--from", str(middle), "--json")
+
+        news = [json.loads(line) for line in rest.splitlines()]
+        assert [one["what"] for one in whole] == ["run_started", *["step_done"] * 5, "run_ended"]
+        assert 0 < len(news) < len(whole)
+        assert [(one["what"], one.get("seq")) for one in whole][-len(news) :] == [
+            (one["what"], one.get("seq")) for one in news
+        ]
+
+    async def test_replay_finds_out_whether_code_fits(self, at_rest: Operator) -> None:
+        """The code that made a history fits it, from the server and from a file; changed code does not.
+
+        Proves S1-design-i.
+        """
+        file = str(at_rest.folder / "closed.json")
+        await at_rest("export", "past-closed", file)
+        fits = await at_rest.json("replay", file, "past-waiting", "-m", PIPELINES, "--path", str(ROOT))
+        broken = await at_rest.json("replay", file, "-m", CHANGED, "--path", str(ROOT), code=1)
+        refused = await at_rest.refused("export", "past-closed", file, code=2)
+
+        assert [one["fits"] for one in fits] == [True, True]
+        assert [(one["fits"], one["pipeline"]) for one in broken] == [(False, "Delivery")]
+        assert "Nondeterminism error" in broken[0]["problem"]
+        assert "--force" in refused
+
+    async def test_what_is_not_there_is_said_in_a_line(self, at_rest: Operator) -> None:
+        """Exit code 1, nothing on the output, and what there is instead."""
+        run, stage, unfinished, namespace = await asyncio.gather(
+            at_rest.refused("show", "past-nothing"),
+            at_rest.refused("diff", "past-closed", "plan", "nothing"),
+            at_rest.refused("show", "past-waiting", "--at", "release manager"),
+            at_rest.refused("list", "--namespace", "nowhere", code=3),
+        )
+
+        assert "there is no such run" in run
+        assert "1 plan, 2 implement, 3 check+review, 4 release manager, 5 release" in stage
+        assert "has not ended" in unfinished
+        assert "nowhere" in namespace
+        assert [len(said.splitlines()) for said in (run, stage, unfinished, namespace)] == [1, 1, 1, 1]
+
+
+class TestDeciding:
+    """Approving and denying."""
+
+    async def test_an_approval_is_bound_to_the_baton_that_was_shown(self, at_work: Operator) -> None:
+        """The only open approval is found, its question and baton are shown, and the run goes on to its end."""
+        goal = at_work.folder / "first.json"
+        goal.write_text(json.dumps({"goal": "Add login", "acceptance": ["All tests pass"]}), encoding="utf-8")
+        async with at_work.started("run", "Delivery", "--baton", goal.name, "--id", "asked", "--watch") as watching:
+            await at_work.until_asked("asked")
+            shown = await at_work.json("show", "asked")
+            output, beside = await at_work.both("approve", "asked", "--why", "it is tested", "--who", "ben")
+            lines, _ = await watching.communicate()
+
+        assert "Ship it?" in beside
+        assert "· All tests pass" in beside
+        assert shown["waiting_for"][0]["asks"] == "Ship it?"
+        assert output.startswith("approved release manager by ben")
+        assert watching.returncode == 0
+        assert "5 release: done" in lines.decode()
+        again = await at_work.refused("approve", "asked", "--why", "again")
+        assert "asks for nothing any more: it is COMPLETED" in again
+        [entry] = [row for row in (await at_work.json("history", "asked"))["history"] if row["kind"] == "approval"]
+        assert (entry["by"], entry["why"]) == ("ben", "it is tested")
+
+    async def test_a_denied_run_fails_for_those_who_watch_it(self, at_work: Operator) -> None:
+        """`run --watch` and `watch` end with 1, and the reason is in the last line."""
+        async with at_work.started("run", "Delivery", "-g", "Add login", "--id", "denied", "-w", "--json") as watching:
+            started = await heard(watching, lambda line: line["workflow_id"] == "denied")
+            await heard(watching, lambda news: news.get("kind") == "approval")
+            decided = await at_work.json("deny", "denied", "release manager", "--why", "not today")
+            ended = await heard(watching, lambda news: news["what"] == "run_ended")
+            await watching.wait()
+
+        assert set(started) == {"workflow_id", "run_id"}
+        assert (decided["approved"], decided["who"], decided["via"]) == (False, "ann", "update")
+        assert "'release manager' was denied by ann: not today" in ended["text"]
+        assert watching.returncode == 1
+        assert "failed: ApprovalDeniedError" in await at_work("show", "denied")
+
+    async def test_with_no_worker_nothing_is_decided(self, at_rest: Operator) -> None:
+        """An approval needs somebody to take it; what is missing is named, and the run waits on."""
+        said = await at_rest.refused("approve", "past-waiting", "--why", "it is tested")
+
+        assert "no worker of task queue 'past' answers" in said
+        assert (await at_rest.json("show", "past-waiting"))["waiting_for"][0]["name"] == "release manager"
+
+
+class TestRepairing:
+    """Rolling back and forking."""
+
+    async def test_a_watcher_follows_a_roll_back_to_the_newer_run(self, at_work: Operator) -> None:
+        """What is undone is told, nothing is told twice, and the reason is in the history."""
+        await at_work("run", "Delivery", "-g", "Add login", "--id", "again")
+        async with at_work.started("watch", "again", "--json") as watching:
+            left = await heard(watching, lambda news: news.get("kind") == "approval")
+            done = await at_work.json("rollback", "again", "--to", "implement", "--why", "another library")
+            gone_on = await heard(watching, lambda news: news["what"] == "run_goes_on")
+            asked = await heard(watching, lambda news: news.get("kind") == "approval")
+            await at_work("approve", "again", "--why", "it is tested")
+            await watching.communicate()
+
+        assert (done["from_run_id"], done["name"], done["seq"]) == (left["run_id"], "implement", 2)
+        assert gone_on["run_id"] == asked["run_id"] == done["run_id"] != left["run_id"]
+        assert watching.returncode == 0
+        [note] = (await at_work.json("show", "again"))["notes"]
+        assert note.endswith("rolled back to before 'implement' by ann: another library")
+
+    async def test_a_fork_takes_over_what_was_before_and_mends_the_baton(self, at_rest: Operator) -> None:
+        """The steps before are not executed again, and who mended what is in the history of the new run."""
+        patch = at_rest.folder / "fix.json"
+        patch.write_text('{"constraints": ["No cookies"]}', encoding="utf-8")
+        options = ("--at", "implement", "--patch", patch.name, "--why", "no cookies", "--id", "forked")
+        async with at_rest.worker("forks"):
+            await at_rest("fork", "past-closed", *options, "--task-queue", "forks")
+            await at_rest.until_asked("forked")
+
+        told = await at_rest.json("history", "forked")
+        assert [(row["stage_id"], row["status"]) for row in told["history"]][:3] == [
+            ("plan", "taken over"),
+            ("edit", "done"),
+            ("implement", "done"),
+        ]
+        assert (told["history"][1]["by"], told["history"][1]["change"]) == ("ann", {"constraints": ["No cookies"]})
+        assert told["task_id"] == "task-1"
+
+
+class TestLabels:
+    """A namespace without Baton's search attributes."""
+
+    async def test_runs_start_without_them_and_doctor_adds_them(self, tmp_path: Path) -> None:
+        """Nothing is refused for want of them but what only they can tell; and they are one command away."""
+        async with DevServer(DevServerOptions(ui_port=None, search_attributes=())) as bare:
+            operator = Operator(tmp_path, {"TEMPORAL_ADDRESS": bare.address})
+            _, said = await operator.both("run", "Delivery", "-g", "Add login", "--id", "bare")
+            found, refused, sick = await asyncio.gather(
+                operator.json("list", "--pipeline", "Delivery"),
+                operator.refused("list", "--status", "waiting"),
+                operator.json("doctor", code=1),
+            )
+            healed = await operator.json("doctor", "--fix")
+
+        assert "lacks Baton's search attributes" in said
+        assert "no worker asks the task queue 'baton'" in said
+        assert [one["workflow_id"] for one in found] == ["bare"]
+        assert "doctor --fix" in refused
+        assert [mark_of(one, "search attributes") for one in (sick, healed)] == ["fail", "ok"]
+        assert mark_of(healed, "clock") == "ok"
+        assert all(one["remedy"] for one in sick if one["mark"] == "fail")
+
+
+def mark_of(findings: list[dict[str, Any]], check: str) -> str:
+    """Return how a check of the doctor ended."""
+    [mark] = [one["mark"] for one in findings if one["check"] == check]
+    return str(mark)
+
+
+class TestInterrupting:
+    """Ctrl-C."""
+
+    async def test_a_watcher_ends_with_130(self, at_rest: Operator) -> None:
+        """The shell sees that it was interrupted, and not that the run failed."""
+        async with at_rest.started("watch", "past-waiting", "--json") as watching:
+            await heard(watching, lambda news: news["what"] == "step_started")
+            watching.send_signal(signal.SIGINT)
+            _, beside = await watching.communicate()
+
+        assert (watching.returncode, beside) == (130, b"")

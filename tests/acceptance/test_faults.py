@@ -1,0 +1,238 @@
+"""Whatever fails, a pipeline ends as if nothing had: the same baton, the same history but for its times.
+
+Workers and servers here are processes of their own, killed with SIGKILL.
+"""
+
+import asyncio
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowUpdateFailedError
+from temporalio.service import RPCError
+
+from baton.client import read_run
+from baton.devserver import DevServer, DevServerOptions
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import Decision, PipelineInput
+from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
+from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from tests.acceptance.errands import FOLDER, STAGES, STAY, Errand
+from tests.support import GOAL, JSON, LIMIT, Handle, approve, event, signal_raw, undated, until, until_waiting
+
+ROOT = Path(__file__).parents[2]
+YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
+
+
+@pytest.fixture(scope="module")
+async def client(server: DevServer) -> Client:
+    """Return a client that speaks Baton."""
+    return await Client.connect(server.address, plugins=[BatonPlugin()])
+
+
+@asynccontextmanager
+async def process(address: str, queue: str, role: str = "both", **environment: str) -> AsyncIterator[Any]:
+    """Run a worker process that works when the block begins and has been killed when it ends."""
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.acceptance.worker_process", address, queue, role),
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert worker.stdout is not None
+    try:
+        assert await worker.stdout.readline() == b"ready\n"
+        yield worker
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+        await worker.wait()
+
+
+async def errand(client: Client, queue: str, **params: Any) -> Handle:
+    """Start an errand whose lost workflow tasks are noticed within a second."""
+    return await client.start_workflow(
+        Errand.run,
+        PipelineInput(goal=GOAL, params=params),
+        id=f"errand-{uuid.uuid4()}",
+        task_queue=queue,
+        execution_timeout=LIMIT,
+        task_timeout=timedelta(seconds=1),
+    )
+
+
+async def undisturbed(client: Client, **params: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the baton and the history of an errand that nothing happens to."""
+    async with pipeline_worker(client, [Errand], STAGES) as worker:
+        handle = await errand(client, worker.task_queue, **params)
+        if params.get("ask"):
+            await approve(client, handle)
+        await handle.result()
+        return await ended(client, handle)
+
+
+async def ended(client: Client, handle: Handle) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the baton and the history of an errand that has ended, after asking it both ways."""
+    await handle.result()
+    run = await read_run(client, handle.id)
+    assert run.result is not None
+    assert run.result.baton == run.baton.to_json_object()
+    await assert_replays(handle, [Errand])
+    return run.baton.to_json_object(), undated(run)
+
+
+async def reach(file: Path, lines: int = 1) -> None:
+    """Wait until a stage has begun so often; the test's timeout bounds the wait."""
+    while not file.exists() or len(file.read_text(encoding="utf-8").splitlines()) < lines:
+        await asyncio.sleep(0.01)
+
+
+class TestKilledWorkers:
+    """Worker processes that end in the worst moments."""
+
+    async def test_before_in_and_after_every_stage(self, server: DevServer, client: Client, tmp_path: Path) -> None:
+        """Ten workers, nine of them killed: each stage is executed again only where it was interrupted."""
+        queue = f"killed-{uuid.uuid4()}"
+        environment = {FOLDER: str(tmp_path)}
+        handle = await errand(client, queue)
+        for nth, stage in enumerate(("draft", "build", "verify"), 1):
+            async with process(server.address, queue, "pipelines"):
+                await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, nth)
+            async with process(server.address, queue, "stages", **environment, **{STAY: stage}):
+                await reach(tmp_path / stage)
+            async with process(server.address, queue, "stages", **environment):
+                await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, nth)
+        async with process(server.address, queue, "pipelines"):
+            assert await ended(client, handle) == await undisturbed(client)
+
+        assert [len((tmp_path / stage).read_text().splitlines()) for stage in ("draft", "build", "verify")] == [2] * 3
+
+    async def test_while_a_person_is_asked(self, server: DevServer, client: Client) -> None:
+        """The wait, and a decision that comes when nobody works, outlive the worker."""
+        queue = f"asked-{uuid.uuid4()}"
+        handle = await errand(client, queue, ask=True)
+        async with process(server.address, queue):
+            await until_waiting(handle, "release manager")
+        await handle.signal(DECIDE, YES)
+        async with process(server.address, queue):
+            assert await ended(client, handle) == await undisturbed(client, ask=True)
+
+    async def test_one_of_two_with_a_hundred_pipelines_under_way(
+        self, server: DevServer, client: Client, tmp_path: Path
+    ) -> None:
+        """The other one finishes them all."""
+        queue = f"hundred-{uuid.uuid4()}"
+        environment = {FOLDER: str(tmp_path)}
+        async with (
+            process(server.address, queue, **environment) as doomed,
+            process(server.address, queue, **environment),
+        ):
+            handles = await asyncio.gather(*(errand(client, queue) for _ in range(100)))
+            await reach(tmp_path / "build", 30)
+            doomed.kill()
+            await asyncio.gather(*(handle.result() for handle in handles))
+
+        expected = await undisturbed(client)
+        runs = await asyncio.gather(*(read_run(client, handle.id) for handle in handles))
+        assert [(run.baton.to_json_object(), undated(run)) for run in runs] == [expected] * 100
+
+
+class TestRestartedServer:
+    """The server is killed and started again on its file."""
+
+    async def test_in_a_stage_and_while_a_person_is_asked(self, tmp_path: Path) -> None:
+        """What it has acknowledged it still knows, and its workers find it again by themselves."""
+        file, queue = tmp_path / "runs.db", "restarted"
+        async with DevServer(DevServerOptions(database=file, ui_port=None)) as first:
+            port = int(first.address.rpartition(":")[2])
+            client = await Client.connect(first.address, plugins=[BatonPlugin()])
+            expected = await undisturbed(client, ask=True)
+            handle = await errand(client, queue, ask=True)
+            async with process(first.address, queue, **{FOLDER: str(tmp_path), STAY: "build"}):
+                await reach(tmp_path / "build")
+                await kill(first)
+        again = DevServerOptions(database=file, ui_port=None, port=port)
+        async with DevServer(again) as second, process(second.address, queue):
+            await until_waiting(handle, "release manager")
+            await kill(second)
+            async with DevServer(again):
+                await handle.signal(DECIDE, YES)
+                assert await ended(client, handle) == expected
+
+
+async def kill(server: DevServer) -> None:
+    """Kill a server with SIGKILL, and wait until it is gone."""
+    server.process.kill()
+    await server.process.wait()
+
+
+GARBAGE = [
+    [],
+    [Payload(metadata=JSON, data=b"{}")] * 2,
+    [Payload(metadata=JSON, data=b'{"approval": ')],
+    [Payload(metadata=JSON, data=b'"yes"')],
+    [Payload(metadata=JSON, data=b"null")],
+    [Payload(metadata=JSON, data=b'{"approval": "release manager", "approved": "yes", "who": "ann"}')],
+    [Payload(metadata=JSON, data=b'{"approval": "release manager", "approved": true, "who": "ann", "sure": 1}')],
+    [Payload(metadata={"encoding": b"binary/plain"}, data=b"\xff\xfe")],
+    [Payload(metadata={"encoding": b"binary/null"})],
+    [Payload(metadata={"encoding": b"alien/form"}, data=b"x")],
+    [Payload(data=b"x")],
+]
+
+
+class TestGarbage:
+    """What a pipeline is sent that is no message of it."""
+
+    async def test_signals_of_every_wrong_shape_and_name(self, client: Client) -> None:
+        """They are noted or dropped, and change nothing: not the history, not the end."""
+        async with pipeline_worker(client, [Errand], STAGES) as worker:
+            handle = await errand(client, worker.task_queue, ask=True)
+            for name in (DECIDE, ROLLED_BACK, "nobody"):
+                for payloads in GARBAGE:
+                    await signal_raw(client, handle, name, *payloads)
+            await until_waiting(handle, "release manager")
+            noted = (await until(handle, lambda now: len(now.notes) >= 14)).notes
+            assert all(
+                note.startswith(("refused a signal 'decide'", "refused a signal 'rolled_back'")) for note in noted
+            )
+            await approve(client, handle)
+            assert await ended(client, handle) == await undisturbed(client, ask=True)
+
+    async def test_updates_and_queries_of_every_wrong_shape_and_name(self, client: Client) -> None:
+        """The sender gets an error, and the pipeline goes on."""
+        async with pipeline_worker(client, [Errand], STAGES) as worker:
+            handle = await errand(client, worker.task_queue, ask=True)
+            await until_waiting(handle, "release manager")
+            for name, args in [
+                (DECIDE, []),
+                (DECIDE, [1, 2]),
+                (DECIDE, ["yes"]),
+                (DECIDE, [b"\xff"]),
+                ("nobody", [{}]),
+            ]:
+                with pytest.raises(WorkflowUpdateFailedError):
+                    await handle.execute_update(name, args=args)
+            for name, arg in (("nobody", 1), ("history", "all")):
+                with pytest.raises(Exception, match=r"nobody|history|Workflow query"):
+                    await handle.query(name, arg)
+            assert await handle.query(QUERY_STATUS)
+            await approve(client, handle)
+            assert await ended(client, handle) == await undisturbed(client, ask=True)
+
+    async def test_signals_after_the_end(self, client: Client) -> None:
+        """The server refuses them; the run stays as it ended."""
+        async with pipeline_worker(client, [Errand], STAGES) as worker:
+            run = await run_pipeline(worker, Errand.run, PipelineInput(goal=GOAL))
+
+            with pytest.raises(RPCError, match="already completed"):
+                await run.handle.signal(DECIDE, YES)
+            assert (await run.handle.describe()).status is WorkflowExecutionStatus.COMPLETED

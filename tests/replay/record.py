@@ -1,0 +1,106 @@
+"""Records the histories beside this file: `python -m tests.replay.record`.
+
+A recording that is there already is kept: what stands here are runs of released code, and one that no longer
+replays means that runs in progress would be suspended by the next deployment. A change that is meant gets a
+recording of its own, under a new name.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from pydantic import JsonValue
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.activity import WorkerParts
+from baton.client import fork, roll_back
+from baton.edge.artifacts import MemoryArtifactStore
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import PipelineInput
+from baton.testing import local_server, pipeline_worker, run_pipeline
+from tests.support import GOAL, Handle, approve, start
+from tests.temporal.pipelines import PIPELINES, FansOut, Gated, Light, LightTogether, Linear, Long, Parent
+from tests.temporal.stages import STAGES
+
+HISTORIES = Path(__file__).with_name("histories")
+
+
+async def plain(worker: Worker, pipeline: type, id: str) -> Handle:
+    """Return a run without anything particular."""
+    return (await run_pipeline(worker, pipeline.run, PipelineInput(goal=GOAL), id=id)).handle  # type: ignore[attr-defined]
+
+
+async def approved(worker: Worker, pipeline: type, id: str) -> Handle:
+    """Return a run in which a person approved."""
+    handle = await start(worker, pipeline.run, id=id)  # type: ignore[attr-defined]
+    await approve(worker.client, handle)
+    await handle.result()
+    return handle
+
+
+async def continued(worker: Worker, id: str) -> Handle:
+    """Return the last part of a run that continued as new."""
+    handle = await approved(worker, Long, id)
+    return worker.client.get_workflow_handle(handle.id)
+
+
+async def continuing(worker: Worker, id: str) -> Handle:
+    """Return the first part of such a run."""
+    handle = await approved(worker, Long, id)
+    return worker.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+
+
+async def rolled_back(worker: Worker, id: str) -> Handle:
+    """Return a run that was rolled back to its second stage."""
+    handle = await plain(worker, Linear, id)
+    done = await roll_back(worker.client, handle.id, "implement", by="bob", why="wrong plan")
+    again = worker.client.get_workflow_handle(handle.id, run_id=done.run_id)
+    await again.result()
+    return again
+
+
+async def forked(worker: Worker, id: str) -> Handle:
+    """Return a run that was forked at its last stage, with an edit."""
+    handle = await plain(worker, Linear, f"{id}-from")
+    edit: dict[str, JsonValue] = {"constraints": ["No new service"]}
+    other = await fork(worker.client, handle.id, "review", by="bob", why="cheaper", patch=edit, new_id=id)
+    await other.result()
+    return other
+
+
+RECORDINGS: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
+    "linear": lambda worker, id: plain(worker, Linear, id),
+    "fan-out": lambda worker, id: plain(worker, FansOut, id),
+    "light": lambda worker, id: plain(worker, Light, id),
+    "light-together": lambda worker, id: plain(worker, LightTogether, id),
+    "child": lambda worker, id: plain(worker, Parent, id),
+    "approval": lambda worker, id: approved(worker, Gated, id),
+    "continuing": continuing,
+    "continued": continued,
+    "rolled-back": rolled_back,
+    "forked": forked,
+}
+
+
+async def record() -> None:
+    """Record what is not there yet."""
+    async with local_server() as server:
+        plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
+        client = await Client.connect(server.address, plugins=[plugin], identity="test")
+        async with pipeline_worker(client, PIPELINES, STAGES, task_queue="recording") as worker:
+            for name, recording in RECORDINGS.items():
+                file = HISTORIES / f"{name}.json"
+                if not file.exists():
+                    history = await (await recording(worker, name)).fetch_history()
+                    file.write_text(json.dumps(json.loads(history.to_json()), indent=1) + "\n", encoding="utf-8")
+                    print(f"recorded {file.name}")
+
+
+if __name__ == "__main__":
+    asyncio.run(record())
+    sys.stdout.flush()
+    os._exit(0)  # temporalio can abort while the interpreter ends, after all work is done

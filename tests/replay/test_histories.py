@@ -1,0 +1,101 @@
+"""Recorded runs of the test pipelines, replayed by the code as it is now."""
+
+import json
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+
+from baton.client import RunStatus, rebuild
+from baton.client.events import decoded
+from baton.edge.conversion import data_converter
+from baton.plugin import BatonPlugin
+from baton.protocol.state import PipelineState
+from baton.testing import assert_replays
+from tests.replay import mutants
+from tests.replay.record import HISTORIES, RECORDINGS
+from tests.temporal.pipelines import PIPELINES
+
+RECORDED = [pytest.param(file, id=file.stem) for file in sorted(HISTORIES.glob("*.json"))]
+
+MUTANTS = [
+    pytest.param(mutants.StagesSwapped, "linear", id="two stages swapped"),
+    pytest.param(mutants.AwaitDropped, "linear", id="an await dropped"),
+    pytest.param(mutants.StageRenamed, "linear", id="a stage renamed"),
+    pytest.param(mutants.StageAdded, "linear", id="a stage added at the end"),
+    pytest.param(mutants.StagesSwapped, "rolled-back", id="two stages swapped in a rolled-back run"),
+    pytest.param(mutants.OneAfterTheOther, "fan-out", id="branches run one after the other"),
+    pytest.param(mutants.GateDropped, "approval", id="an approval dropped"),
+    pytest.param(mutants.GateMoved, "approval", id="an approval moved"),
+    pytest.param(mutants.LightStagesSwapped, "light", id="two light stages swapped"),
+    pytest.param(mutants.AnotherChild, "child", id="another child pipeline"),
+]
+
+
+def history(file: Path) -> WorkflowHistory:
+    """Return a recorded history."""
+    return WorkflowHistory.from_json(file.stem, file.read_text(encoding="utf-8"))
+
+
+class TestReplay:
+    """The pipelines' code fits what was recorded."""
+
+    def test_every_recording_is_there(self) -> None:
+        """One for each kind of step, and for each way a run can begin."""
+        assert {file.stem for file in HISTORIES.glob("*.json")} >= RECORDINGS.keys()
+
+    @pytest.mark.parametrize("file", RECORDED)
+    async def test_a_recorded_run_replays(self, file: Path) -> None:
+        """Otherwise the next deployment would suspend every such run in progress."""
+        recorded = history(file)
+        kind = recorded.events[0].workflow_execution_started_event_attributes.workflow_type.name
+
+        await assert_replays(recorded, [one for one in PIPELINES if one.__name__ == kind])
+
+    @pytest.mark.parametrize("file", RECORDED)
+    async def test_a_recorded_run_is_read_to_the_end_it_had(self, file: Path) -> None:
+        """The reader's rules are those that ran: it arrives at the result that was recorded (S1-design-i)."""
+        recorded = history(file)
+        run = await rebuild(file.stem, recorded.run_id, recorded.events, data_converter())
+
+        if run.status is RunStatus.CONTINUED_AS_NEW:
+            assert len(run.state.outcomes) == 7
+        else:
+            assert run.status is RunStatus.COMPLETED
+            assert run.result is not None
+            assert run.result.baton == run.baton.to_json_object()
+        again = PipelineState(run.state.initial)
+        for outcome in run.state.outcomes:
+            again.restore(outcome)
+        assert again.baton == run.baton
+
+    @pytest.mark.parametrize("file", RECORDED)
+    async def test_a_recording_tells_nothing_of_the_machine_it_was_made_on(self, file: Path) -> None:
+        """Neither in its text nor inside its payloads."""
+        machine = re.compile(rf"\b{re.escape(socket.gethostname())}\b|@|/(home|root|tmp|Users|work)/".encode())
+        recorded = history(file)
+        payloads = await decoded(recorded.events, data_converter())
+
+        text = re.sub(r'"data": "[^"]*"', "", json.dumps(json.loads(recorded.to_json())))
+        for told in (text.encode(), *payloads.values()):
+            assert machine.search(told) is None
+
+
+class TestMutants:
+    """A change that does not fit is found before it is deployed."""
+
+    @pytest.mark.parametrize(("mutant", "name"), MUTANTS)
+    async def test_it_is_caught(self, mutant: type, name: str) -> None:
+        """By replaying, in milliseconds, with what was found and what was expected."""
+        with pytest.raises(AssertionError, match=rf"does not fit the history of '{name}': .*Nondeterminism"):
+            await assert_replays(history(HISTORIES / f"{name}.json"), [mutant])
+
+    async def test_temporals_own_replayer_catches_it_too(self) -> None:
+        """With the plugin, which is what `assert_replays` stands on."""
+        replayer = Replayer(workflows=[mutants.StageRenamed], plugins=[BatonPlugin()])
+
+        replay = await replayer.replay_workflow(history(HISTORIES / "linear.json"), raise_on_replay_failure=False)
+        assert type(replay.replay_failure).__name__ == "NondeterminismError"

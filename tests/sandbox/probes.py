@@ -1,0 +1,145 @@
+"""A workflow that calls every function of the protocol, and one that does what the sandbox forbids.
+
+`baton` is imported here like any other module: a worker that does not pass it through loads it anew inside the
+sandbox, where the guard stands on every clock, random number, setting and file it might reach for.
+"""
+
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from temporalio import workflow
+
+from baton.protocol import names
+from baton.protocol.artifacts import ArtifactRef
+from baton.protocol.baton import AnyBaton, Baton, BatonPatch
+from baton.protocol.canonical import digest
+from baton.protocol.errors import PatchError
+from baton.protocol.fencing import fence, single_line
+from baton.protocol.history import Outcome, Spend, StepKind, effect_on, snapshots
+from baton.protocol.merge import difference, merge_patch, same_json
+from baton.protocol.merging import MergeStrategy, merge_branches
+from baton.protocol.messages import Decided, PipelineInput, PipelineResult, StageReturn
+from baton.protocol.patching import (
+    PatchRules,
+    apply_patch,
+    new_decisions,
+    patch_effect,
+    undeclared,
+    without_echo,
+)
+from baton.protocol.rendering import render
+from baton.protocol.selection import select_artifacts
+from baton.protocol.stages import StageSpec, checked_fields
+from baton.protocol.state import PipelineState
+from baton.protocol.tokens import estimate_tokens
+
+AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
+PLAN = ArtifactRef(id="plan", type="plan", hash="0" * 64, path="src/plan.md")
+BATON = Baton(
+    goal="Add login",
+    current_state=["Planned", "Naïve\n## idea", "x" * 9_000],
+    decision_log=[f"Decision {number}" for number in range(30)],
+    artifacts=[PLAN],
+    work_scope=["src/*"],
+)
+
+
+def refused() -> list[str]:
+    """Return why a patch of many faults is refused."""
+    try:
+        apply_patch(BATON, {"goal": None, "desicion_log": [], "constraints": "x"}, PatchRules(freeze_goal=True))
+    except PatchError as error:
+        return error.findings
+    return []
+
+
+def pipeline() -> dict[str, Any]:
+    """Return what a pipeline of every kind of step ends as, and what a resumed one does."""
+    state = PipelineState(
+        PipelineInput(goal="Add login").first_baton(), PatchRules(protected=frozenset({"constraints"}))
+    )
+    one = StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["a"]}, spend=Spend(micro_usd=5))
+    two = StageReturn(stage="test", seq=2, baton_patch={"work_scope": ["src"], "decision_log": ["b"]})
+    state.record_stage(one, AT, made_on=state.initial)
+    state.record_fan_out(2, "plan+test", [one, two], AT)
+    state.record_decision(3, Decided(approval="x", approved=True, who="ann", at=AT, digest="d", via="update"))
+    result = PipelineResult(task_id="t", baton={"goal": "x"}, steps=1)
+    state.record_child(4, "child", result, {"decision_log": ["c"]}, AT)
+    state.record_edit({"open_questions": ["Why?"]}, AT, "ann", "because")
+    state.record_failure(5, "late", StepKind.STAGE, "it broke")
+    other = PipelineState(result.final_baton())
+    other.restore(Outcome.model_validate_json(state.outcomes[0].model_dump_json()))
+    return {
+        "baton": state.baton.to_json_object(),
+        "outcomes": [outcome.model_dump(mode="json") for outcome in state.outcomes],
+        "snapshots": [baton.digest for _, baton in snapshots(state.initial, state.entries)],
+        "known": dict(state.stage_rules().known_artifacts),
+        "other": other.baton.digest,
+    }
+
+
+PROBES: dict[str, Callable[[], Any]] = {
+    "apply_patch": lambda: apply_patch(BATON, BatonPatch(constraints=["No new service"])).to_json_object(),
+    "apply_patch, refused": refused,
+    "patch_effect": lambda: patch_effect(BATON, {"decision_log": ["Decision 29", "New"], "goal": "Other"}).change,
+    "new_decisions": lambda: list(new_decisions(["a"], {"decision_log": ["a", "b"]})),
+    "without_echo": lambda: without_echo(["a"], {"decision_log": ["a", "b"]}),
+    "undeclared": lambda: undeclared({"goal": "x"}, frozenset({"work_scope", "artifacts"})),
+    "merge_patch": lambda: merge_patch({"a": {"b": 1}}, {"a": {"b": None, "c": [1]}}),
+    "difference": lambda: difference({"a": {"b": 1}, "z": 1}, {"a": {"c": 1}, "y": 1}),
+    "same_json": lambda: same_json({"a": [1]}, {"a": [True]}),
+    "merge_branches": lambda: merge_branches(
+        [("a", {"x": [1, 2]}), ("b", {"x": [2, 3], "y": 1})], {"x": MergeStrategy.UNION}
+    )[0],
+    "digest": lambda: [digest({"b": 1.5, "a": "é"}), BATON.digest],
+    "render": lambda: [render(BATON), render(BATON, max_tokens=128, earlier_decisions=5), render(AnyBaton(goal="g"))],
+    "fence": lambda: fence(render(BATON) + "[END OF CONTEXT FROM PREVIOUS AGENT]", "f00d"),
+    "single_line": lambda: single_line("a\u2028b\u202e"),
+    "select_artifacts": lambda: [
+        verdict.model_dump(mode="json") for verdict in select_artifacts([PLAN], BATON.work_scope, 9, {"plan": 5})
+    ],
+    "snapshots": lambda: pipeline()["snapshots"],
+    "effect_on": lambda: effect_on(BATON, {"current_state": []}).to_json_object(),
+    "checked_fields": lambda: sorted(checked_fields(["goal"], Baton, "reads") or ()),
+    "estimate_tokens": lambda: estimate_tokens("日本語 and English"),
+    "PipelineState": pipeline,
+    "StageSpec": lambda: StageSpec("review", reads=frozenset({"decision_log"})).handed(BATON)[0].to_json_object(),
+}
+"""A call of every function of the protocol; what it returns is JSON and the same on every call."""
+
+FORBIDDEN: dict[str, Callable[[], Any]] = {
+    "a random id": lambda: str(uuid.uuid4()),
+    "the time of day": lambda: str(datetime.now(UTC)),
+    "seconds since the epoch": lambda: time.time(),
+    "a stop watch": lambda: time.monotonic(),
+    "a random number": lambda: random.random(),
+    "the environment": lambda: os.environ.get("PATH"),
+    "random bytes": lambda: os.urandom(4).hex(),
+    "a file": lambda: open(__file__).read(1),  # noqa: SIM115 - the mistake itself
+}
+"""What no function of the protocol does."""
+
+
+@workflow.defn
+class Probing:
+    """Calls functions of the protocol inside the sandbox."""
+
+    @workflow.run
+    async def run(self, chosen: list[str]) -> dict[str, Any]:
+        """Return what each function answered, and a name as this copy of the protocol has it."""
+        return {"DECIDE": names.DECIDE, **{name: PROBES[name]() for name in chosen}}
+
+
+@workflow.defn
+class Trespassing:
+    """Does what the sandbox forbids."""
+
+    @workflow.run
+    async def run(self, name: str) -> Any:
+        """Return what the call gave; it should not get that far."""
+        return FORBIDDEN[name]()

@@ -1,0 +1,147 @@
+"""What the tests on a real server share: starting, waiting, reading a run both ways, sending what no client would."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+
+from baton.client import RunRecord, RunStatus, decide, read_run
+from baton.protocol.history import HistoryEntry
+from baton.protocol.messages import Decided, Decision, Overview, PipelineInput
+from baton.protocol.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS
+from baton.testing import assert_replays
+from tests.temporal.pipelines import PIPELINES
+
+Handle = WorkflowHandle[Any, Any]
+
+GOAL = "Add OAuth2 login"
+LIMIT = timedelta(seconds=30)
+"""After this the server ends a run, so that a wedged one fails its test."""
+
+
+async def start(
+    worker: Worker,
+    pipeline: Callable[..., Any],
+    *,
+    id: str | None = None,
+    task_timeout: timedelta | None = None,
+    **params: Any,
+) -> Handle:
+    """Start a pipeline on the worker's queue; where workers end in mid-task, with a short timeout for tasks."""
+    return await worker.client.start_workflow(
+        pipeline,
+        PipelineInput(goal=GOAL, params=params),
+        id=id or f"{pipeline.__qualname__}-{uuid.uuid4()}",
+        task_queue=worker.task_queue,
+        execution_timeout=LIMIT,
+        task_timeout=task_timeout,
+    )
+
+
+async def approve(client: Client, handle: Handle, approval: str = "release manager", *, yes: bool = True) -> Decided:
+    """Decide as Ann, once the approval is open."""
+    await until(handle, lambda now: approval in [one.name for one in now.waiting_for])
+    return await decide(client, handle.id, Decision(approval=approval, approved=yes, who="ann", why="it is tested"))
+
+
+async def failure(handle: Handle) -> str:
+    """Return the message with which a run failed."""
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    return str(getattr(raised.value.cause, "message", raised.value.cause))
+
+
+async def overview(handle: Handle) -> Overview:
+    """Return what the pipeline says of itself, as soon as it can be asked."""
+    return await until(handle, lambda now: True)
+
+
+async def until(handle: Handle, true: Callable[[Overview], bool]) -> Overview:
+    """Return what the pipeline says of itself, once that is so; its execution timeout bounds the wait."""
+    while True:
+        try:
+            now: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.FAILED_PRECONDITION:  # no task has been completed yet
+                raise
+        else:
+            if true(now):
+                return now
+        await asyncio.sleep(0.01)
+
+
+async def until_waiting(handle: Handle, *names: str) -> Overview:
+    """Wait until the pipeline waits for exactly these steps, and return its overview then."""
+    return await until(handle, lambda now: sorted(one.name for one in now.waiting_for) == sorted(names))
+
+
+async def event(handle: Handle, kind: "EventType.ValueType", nth: int = 1) -> HistoryEvent:
+    """Wait until the ``nth`` event of a kind is in the history, and return it."""
+    seen = 0
+    async for one in handle.fetch_history_events(wait_new_event=True):
+        seen += one.event_type == kind
+        if seen == nth:
+            return one
+    raise AssertionError(f"{handle.id} closed with {seen} events of kind {EventType.Name(kind)}, not {nth}")
+
+
+async def assert_reads_back(client: Client, handle: Handle) -> RunRecord:
+    """Assert that the history alone tells exactly what the pipeline's own queries tell, times included.
+
+    A worker of the pipeline must be running, and the run be closed or waiting. Returns what was read.
+    """
+    newest = client.get_workflow_handle(handle.id, run_id=handle.run_id)
+    run = await read_run(client, newest.id, newest.run_id)
+    said = await newest.query(QUERY_STATUS, result_type=Overview)
+    assert dated(run.state.entries) == await newest.query(QUERY_HISTORY)
+    assert run.baton.to_json_object() == await newest.query(QUERY_BATON)
+    assert run.state.spend == said.spend
+    assert run.baton.digest == said.digest
+    if run.status is not RunStatus.CONTINUED_AS_NEW:  # it asked for one more step, which the next run took
+        assert max((step.seq for step in run.steps), default=0) == said.seq
+    if run.result is not None:
+        assert run.result.baton == run.baton.to_json_object()
+        assert run.result.spend == said.spend
+    await assert_replays(newest, [one for one in PIPELINES if one.__name__ == run.pipeline])
+    return run
+
+
+def dated(entries: Sequence[HistoryEntry]) -> list[dict[str, Any]]:
+    """Return entries as the query `history` answers them."""
+    return [entry.model_dump(mode="json") for entry in entries]
+
+
+def undated(run: RunRecord) -> list[dict[str, Any]]:
+    """Return the entries of a run without their times, which differ from run to run."""
+    return [{**entry, "timestamp": None} for entry in dated(run.state.entries)]
+
+
+def names(run: RunRecord) -> list[str]:
+    """Return the names of a run's steps, in order."""
+    return [step.name for step in run.steps]
+
+
+JSON = {"encoding": b"json/plain"}
+
+
+async def signal_raw(client: Client, handle: Handle, name: str, *payloads: Payload) -> None:
+    """Send a signal with payloads that no converter made."""
+    execution = WorkflowExecution(workflow_id=handle.id)
+    await client.workflow_service.signal_workflow_execution(
+        SignalWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=execution,
+            signal_name=name,
+            input=Payloads(payloads=payloads),
+        )
+    )

@@ -1,0 +1,423 @@
+"""The pipelines of these tests: each shows one thing that a pipeline can do.
+
+They stand in a file of their own because a workflow is loaded again in its sandbox, by the name of its module.
+"""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from baton import ApprovalDeniedError, MergeStrategy, PipelineInput, PipelineResult, StageFailedError
+from baton.workflow import ContinueAfter, Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    from tests.temporal.stages import (
+        SOON,
+        AuditedBaton,
+        answer,
+        assess,
+        careful,
+        check,
+        conclude,
+        count,
+        document,
+        fail,
+        hold,
+        implement,
+        plan,
+        rest,
+        review,
+        sort,
+        stumble,
+        swell,
+        tidy,
+    )
+
+
+@workflow.defn
+class Linear:
+    """Three stages, one after the other."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, implement, review."""
+        await self.pipeline.stage(plan)
+        await self.pipeline.stage(implement)
+        await self.pipeline.stage(review)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class FansOut:
+    """Three stages at once between two others."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, merge={"acceptance": MergeStrategy.LAST})
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, three at once, conclude."""
+        await self.pipeline.stage(plan)
+        tested, *_ = await self.pipeline.fan_out(check, document, review)
+        await self.pipeline.stage(conclude)
+        return self.pipeline.result({"passed": tested.output})
+
+
+@workflow.defn
+class Disagrees:
+    """Two stages at once whose patches the parameters give: `patch` of `hold`, `answers` of `answer`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run both, or one twice if the parameter `twice` says so."""
+        second = hold if self.pipeline.params.get("twice") else answer
+        await self.pipeline.fan_out(hold, second)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Gated:
+    """A person stands between the two stages; parameters: `seconds` to decide, `default`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, ask, conclude."""
+        params: Any = self.pipeline.params
+        await self.pipeline.stage(plan)
+        within = timedelta(seconds=params.get("seconds", 60))
+        decided = await self.pipeline.approve(
+            "release manager", within=within, asks="Ship it?", default=params.get("default", False)
+        )
+        await self.pipeline.stage(conclude)
+        return self.pipeline.result(decided.model_dump(mode="json"))
+
+
+@workflow.defn
+class AsksTwice:
+    """Two people are asked at once under one title, which is a mistake."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Ask twice."""
+        within = timedelta(minutes=1)
+        await asyncio.gather(*(self.pipeline.approve("release manager", within=within) for _ in range(2)))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class AsksWhileWorking:
+    """A stage runs while two people are asked; parameters: `gate` and `patch` of the stage."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Work and ask at the same time."""
+        await asyncio.gather(
+            self.pipeline.stage(hold),
+            self.pipeline.approve("security", within=timedelta(minutes=1)),
+            self.pipeline.approve("legal", within=timedelta(minutes=1)),
+        )
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Light:
+    """Light stages around an ordinary one."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Tidy, plan, tidy and sort."""
+        await self.pipeline.stage(tidy)
+        await self.pipeline.stage(plan)
+        await self.pipeline.stage(tidy)
+        await self.pipeline.stage(sort)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Parent:
+    """Another pipeline does a part of the work; parameters: its type as `child`, its `params`, what is `taken`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, delegate, conclude."""
+        params: Any = self.pipeline.params
+        await self.pipeline.stage(plan)
+        options: Any = {"takes": lambda baton, result: params["taken"]} if "taken" in params else {}
+        result = await self.pipeline.child(
+            params.get("child", "Linear"), "Do the first half", name="half", params=params.get("params"), **options
+        )
+        await self.pipeline.stage(conclude)
+        return self.pipeline.result(result.steps)
+
+
+@workflow.defn
+class Together:
+    """Stages held at the same time by `asyncio.gather`; parameters: `patches` by gate."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, hold all together, conclude."""
+        patches: Any = self.pipeline.params["patches"]
+        await self.pipeline.stage(plan)
+        await asyncio.gather(
+            *(self.pipeline.stage(hold, params={"gate": gate, "patch": patch}) for gate, patch in patches.items())
+        )
+        await self.pipeline.stage(conclude)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class LightTogether:
+    """Light stages and ordinary ones at the same time, all writing the same field."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run three lines of two stages each."""
+
+        async def line(*stages: Any) -> None:
+            for one in stages:
+                await self.pipeline.stage(one)
+
+        await asyncio.gather(line(check, tidy), line(tidy, document), line(sort, review))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Answers:
+    """One stage, whose answers the parameters give; options as parameters too: `protected`, `freeze_goal`, `stage`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        protected: Any = start.params.get("protected", [])
+        self.pipeline = Pipeline(start, freeze_goal=bool(start.params.get("freeze_goal")), protected=protected)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Answer."""
+        await self.pipeline.stage(careful if self.pipeline.params.get("stage") == "careful" else answer)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Stumbles:
+    """A stage that fails twice, then succeeds, between two that do not."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, stumble, review."""
+        await self.pipeline.stage(plan)
+        await self.pipeline.stage(stumble)
+        await self.pipeline.stage(review)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class FallsBack:
+    """Goes another way when a stage, a fan-out, a child or an approval fails."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=20))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Try what fails, and go on."""
+        failures: list[JsonValue] = []
+        attempts: list[Any] = [
+            lambda: self.pipeline.stage(fail),
+            lambda: self.pipeline.fan_out(check, fail),
+            lambda: self.pipeline.child("Raises", "Fail", name="nobody", params={"how": "unheard of"}),
+            lambda: self.pipeline.approve("nobody", within=SOON),
+        ]
+        for attempt in attempts:
+            try:
+                await attempt()
+            except (StageFailedError, ApprovalDeniedError) as error:
+                failures.append(str(error))
+        await self.pipeline.stage(rest)
+        await self.pipeline.stage(count)
+        return self.pipeline.result(failures)
+
+
+@workflow.defn
+class Long:
+    """Everything there is, then rounds; it continues as new in the middle; parameter: `rounds`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=30))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run each kind of step, rest, then count."""
+        rounds: Any = self.pipeline.params.get("rounds", 3)
+        await self.pipeline.stage(plan)
+        await self.pipeline.fan_out(check, document)
+        await self.pipeline.approve("release manager", within=timedelta(minutes=1))
+        await asyncio.gather(self.pipeline.stage(review), self.pipeline.stage(implement))
+        await self.pipeline.stage(tidy)
+        await self.pipeline.stage(rest)
+        for _ in range(rounds):
+            await self.pipeline.stage(count)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Bulky:
+    """A stage returns a text of the length `size`, and so does the pipeline."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Swell, then plan."""
+        swollen = await self.pipeline.stage(swell)
+        await self.pipeline.stage(plan)
+        return self.pipeline.result(swollen.output)
+
+
+@workflow.defn
+class Circles:
+    """Two rounds of stages at the same time, in a task group; parameter: the `events` after which it continues."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        events: Any = start.params.get("events")
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=events))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run the rounds."""
+        for _ in range(2):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.pipeline.stage(rest))
+                group.create_task(self.pipeline.stage(tidy))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.pipeline.stage(count))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Audited:
+    """A baton with further fields."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, baton_type=AuditedBaton)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, then assess twice: the second time one risk is gone."""
+        await self.pipeline.stage(plan)
+        await self.pipeline.stage(assess)
+        await self.pipeline.stage(assess)
+        return self.pipeline.result()
+
+
+class UnheardOf(Exception):  # noqa: N818 - a name no library knows
+    """An exception nobody registered."""
+
+
+@workflow.defn
+class Raises:
+    """Code that fails; parameter: where and how, as `how`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        if start.params.get("how") == "init":
+            raise UnheardOf("in the beginning")
+
+    @workflow.signal
+    def stumble(self) -> None:
+        """Fail."""
+        raise UnheardOf("a signal too many")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, then fail as asked."""
+        await self.pipeline.stage(plan)
+        match self.pipeline.params["how"]:
+            case "unheard of":
+                raise UnheardOf("nobody knows me")
+            case "no message":
+                raise KeyError
+            case "clock":
+                self.pipeline.result(str(datetime.now()))  # noqa: DTZ005
+            case "result":
+                return object()  # type: ignore[return-value]
+            case "signal":
+                await workflow.wait_condition(lambda: False)
+            case "group":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self.pipeline.stage(fail))
+                    group.create_task(self.pipeline.stage(document))
+        return self.pipeline.result()
+
+
+PIPELINES: list[type] = [
+    Linear,
+    FansOut,
+    Disagrees,
+    Gated,
+    AsksTwice,
+    AsksWhileWorking,
+    Light,
+    Parent,
+    Together,
+    LightTogether,
+    Answers,
+    Stumbles,
+    FallsBack,
+    Long,
+    Bulky,
+    Circles,
+    Audited,
+    Raises,
+]

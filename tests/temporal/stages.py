@@ -1,0 +1,201 @@
+"""The stages of the pipelines in these tests; they stand apart because a worker runs them outside the sandbox."""
+
+import asyncio
+import random
+from collections import Counter, defaultdict
+from datetime import timedelta
+from typing import Any
+
+from pydantic import Field, JsonValue
+from temporalio import activity
+
+from baton import Baton, BatonPatch, Retries, Spend, StageResult
+from baton.activity import StageContext, stage
+
+SOON = timedelta(milliseconds=20)
+AT_ONCE = Retries(attempts=3, first=SOON, factor=1.0)
+
+EXECUTED: Counter[tuple[str, str]] = Counter()
+"""How often each stage of each workflow was executed, by workflow id and stage."""
+
+GATES: defaultdict[tuple[str, str], asyncio.Event] = defaultdict(asyncio.Event)
+"""What the stage `hold` waits for, by workflow id and the parameter `gate`."""
+
+
+def executed() -> None:
+    """Count an execution of the stage that calls this."""
+    info = activity.info()
+    EXECUTED[info.workflow_id or "", info.activity_type] += 1
+
+
+@stage
+async def plan(baton: Baton) -> BatonPatch:
+    """Write a plan."""
+    executed()
+    return BatonPatch(
+        current_state=["Plan written", "Nothing implemented", "Nothing reviewed"],
+        decision_log=["Chose JWT over sessions"],
+        constraints=["All existing tests pass"],
+        open_questions=["Which provider first?"],
+    )
+
+
+@stage
+async def implement(context: StageContext[Baton]) -> StageResult:
+    """Write code into the artifact store."""
+    executed()
+    await context.artifacts.write("code-1", f"# {context.baton.goal}\n", type="code", path="src/login.py")
+    patch = BatonPatch(current_state=["Login works"], decision_log=["Kept the old form"], work_scope=["src/*"])
+    return StageResult(baton_patch=patch, output={"files": 1}, spend=Spend(micro_usd=1_500, prompt_tokens=900))
+
+
+@stage(writes=["current_state", "decision_log", "open_questions"])
+async def review(baton: Baton) -> BatonPatch:
+    """Read what there is, and close the questions."""
+    executed()
+    return BatonPatch(
+        current_state=[f"Reviewed after {len(baton.decision_log)} decisions"],
+        decision_log=["Approved the change"],
+        open_questions=[],
+    )
+
+
+@stage
+async def check(baton: Baton) -> StageResult:
+    """Run the tests."""
+    executed()
+    patch = BatonPatch(current_state=["12 tests pass"], decision_log=["Tested on 3.11 only"], acceptance=["pytest"])
+    return StageResult(baton_patch=patch, output=12, spend=Spend(micro_usd=10))
+
+
+@stage
+async def document(baton: Baton) -> BatonPatch:
+    """Write the documentation."""
+    executed()
+    return BatonPatch(current_state=["README written"], work_scope=["README.md"])
+
+
+@stage
+async def conclude(baton: Baton) -> BatonPatch:
+    """Say how it ended."""
+    executed()
+    return BatonPatch(current_state=[f"Concluded on {len(baton.current_state)} points"], decision_log=["Done"])
+
+
+@stage(light=True)
+async def tidy(baton: Baton) -> BatonPatch:
+    """Take milliseconds."""
+    executed()
+    return BatonPatch(current_state=[*baton.current_state, "Tidied"], decision_log=["Tidied up"])
+
+
+@stage(light=True)
+async def sort(baton: Baton) -> BatonPatch:
+    """Take milliseconds too."""
+    executed()
+    return BatonPatch(current_state=sorted(baton.current_state))
+
+
+@stage
+async def hold(context: StageContext[Baton]) -> BatonPatch:
+    """Answer the parameter `patch`, once the test opens the gate `gate`."""
+    executed()
+    await GATES[activity.info().workflow_id or "", str(context.params["gate"])].wait()
+    patch: Any = context.params["patch"]
+    return BatonPatch.model_validate(patch)
+
+
+@stage(retries=AT_ONCE)
+async def answer(context: StageContext[Baton]) -> dict[str, JsonValue]:
+    """Answer the next of the parameter `answers`, one for each attempt; note the findings it was told."""
+    executed()
+    answers: Any = context.params["answers"]
+    patch: dict[str, JsonValue] = dict(answers[context.attempt - 1])
+    if context.findings and "decision_log" not in patch:
+        patch["decision_log"] = [f"was told: {finding}" for finding in context.findings]
+    return patch
+
+
+@stage(retries=AT_ONCE, writes=["current_state", "decision_log"])
+async def careful(context: StageContext[Baton]) -> dict[str, JsonValue]:
+    """Answer like `answer`, with fewer fields declared."""
+    return await answer(context)
+
+
+@stage(retries=AT_ONCE)
+async def stumble(context: StageContext[Baton]) -> BatonPatch:
+    """Fail twice, then succeed; with the parameter `smooth`, succeed at once."""
+    executed()
+    if activity.info().attempt < 3 and "smooth" not in context.params:
+        raise ConnectionError("the model does not answer")
+    return BatonPatch(current_state=["The model answered"])
+
+
+@stage(retries=Retries(attempts=1))
+async def fail(baton: Baton) -> BatonPatch:
+    """Fail for good."""
+    executed()
+    raise ConnectionError("the model is gone")
+
+
+@stage(retries=AT_ONCE)
+async def swell(context: StageContext[Baton]) -> StageResult:
+    """Return a text of the length `size` that hardly compresses."""
+    size = int(str(context.params["size"]))
+    return StageResult(output=random.Random(size).randbytes(size // 2).hex())
+
+
+@stage
+async def count(baton: Baton) -> BatonPatch:
+    """Add one more decision."""
+    executed()
+    return BatonPatch(decision_log=[f"Round {len(baton.decision_log)}"])
+
+
+@stage
+async def rest(baton: Baton) -> None:
+    """Take a second: the shortest time after which a run continues as new."""
+    executed()
+    await asyncio.sleep(1)
+
+
+class AuditedBaton(Baton):
+    """A baton with two fields of its own."""
+
+    cost_centre: str = "none"
+    risks: dict[str, int] = Field(default_factory=dict)
+
+
+class AuditedPatch(BatonPatch):
+    """What a stage of `Audited` returns."""
+
+    cost_centre: str | None = None
+    risks: dict[str, int | None] | None = None
+
+
+@stage
+async def assess(baton: AuditedBaton) -> AuditedPatch:
+    """Write the fields of its own."""
+    executed()
+    return AuditedPatch(cost_centre="R&D", risks={"scope": 2, "time": 5} if not baton.risks else {"time": None})
+
+
+STAGES: list[Any] = [
+    plan,
+    implement,
+    review,
+    check,
+    document,
+    conclude,
+    tidy,
+    sort,
+    hold,
+    answer,
+    careful,
+    stumble,
+    fail,
+    count,
+    rest,
+    swell,
+    assess,
+]

@@ -1,0 +1,219 @@
+"""A person decides: by update or signal, on the baton they looked at, in time, and once."""
+
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+
+from baton.client import decide
+from baton.protocol.errors import PipelineError
+from baton.protocol.history import StepKind
+from baton.protocol.messages import Decision, PipelineInput
+from baton.protocol.names import DECIDE
+from baton.testing import pipeline_worker
+from tests.support import (
+    GOAL,
+    LIMIT,
+    approve,
+    assert_reads_back,
+    event,
+    failure,
+    overview,
+    start,
+    until,
+    until_waiting,
+)
+from tests.temporal.pipelines import PIPELINES, AsksTwice, AsksWhileWorking, Gated
+from tests.temporal.stages import EXECUTED, GATES, STAGES
+
+YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
+
+
+class TestDecide:
+    """The decision, by update or by signal."""
+
+    async def test_a_yes_lets_the_pipeline_go_on(self, client: Client, worker: Worker) -> None:
+        """Who, when, why and on which baton is in the history and in the answer."""
+        handle = await start(worker, Gated.run)
+        waiting = await until_waiting(handle, "release manager")
+        decided = await approve(client, handle)
+        result = await handle.result()
+
+        run = await assert_reads_back(client, handle)
+        entry = run.state.entries[1]
+        assert (entry.kind, entry.by, entry.why, entry.patch) == (StepKind.APPROVAL, "ann", "it is tested", {})
+        assert entry.timestamp == decided.at
+        assert decided.digest == waiting.digest
+        assert result.output == decided.model_dump(mode="json")
+
+    async def test_a_no_fails_the_run_with_who_and_why(self, client: Client, worker: Worker) -> None:
+        """The stage behind the gate is never executed."""
+        handle = await start(worker, Gated.run)
+        await approve(client, handle, yes=False)
+
+        assert await failure(handle) == "'release manager' was denied by ann: it is tested"
+        assert EXECUTED[handle.id, "conclude"] == 0
+        await assert_reads_back(client, handle)
+
+    async def test_a_signal_decides_too(self, client: Client, worker: Worker) -> None:
+        """For senders that cannot wait for an answer."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        await handle.signal(DECIDE, YES)
+        result = await handle.result()
+
+        assert result.output["via"] == "signal"
+        await assert_reads_back(client, handle)
+
+    async def test_the_same_decision_again_gets_the_first_answer(self, client: Client, worker: Worker) -> None:
+        """A client that lost the answer may ask again, also when the pipeline has gone on."""
+        handle = await start(worker, AsksWhileWorking.run, gate="g", patch={})
+        await until_waiting(handle, "hold", "security", "legal")
+        first = await approve(client, handle, "security")
+        again = await decide(client, handle.id, Decision(approval="security", approved=True, who="ann"))
+        assert again == first
+
+        with pytest.raises(PipelineError, match="approval 'security' was approved by ann at "):
+            await decide(client, handle.id, Decision(approval="security", approved=False, who="bob"))
+        await handle.terminate()
+
+    async def test_a_signal_that_comes_twice_counts_once(self, client: Client, worker: Worker) -> None:
+        """The second changes nothing, neither the history nor the end."""
+        handle = await start(worker, AsksWhileWorking.run, gate="g", patch={})
+        await until_waiting(handle, "hold", "security", "legal")
+        for _ in range(2):
+            await handle.signal(DECIDE, Decision(approval="security", approved=True, who="ann"))
+        await until_waiting(handle, "hold", "legal")
+        await approve(client, handle, "legal")
+        GATES[handle.id, "g"].set()
+        await handle.result()
+
+        run = await assert_reads_back(client, handle)
+        assert sorted(entry.stage_id for entry in run.state.entries) == ["hold", "legal", "security"]
+
+    async def test_a_decision_made_on_a_baton_that_has_changed_is_refused(self, client: Client, worker: Worker) -> None:
+        """It is bound to what the person looked at; by signal, the refusal becomes a note."""
+        handle = await start(worker, AsksWhileWorking.run, gate="g", patch={"constraints": ["No cost"]})
+        looked_at = (await until_waiting(handle, "hold", "security", "legal")).digest
+        GATES[handle.id, "g"].set()
+        await until_waiting(handle, "security", "legal")
+
+        late = Decision(approval="security", approved=True, who="ann", digest=looked_at)
+        with pytest.raises(PipelineError, match=f"made on the baton {looked_at[:19]}…, but it is sha256:"):
+            await decide(client, handle.id, late)
+        await handle.signal(DECIDE, late)
+        notes = (await until(handle, lambda now: bool(now.notes))).notes
+        assert notes[0].startswith("refused a decision of ann: the decision was made on the baton")
+        await approve(client, handle, "security")
+        await approve(client, handle, "legal")
+        await handle.result()
+        await assert_reads_back(client, handle)
+
+    async def test_a_decision_about_what_is_not_open_says_what_is(self, client: Client, worker: Worker) -> None:
+        """A mistyped title is not lost."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+
+        with pytest.raises(PipelineError, match=r"no approval 'manager' is open; open now: 'release manager'"):
+            await decide(client, handle.id, Decision(approval="manager", approved=True, who="ann"))
+        await handle.terminate()
+
+    async def test_two_open_approvals_need_two_titles(self, worker: Worker) -> None:
+        """Otherwise nobody could say which one they mean."""
+        handle = await start(worker, AsksTwice.run)
+
+        assert (await failure(handle)).startswith("an approval 'release manager' is open already")
+
+
+class TestWhen:
+    """Decisions before, after and without a pipeline that waits for them."""
+
+    async def test_one_sent_with_the_start_is_too_early(self, client: Client, worker: Worker) -> None:
+        """Nobody can have looked at the baton yet: it is noted, and the gate waits."""
+        handle = await client.start_workflow(
+            Gated.run,
+            PipelineInput(goal=GOAL),
+            id="decided-with-start",
+            task_queue=worker.task_queue,
+            execution_timeout=LIMIT,
+            start_signal=DECIDE,
+            start_signal_args=[YES],
+        )
+        waiting = await until_waiting(handle, "release manager")
+
+        assert waiting.notes == ["refused a decision of ann: no approval 'release manager' is open; open now: none"]
+        await approve(client, handle)
+        await handle.result()
+        await assert_reads_back(client, handle)
+
+    async def test_one_after_the_end_is_refused_by_the_server(self, client: Client, worker: Worker) -> None:
+        """A closed run cannot be changed."""
+        handle = await start(worker, Gated.run)
+        await approve(client, handle)
+        await handle.result()
+
+        for sending in (handle.signal(DECIDE, YES), decide(client, handle.id, YES)):
+            with pytest.raises(RPCError) as refused:
+                await sending
+            assert refused.value.status is RPCStatusCode.NOT_FOUND
+
+    async def test_silence_means_no(self, client: Client, worker: Worker) -> None:
+        """The deadline denies unless the pipeline says otherwise."""
+        handle = await start(worker, Gated.run, seconds=0.05)
+
+        message = await failure(handle)
+        assert message == "'release manager' was denied by deadline: no decision within 0:00:00.050000"
+        run = await assert_reads_back(client, handle)
+        assert run.state.entries[-1].by == "deadline"
+
+    async def test_silence_may_mean_yes(self, client: Client, worker: Worker) -> None:
+        """Where the pipeline's code says so."""
+        handle = await start(worker, Gated.run, seconds=0.05, default=True)
+
+        result = await handle.result()
+        assert (result.output["approved"], result.output["via"]) == (True, "deadline")
+        await assert_reads_back(client, handle)
+
+    async def test_the_wait_needs_no_worker(self, client: Client) -> None:
+        """It is a timer of the server; whichever worker comes next goes on with the run."""
+        async with pipeline_worker(client, PIPELINES, STAGES) as first:
+            handle = await start(first, Gated.run)
+            await until_waiting(handle, "release manager")
+        await handle.signal(DECIDE, YES)
+        async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
+            await handle.result()
+            await assert_reads_back(client, handle)
+
+    async def test_a_deadline_that_passes_without_a_worker_counts(self, client: Client) -> None:
+        """Time passes on the server."""
+        async with pipeline_worker(client, PIPELINES, STAGES) as first:
+            handle = await start(first, Gated.run, seconds=0.3)
+            await until_waiting(handle, "release manager")
+        await event(handle, EventType.EVENT_TYPE_TIMER_FIRED)
+        async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
+            assert "denied by deadline" in await failure(handle)
+            await assert_reads_back(client, handle)
+
+
+GARBAGE: list[Any] = ["yes", 17, None, [], {}, {"approval": "release manager"}, {**YES.model_dump(), "sure": True}]
+
+
+class TestGarbage:
+    """Updates of every wrong shape."""
+
+    @pytest.mark.parametrize("given", GARBAGE, ids=str)
+    async def test_it_is_refused_and_changes_nothing(self, client: Client, worker: Worker, given: object) -> None:
+        """The sender is told, and the gate still waits."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+
+        with pytest.raises(Exception, match="Workflow update failed"):
+            await handle.execute_update(DECIDE, given)
+        assert (await overview(handle)).notes == []
+        await approve(client, handle)
+        await handle.result()
+        run = await assert_reads_back(client, handle)
+        assert [entry.stage_id for entry in run.state.entries] == ["plan", "release manager", "conclude"]

@@ -1,0 +1,103 @@
+"""A pipeline that has another one do a part of its work."""
+
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.worker import Worker
+
+from baton.client import read_run
+from baton.client.record import StepStatus
+from baton.protocol.history import Spend, StepKind
+from baton.protocol.messages import PipelineInput
+from baton.testing import run_pipeline
+from tests.support import GOAL, approve, assert_reads_back, failure, names, start, until, until_waiting
+from tests.temporal.pipelines import Parent
+
+
+class TestChild:
+    """`Pipeline.child`."""
+
+    async def test_it_starts_from_the_parents_baton_with_a_goal_of_its_own(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """What the parent knows, the child knows, and both belong to one task."""
+        run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+
+        [(child_id, child_run, _)] = run.record.children
+        child = await assert_reads_back(client, client.get_workflow_handle(child_id, run_id=child_run))
+        assert child.state.initial.goal == "Do the first half"
+        assert child.state.initial.decision_log == ["Chose JWT over sessions"]
+        assert child.start.task_id == run.result.task_id
+        assert child_id.startswith(f"{run.handle.id}.half.step2.")
+
+    async def test_its_decisions_artifacts_and_scope_come_back(self, client: Client, worker: Worker) -> None:
+        """They are added to what the parent has; the parent's goal and state stay."""
+        run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+
+        await assert_reads_back(client, run.handle)
+        after = run.record.baton_after(run.record.step("half"))
+        assert after.goal == GOAL
+        assert after.current_state == run.record.baton_before(run.record.step("half")).current_state
+        assert after.decision_log == ["Chose JWT over sessions", "Kept the old form", "Approved the change"]
+        assert [ref.id for ref in after.artifacts] == ["code-1"]
+        assert after.work_scope == ["src/*"]
+
+    async def test_it_is_one_step_with_its_spend(self, worker: Worker) -> None:
+        """What the child cost, the parent cost (S1-design-h)."""
+        run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+
+        entry = run.record.state.entries[1]
+        assert (entry.kind, entry.stage_id, entry.seq) == (StepKind.CHILD, "half", 2)
+        assert entry.spend == run.result.spend == Spend(micro_usd=1_500, prompt_tokens=900)
+        assert run.result.output == 3
+
+    async def test_a_person_can_be_asked_inside_it(self, client: Client, worker: Worker) -> None:
+        """The parent waits as long as its child."""
+        handle = await start(worker, Parent.run, child="Gated")
+        await until_waiting(handle, "half")
+        [(child_id, *_)] = (await read_run(client, handle.id)).children
+        await approve(client, client.get_workflow_handle(child_id))
+
+        await handle.result()
+        run = await assert_reads_back(client, handle)
+        assert names(run) == ["plan", "half", "conclude"]
+
+    async def test_one_that_continues_as_new_is_still_one_step(self, client: Client, worker: Worker) -> None:
+        """The parent gets the result of its last part."""
+        run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL, params={"child": "FallsBack"}))
+
+        await assert_reads_back(client, run.handle)
+        [(child_id, *_)] = run.record.children
+        assert (await read_run(client, child_id)).start.continued == 1
+        assert run.baton.decision_log == ["Chose JWT over sessions", "Round 1", "Done"]
+
+    async def test_its_failure_fails_the_step_with_its_reason(self, client: Client, worker: Worker) -> None:
+        """People read in the parent what happened in the child."""
+        handle = await start(worker, Parent.run, child="Raises", params={"how": "unheard of"})
+
+        assert await failure(handle) == "child 'half' failed: UnheardOf: nobody knows me"
+        run = await assert_reads_back(client, handle)
+        assert [step.status for step in run.steps] == [StepStatus.DONE, StepStatus.FAILED]
+        assert run.baton.decision_log == ["Chose JWT over sessions"]
+
+    async def test_what_it_brings_back_obeys_the_parents_rules(self, client: Client, worker: Worker) -> None:
+        """A patch of the pipeline's own making is refused like any other (C-3)."""
+        taken: Any = {"decision_log": None}
+        handle = await start(worker, Parent.run, taken=taken)
+
+        assert (await failure(handle)).startswith("what the child 'half' brought back is refused: decision_log: only")
+        run = await assert_reads_back(client, handle)
+        assert run.baton.decision_log == ["Chose JWT over sessions"]
+
+    async def test_a_canceled_parent_cancels_it(self, client: Client, worker: Worker) -> None:
+        """And is canceled itself, not failed."""
+        handle = await start(worker, Parent.run, child="Gated")
+        await until_waiting(handle, "half")
+        [(child_id, *_)] = (await read_run(client, handle.id)).children
+        child = client.get_workflow_handle(child_id)
+        await until(child, lambda now: True)
+        await handle.cancel()
+
+        assert "cancelled" in (await failure(handle)).lower()
+        assert (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
+        assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED

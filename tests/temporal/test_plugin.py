@@ -1,0 +1,160 @@
+"""What `BatonPlugin` sees to: bad input and bad code end a run with a message, and nothing is tried for ever."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from baton.activity import WorkerParts
+from baton.client import read_run
+from baton.devserver import DevServer
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import PipelineInput
+from baton.testing import pipeline_worker, run_pipeline
+from tests.replay.mutants import GateDropped
+from tests.support import GOAL, JSON, LIMIT, Handle, approve, assert_reads_back, event, start, until_waiting
+from tests.temporal.pipelines import PIPELINES, Gated, Linear, Raises
+from tests.temporal.stages import STAGES
+
+BAD_CODE = [
+    pytest.param("init", "UnheardOf", "in the beginning", id="an exception in __init__"),
+    pytest.param("unheard of", "UnheardOf", "nobody knows me", id="an exception that nobody registered"),
+    pytest.param("no message", "KeyError", "KeyError", id="an exception without a message"),
+    pytest.param("clock", "RestrictedWorkflowAccessError", "datetime.now", id="asking the clock"),
+    pytest.param("result", "PydanticSerializationError", "Unable to serialize", id="returning what is no JSON"),
+    pytest.param("group", "StageFailedError", "stage 'fail' failed", id="a failure in a task group"),
+    pytest.param("signal", "UnheardOf", "a signal too many", id="an exception in a signal handler"),
+]
+
+BAD_INPUTS: list[Any] = [
+    pytest.param([Payload(metadata=JSON, data=b'"Add login"')], id="a string"),
+    pytest.param([Payload(metadata=JSON, data=b"[1]")], id="a list"),
+    pytest.param([Payload(metadata=JSON, data=b"null")], id="null"),
+    pytest.param([Payload(metadata=JSON, data=b"{}")], id="no goal"),
+    pytest.param([Payload(metadata=JSON, data=b'{"goal": " \\n"}')], id="a blank goal"),
+    pytest.param([Payload(metadata=JSON, data=b'{"goal": 1}')], id="a number for a goal"),
+    pytest.param([Payload(metadata=JSON, data=b'{"goal": "g", "gaol": "g"}')], id="an unknown member"),
+    pytest.param([Payload(metadata=JSON, data=b'{"goal": "g", "baton": {"artifacts": ["a"]}}')], id="a bad seed"),
+    pytest.param([Payload(metadata=JSON, data=b'{"goal": "g", "baton": {"nobody": 1}}')], id="an unknown field"),
+    pytest.param([Payload(metadata=JSON, data=b'{"goal": ')], id="half a JSON text"),
+    pytest.param([Payload(metadata={"encoding": b"binary/plain"}, data=b"\xff\x00")], id="bytes"),
+    pytest.param([Payload(metadata={"encoding": b"alien/form"}, data=b"x")], id="an unknown encoding"),
+    pytest.param([], id="nothing"),
+    pytest.param([Payload(metadata=JSON, data=b'{"goal": "g"}')] * 2, id="two arguments"),
+]
+
+
+async def start_raw(client: Client, task_queue: str, id: str, payloads: list[Payload]) -> Handle:
+    """Start a Linear pipeline as no client of ours would."""
+    request = StartWorkflowExecutionRequest(
+        namespace=client.namespace, workflow_id=id, request_id=id, input=Payloads(payloads=payloads)
+    )
+    request.workflow_type.name = "Linear"
+    request.task_queue.name = task_queue
+    request.workflow_execution_timeout.FromTimedelta(LIMIT)
+    await client.workflow_service.start_workflow_execution(request)
+    return client.get_workflow_handle(id)
+
+
+class TestFailures:
+    """Bad code and bad input."""
+
+    @pytest.mark.parametrize(("how", "kind", "message"), BAD_CODE)
+    async def test_an_exception_of_the_code_fails_the_run(
+        self, worker: Worker, how: str, kind: str, message: str
+    ) -> None:
+        """With its type and message, at once; a workflow task is never tried for ever."""
+        handle = await start(worker, Raises.run, how=how)
+        if how == "signal":
+            await handle.signal("stumble")
+
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+        cause = raised.value.cause
+        assert isinstance(cause, ApplicationError)
+        assert cause.type == kind
+        assert message in cause.message
+
+    @pytest.mark.parametrize("payloads", BAD_INPUTS)
+    async def test_an_input_that_is_none_fails_the_run(
+        self, client: Client, worker: Worker, payloads: list[Payload], request: pytest.FixtureRequest
+    ) -> None:
+        """The message says what was expected and never shows what was sent."""
+        handle = await start_raw(client, worker.task_queue, request.node.name, payloads)
+
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+        assert "Add login" not in str(raised.value.cause)
+        assert (await handle.describe()).status is WorkflowExecutionStatus.FAILED
+        failed = [one async for one in handle.fetch_history_events()]
+        assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [one.event_type for one in failed]
+
+    async def test_code_that_does_not_fit_the_history_suspends_the_run_until_it_fits(self, client: Client) -> None:
+        """A wrong deployment does not fail the runs in progress: they go on once the right code is back."""
+        async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+            handle = await start(worker, Gated.run, task_timeout=timedelta(seconds=1))
+            await until_waiting(handle, "release manager")
+        async with pipeline_worker(client, [GateDropped], STAGES, task_queue=worker.task_queue):
+            await handle.signal("decide", {})
+            failed = (
+                await event(handle, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+            ).workflow_task_failed_event_attributes
+            assert failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+        assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+        async with pipeline_worker(client, PIPELINES, STAGES, task_queue=worker.task_queue):
+            await approve(client, handle)
+            await handle.result()
+
+
+class TestParts:
+    """What stages are provided with."""
+
+    async def test_history_is_readable_without_compression(self, server: DevServer, client: Client) -> None:
+        """`compress=False` writes plain JSON, and either client reads what either wrote."""
+        plain = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), compress=False)])
+        seed = PipelineInput(goal=GOAL, baton={"acceptance": ["All existing tests pass"] * 60})
+        async with pipeline_worker(plain, PIPELINES, STAGES) as worker:
+            run = await run_pipeline(worker, Raises.run, seed.model_copy(update={"params": {"how": "well"}}))
+            assert b"binary/zstd" not in str((await run.handle.fetch_history()).to_json()).encode()
+            assert (await read_run(client, run.handle.id)).baton == run.baton
+
+
+class TestLabels:
+    """How runs are made searchable when they start."""
+
+    async def test_every_run_has_a_task_id(self, client: Client, worker: Worker) -> None:
+        """It is made before the run starts, so that the search attribute and the run agree."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+
+        described = await run.handle.describe()
+        labels = {pair.key.name: pair.value for pair in described.typed_search_attributes}
+        assert labels["BatonTaskId"] == run.result.task_id == run.record.start.task_id
+        assert labels["BatonPipeline"] == "Linear"
+
+    async def test_a_server_without_the_attributes_runs_pipelines_too(self, server: DevServer) -> None:
+        """`searchable=False` labels nothing, and so the pipeline's code upserts nothing."""
+        client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), searchable=False)])
+        async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+            run = await run_pipeline(worker, Raises.run, PipelineInput(goal=GOAL, params={"how": "well"}))
+            await assert_reads_back(client, run.handle)
+
+        described = await run.handle.describe()
+        assert [pair.key.name for pair in described.typed_search_attributes if "Baton" in pair.key.name] == []
+
+    @pytest.mark.filterwarnings("ignore:Dictionary-based search attributes are deprecated")
+    async def test_the_untyped_form_of_search_attributes_is_refused(self, client: Client) -> None:
+        """Temporal's deprecated form cannot be added to."""
+        with pytest.raises(TypeError, match="search_attributes must be TypedSearchAttributes"):
+            await client.start_workflow(
+                Linear.run,
+                PipelineInput(goal=GOAL),
+                id="untyped",
+                task_queue="nobody",
+                search_attributes={"BatonStage": ["plan"]},
+            )

@@ -1,0 +1,234 @@
+"""Back to right before a step: live and closed runs, and what becomes of the future that is left."""
+
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.worker import Worker
+
+from baton.client import RolledBackRun, RunStatus, decide, read_run, roll_back
+from baton.client.record import RunRecord
+from baton.protocol.errors import HistoryError
+from baton.protocol.messages import Decision, PipelineInput
+from baton.protocol.names import DECIDE
+from baton.testing import run_pipeline
+from tests.support import (
+    GOAL,
+    Handle,
+    approve,
+    assert_reads_back,
+    event,
+    failure,
+    names,
+    start,
+    undated,
+    until_waiting,
+)
+from tests.temporal.pipelines import FansOut, Gated, Light, Linear, Long, Parent, Together
+from tests.temporal.stages import EXECUTED, GATES
+
+
+async def back(client: Client, handle: Handle, to: str) -> tuple[RolledBackRun, Handle]:
+    """Roll back as Bob; return what was done and a handle of the new run."""
+    done = await roll_back(client, handle.id, to, by="bob", why="wrong plan")
+    return done, client.get_workflow_handle(handle.id, run_id=done.run_id)
+
+
+async def finished(client: Client, handle: Handle) -> RunRecord:
+    """Wait for the end of a run, and read it both ways."""
+    await handle.result()
+    return await assert_reads_back(client, handle)
+
+
+class TestClosedRuns:
+    """Runs that have ended, well or not."""
+
+    @pytest.mark.parametrize(
+        ("to", "executions"),
+        [
+            pytest.param("plan", {"plan": 2, "implement": 2, "review": 2}, id="the first step"),
+            pytest.param("2", {"plan": 1, "implement": 2, "review": 2}, id="a step by its number"),
+            pytest.param("review:1", {"plan": 1, "implement": 1, "review": 2}, id="a step by its name and count"),
+        ],
+    )
+    async def test_what_came_before_the_step_is_not_executed_again(
+        self, client: Client, worker: Worker, to: str, executions: dict[str, int]
+    ) -> None:
+        """The run goes on from there, and ends like an undisturbed one (S1-design-i)."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        done, handle = await back(client, once.handle, to)
+        again = await finished(client, handle)
+
+        assert undated(again) == undated(once.record)
+        assert {stage: EXECUTED[handle.id, stage] for stage in executions} == executions
+        assert (done.from_run_id, done.run_id) == (once.handle.first_execution_run_id, handle.run_id)
+
+    async def test_a_failed_run_goes_on(self, client: Client, worker: Worker) -> None:
+        """After a denial, for example, the person may be asked again."""
+        handle = await start(worker, Gated.run)
+        await approve(client, handle, yes=False)
+        await failure(handle)
+
+        _, again = await back(client, handle, "release manager")
+        await approve(client, again)
+        run = await finished(client, again)
+
+        assert [entry.by for entry in run.state.entries] == [None, "ann", None]
+        assert EXECUTED[handle.id, "plan"] == 1
+
+    async def test_the_new_run_tells_who_and_why(self, client: Client, worker: Worker) -> None:
+        """In its history, for good."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        _, handle = await back(client, once.handle, "review")
+        await handle.result()
+
+        run = await read_run(client, handle.id)
+        assert run.notes[0].startswith(f"reset from run {once.handle.first_execution_run_id}: ")
+        assert "rolled back to before 'review' by bob: wrong plan" in run.notes[0]
+
+    async def test_a_fan_out_is_gone_back_to_as_a_whole(self, client: Client, worker: Worker) -> None:
+        """All its branches run again."""
+        once = await run_pipeline(worker, FansOut.run, PipelineInput(goal=GOAL))
+        _, handle = await back(client, once.handle, "check+document+review")
+        again = await finished(client, handle)
+
+        assert undated(again) == undated(once.record)
+        assert [EXECUTED[handle.id, stage] for stage in ("plan", "check", "document", "review")] == [1, 2, 2, 2]
+
+    async def test_light_stages_of_the_same_task_run_again_and_are_named(self, client: Client, worker: Worker) -> None:
+        """They have no event of their own to go back to."""
+        once = await run_pipeline(worker, Light.run, PipelineInput(goal=GOAL))
+        done, handle = await back(client, once.handle, "sort")
+        again = await finished(client, handle)
+
+        assert done.also_again == ["tidy"]
+        assert undated(again) == undated(once.record)
+        assert EXECUTED[handle.id, "plan"] == 1
+
+
+class TestLiveRuns:
+    """Runs in progress."""
+
+    async def test_an_approval_of_the_future_that_is_left_does_not_count(self, client: Client, worker: Worker) -> None:
+        """The gate asks again: by default the server would apply the old decision anew."""
+        for decision_by in ("update", "signal"):
+            handle = await start(worker, Gated.run, id=f"left-future-{decision_by}")
+            await until_waiting(handle, "release manager")
+            if decision_by == "update":
+                await approve(client, handle)
+            else:
+                await handle.signal(DECIDE, Decision(approval="release manager", approved=True, who="ann"))
+            await handle.result()
+
+            _, again = await back(client, handle, "plan")
+            now = await until_waiting(again, "release manager")
+            assert now.notes[0].startswith("rolled back to before 'plan' by bob")
+            await approve(client, again)
+            run = await finished(client, again)
+            assert [entry.stage_id for entry in run.state.entries] == ["plan", "release manager", "conclude"]
+
+    async def test_a_run_in_a_stage_is_ended_and_begun_anew(self, client: Client, worker: Worker) -> None:
+        """What the abandoned stage returns later goes nowhere."""
+        params: Any = {"patches": {"a": {"decision_log": ["a"]}, "b": {"decision_log": ["b"]}}}
+        handle = await start(worker, Together.run, **params)
+        await until_waiting(handle, "hold", "hold")
+        _, again = await back(client, handle, "2")
+        left = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+        assert (await left.describe()).status is WorkflowExecutionStatus.TERMINATED
+
+        GATES[handle.id, "a"].set()
+        GATES[handle.id, "b"].set()
+        run = await finished(client, again)
+        assert sorted(run.baton.decision_log[1:3]) == ["a", "b"]
+        assert EXECUTED[handle.id, "plan"] == 1
+
+    async def test_twice_is_as_good_as_once(self, client: Client, worker: Worker) -> None:
+        """A rolled-back run can be rolled back."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        for times in (2, 3):
+            _, handle = await back(client, handle, "plan")
+            await until_waiting(handle, "release manager")
+            assert EXECUTED[handle.id, "plan"] == times
+        await approve(client, handle)
+        run = await finished(client, handle)
+        assert names(run) == ["plan", "release manager", "conclude"]
+
+
+class TestChildren:
+    """Child pipelines of the run that is left."""
+
+    async def test_one_in_progress_is_stopped_and_started_anew(self, client: Client, worker: Worker) -> None:
+        """The new child has an id of its own; the old one no longer works for nobody."""
+        handle = await start(worker, Parent.run, child="Gated")
+        await until_waiting(handle, "half")
+        old = (await read_run(client, handle.id)).children[0][0]
+        await until_waiting(client.get_workflow_handle(old), "release manager")
+
+        done, again = await back(client, handle, "half")
+        assert done.stopped_children == [old]
+        assert (await client.get_workflow_handle(old).describe()).status is WorkflowExecutionStatus.TERMINATED
+        await event(again, EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED)
+        new = (await read_run(client, handle.id)).children[-1][0]
+        assert new != old
+        await approve(client, client.get_workflow_handle(new))
+        run = await finished(client, again)
+        assert names(run) == ["plan", "half", "conclude"]
+
+    async def test_one_that_has_ended_before_the_step_is_kept(self, client: Client, worker: Worker) -> None:
+        """Its outcome stays, and it is not run again."""
+        once = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+        done, handle = await back(client, once.handle, "conclude")
+        again = await finished(client, handle)
+
+        assert done.stopped_children == []
+        assert undated(again) == undated(once.record)
+        assert [child for child, *_ in again.children] == [child for child, *_ in once.record.children]
+
+
+class TestContinuedRuns:
+    """Runs that continued as new."""
+
+    @pytest.mark.parametrize("to", ["count:2", "review"])
+    async def test_a_step_of_any_part_can_be_gone_back_to(self, client: Client, worker: Worker, to: str) -> None:
+        """Also one that happened before it continued: then it goes on from that part."""
+        handle = await start(worker, Long.run)
+        await approve(client, handle)
+        await handle.result()
+        newest = client.get_workflow_handle(handle.id)
+        once = await assert_reads_back(client, newest)
+        assert once.start.continued == 1
+
+        done, again = await back(client, newest, to)
+        await again.result()
+        run = await assert_reads_back(client, client.get_workflow_handle(handle.id))
+        assert [entry["stage_id"] for entry in undated(run)[-3:]] == ["count"] * 3
+        assert run.baton.decision_log[-3:] == once.baton.decision_log[-3:]
+        assert EXECUTED[handle.id, "plan"] == 1
+        assert EXECUTED[handle.id, "review"] == (1 if to == "count:2" else 2)
+        assert done.from_run_id == once.run_id
+
+
+class TestRefused:
+    """What cannot be gone back to."""
+
+    async def test_an_unknown_step_is_answered_with_those_there_are(self, client: Client, worker: Worker) -> None:
+        """Nothing happens to the run."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+
+        with pytest.raises(HistoryError, match="has no step 'deploy'; its steps are: 1 plan, 2 implement, 3 review"):
+            await roll_back(client, once.handle.id, "deploy", by="bob", why="?")
+        assert (await read_run(client, once.handle.id)).status is RunStatus.COMPLETED
+
+    async def test_decide_after_a_roll_back_is_bound_to_the_new_baton(self, client: Client, worker: Worker) -> None:
+        """A decision made on the left run's baton is refused if the baton has become another."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        wrong = Decision(approval="release manager", approved=True, who="ann", digest="sha256:" + "0" * 64)
+
+        _, again = await back(client, handle, "plan")
+        await until_waiting(again, "release manager")
+        with pytest.raises(Exception, match="look at it again"):
+            await decide(client, handle.id, wrong)
+        await again.terminate()

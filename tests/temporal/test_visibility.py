@@ -1,0 +1,117 @@
+"""What people see in Temporal's own interface: lists, summaries, and the page of a run."""
+
+import asyncio
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecution
+from temporalio.worker import Worker
+
+from baton.client import read_run
+from baton.protocol.messages import PipelineInput
+from baton.testing import run_pipeline
+from tests.support import GOAL, Handle, approve, failure, start, until_waiting
+from tests.temporal.pipelines import Gated, Linear, Parent
+
+
+async def found(client: Client, query: str) -> WorkflowExecution:
+    """Wait until a search finds a run; the test's timeout bounds the wait."""
+    while True:
+        async for one in client.list_workflows(query, limit=1):
+            return one
+        await asyncio.sleep(0.05)
+
+
+async def labels(handle: Handle) -> dict[str, object]:
+    """Return the search attributes of a run."""
+    described = await handle.describe()
+    return {pair.key.name: pair.value for pair in described.typed_search_attributes}
+
+
+async def page(handle: Handle) -> str:
+    """Return the page that the interface shows as the run's current details."""
+    metadata = await handle.query("__temporal_workflow_metadata")
+    return str(metadata.current_details)
+
+
+class TestSearch:
+    """Search attributes."""
+
+    async def test_a_run_that_waits_for_a_person_is_found_by_status_and_stage(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """The list of what waits for people is one query (S2-when-d)."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+
+        query = f"BatonStatus='WAITING' and BatonStage='release manager' and WorkflowId='{handle.id}'"
+        assert (await found(client, query)).id == handle.id
+        await approve(client, handle)
+        await handle.result()
+        assert (await labels(handle))["BatonStatus"] == "COMPLETED"
+
+    async def test_a_failed_run_is_searchable_as_failed(self, worker: Worker) -> None:
+        """Whatever it failed by."""
+        handle = await start(worker, Gated.run, seconds=0.01)
+        await failure(handle)
+
+        assert (await labels(handle))["BatonStatus"] == "FAILED"
+
+    async def test_all_runs_of_a_task_are_found_by_its_id(self, client: Client, worker: Worker) -> None:
+        """The children too."""
+        run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+        [(child, *_)] = run.record.children
+
+        query = f"BatonTaskId='{run.result.task_id}' and BatonPipeline='Linear'"
+        assert (await found(client, query)).id == child
+
+
+class TestSummaries:
+    """Texts beside events and runs."""
+
+    async def test_the_goal_is_the_runs_summary(self, worker: Worker) -> None:
+        """What the run is for, without opening it."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+
+        assert await (await run.handle.describe()).static_summary() == GOAL
+
+    async def test_each_stage_has_its_number_and_name(self, client: Client, worker: Worker) -> None:
+        """In the timeline, people see steps and not activity types."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+
+        summaries = [
+            (await client.data_converter.decode([one.user_metadata.summary]))[0]
+            async for one in run.handle.fetch_history_events()
+            if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+        ]
+        assert summaries == ["step 1: plan", "step 2: implement", "step 3: review"]
+
+
+class TestPage:
+    """The page in the run's details."""
+
+    async def test_it_shows_the_baton_what_is_waited_for_and_where_to_go_back_to(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """Operators choose the event for a reset from it: it is the one the reader finds, too."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        shown = await page(handle)
+
+        run = await read_run(client, handle.id)
+        assert "**Status:** waiting · **waits for:** approval **release manager**" in shown
+        assert "Chose JWT over sessions" in shown
+        for step in run.steps:
+            assert f"- before **{step.name}** = event {step.reset_event}" in shown
+        await handle.terminate()
+
+    async def test_text_of_agents_is_shown_and_not_run(self, client: Client, worker: Worker) -> None:
+        """The interface renders raw HTML."""
+        goal = "Add <script>alert(1)</script> login"
+        handle = await client.start_workflow(
+            Gated.run, PipelineInput(goal=goal), id="html-goal", task_queue=worker.task_queue
+        )
+        await until_waiting(handle, "release manager")
+
+        assert "<script>" not in await page(handle)
+        assert "&lt;script&gt;" in await page(handle)
+        await handle.terminate()

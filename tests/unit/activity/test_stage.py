@@ -1,0 +1,266 @@
+"""`@stage`: a function that a test can call, and an activity that a worker can run."""
+
+import hashlib
+from typing import Any
+
+import pytest
+from pydantic import Field, JsonValue, ValidationError
+from temporalio.exceptions import ApplicationError
+
+from baton.activity import Stage, StageContext, stage
+from baton.activity.context import WorkerParts, worker_parts
+from baton.edge.artifacts import MemoryArtifactStore
+from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.history import Spend
+from baton.protocol.messages import StageInput, StageResult, StageReturn
+from baton.protocol.stages import DECISIONS_HANDED, HasSpec
+
+
+class ReviewBaton(Baton):
+    """A team's own baton."""
+
+    quality_signals: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+@stage
+async def plan(baton: Baton) -> BatonPatch:
+    """Plan the work."""
+    return BatonPatch(current_state=[f"Plan for: {baton.goal}"], decision_log=["Use JWT"])
+
+
+def sent(name: str = "plan", **members: Any) -> StageInput:
+    """Return what a worker is sent for a stage."""
+    return StageInput(**{"stage": name, "seq": 3, "task_id": "t", "baton": {"goal": "Add login"}, **members})
+
+
+async def answer(answers: Any, **terms: Any) -> StageReturn:
+    """Return what a worker answers for a stage that returns ``answers``, or raises it."""
+
+    @stage(**terms)
+    async def scripted(context: StageContext[Baton]) -> Any:
+        if isinstance(answers, Exception):
+            raise answers
+        return await answers(context) if callable(answers) else answers
+
+    return await scripted(sent("scripted"))
+
+
+class TestCall:
+    """A stage called by a test."""
+
+    async def test_it_is_the_function_it_was(self) -> None:
+        """A stage needs no server to be tested."""
+        patch = await plan(Baton(goal="Add login"))
+
+        assert patch == BatonPatch(current_state=["Plan for: Add login"], decision_log=["Use JWT"])
+
+    async def test_a_context_can_be_made_for_a_test(self) -> None:
+        """A stage that asks for more is tested alike."""
+
+        @stage
+        async def review(context: StageContext[Baton]) -> StageResult:
+            return StageResult(output=[context.params["depth"], context.attempt, list(context.findings)])
+
+        context = StageContext.for_test(Baton(goal="g"), params={"depth": 2}, findings=["goal: may not be cleared"])
+
+        assert (await review(context)).output == [2, 2, ["goal: may not be cleared"]]
+
+    def test_it_keeps_its_name_and_docstring(self) -> None:
+        """What people read of a stage is what its author wrote."""
+        assert (plan.__name__, plan.__doc__, repr(plan)) == ("plan", "Plan the work.", "<stage plan>")
+        assert isinstance(plan, HasSpec)
+
+
+class TestRun:
+    """A stage run for a worker."""
+
+    async def test_it_answers_with_the_patch_as_it_was_returned(self) -> None:
+        """The patch comes back in the stage's record, its number with it (S1-patch-a, S1-patch-b, C-9)."""
+        found = await plan(sent(attempt=2, branch=True))
+
+        assert found == StageReturn(
+            stage="plan",
+            seq=3,
+            attempt=2,
+            branch=True,
+            baton_patch={"current_state": ["Plan for: Add login"], "decision_log": ["Use JWT"]},
+        )
+
+    @pytest.mark.parametrize(
+        ("given", "patch"),
+        [
+            pytest.param(None, {}, id="nothing"),
+            pytest.param({}, {}, id="an empty object"),
+            pytest.param(BatonPatch(), {}, id="an empty patch"),
+            pytest.param({"constraints": None}, {"constraints": None}, id="raw JSON"),
+            pytest.param(StageResult(baton_patch={"goal": "x"}), {"goal": "x"}, id="a result"),
+            pytest.param({"desicion_log": ["d"]}, {"desicion_log": ["d"]}, id="a patch that will be refused"),
+        ],
+    )
+    async def test_every_way_to_answer_is_taken(self, given: Any, patch: dict[str, Any]) -> None:
+        """No patch is a legal answer, and judging one is the workflow's affair (C-9, C-10)."""
+        found = await answer(given)
+
+        assert (found.baton_patch, found.findings) == (patch, [])
+
+    async def test_output_and_spend_come_back(self) -> None:
+        """What the pipeline branches on, and what the stage cost."""
+        found = await answer(StageResult(output={"passed": 12}, spend=Spend(micro_usd=80_000)))
+
+        assert (found.output, found.spend.micro_usd) == ({"passed": 12}, 80_000)
+
+    async def test_a_patch_that_cannot_even_be_made_comes_back_as_findings(self) -> None:
+        """It is told to the stage, which may mend it, and is not an exception to retry (C-3; B4)."""
+
+        async def bad(context: StageContext[Baton]) -> Any:
+            return BatonPatch.model_validate({"current_state": "x", "desicion_log": []})
+
+        found = await answer(bad)
+
+        assert [one.split(":")[0] for one in found.findings] == ["current_state", "desicion_log"]
+        assert found.baton_patch == {}
+
+    async def test_another_record_that_cannot_be_made_is_an_exception(self) -> None:
+        """Only patches are answers; any other mistake is the stage's own failure."""
+
+        async def bad(context: StageContext[Baton]) -> Any:
+            return Baton.model_validate({})
+
+        with pytest.raises(ValidationError):
+            await answer(bad)
+
+    async def test_what_it_raises_goes_on_to_temporal(self) -> None:
+        """Temporal runs it again, as its retries say."""
+        with pytest.raises(ConnectionError, match="no route"):
+            await answer(ConnectionError("no route"))
+
+    @pytest.mark.parametrize("given", ["text", 7, ["x"], Baton(goal="g")], ids=repr)
+    async def test_an_answer_of_another_type_is_not_worth_a_retry(self, given: Any) -> None:
+        """The message says what a stage returns."""
+        with pytest.raises(
+            ApplicationError, match="a stage returns a BatonPatch, a dict, a StageResult or None"
+        ) as caught:
+            await answer(given)
+
+        assert caught.value.non_retryable
+        assert caught.value.type == "TypeError"
+
+    async def test_it_sees_the_fields_that_it_knows(self) -> None:
+        """A stage for plain batons runs in a pipeline with a richer one."""
+        found = await plan(sent(baton={"goal": "Add login", "quality_signals": {"craft": 6}}))
+
+        assert found.findings == []
+
+    async def test_it_is_handed_its_own_type_of_baton(self) -> None:
+        """A stage for a richer baton has its fields."""
+
+        @stage(reads=["quality_signals"], writes=["quality_signals"])
+        async def score(baton: ReviewBaton) -> dict[str, Any]:
+            return {"quality_signals": {"seen": baton.quality_signals["craft"]}}
+
+        found = await score(sent("score", baton={"goal": "g", "quality_signals": {"craft": 6}}))
+
+        assert score.baton_type is ReviewBaton
+        assert found.baton_patch == {"quality_signals": {"seen": 6}}
+
+    async def test_a_field_it_did_not_declare_is_a_finding(self) -> None:
+        """A stage keeps to what it said it writes, and is told (C-3)."""
+        found = await answer({"goal": "x", "work_scope": ["src"]}, writes=["work_scope"])
+
+        assert [one.split(":")[0] for one in found.findings] == ["goal"]
+        assert found.baton_patch == {"goal": "x", "work_scope": ["src"]}
+
+
+class TestArtifacts:
+    """What a stage writes beside its patch."""
+
+    @staticmethod
+    async def write(context: StageContext[Baton]) -> Any:
+        """Write an artifact and return a patch that does not speak of it."""
+        await context.artifacts.write("plan", "# Plan", type="plan")
+        return {"current_state": ["Planned"]}
+
+    async def test_what_it_wrote_is_added_to_the_references(self) -> None:
+        """The baton refers to it, with its hash, and holds none of it (S1-fields-h, S1-fields-k, S1-design-j)."""
+        with worker_parts(WorkerParts(artifacts=MemoryArtifactStore())):
+            found = await answer(self.write)
+
+        assert found.baton_patch["artifacts"] == [
+            {"id": "plan", "type": "plan", "hash": hashlib.sha256(b"# Plan").hexdigest(), "size": 6}
+        ]
+
+    async def test_references_in_the_patch_are_left_as_they_are(self) -> None:
+        """A stage that sets the references means them (S1-patch-e)."""
+
+        async def own(context: StageContext[Baton]) -> Any:
+            return {**await self.write(context), "artifacts": []}
+
+        with worker_parts(WorkerParts(artifacts=MemoryArtifactStore())):
+            assert (await answer(own)).baton_patch["artifacts"] == []
+
+    async def test_a_worker_without_a_store_says_what_to_do(self) -> None:
+        """The message names the setting."""
+        with pytest.raises(RuntimeError, match=r"BatonPlugin\(artifacts="):
+            await answer(self.write)
+
+    async def test_the_selection_goes_into_the_stages_record(self) -> None:
+        """Why each artifact was given or not can be read in the history (S1-cmp-d, S1-cmp-h)."""
+        store = MemoryArtifactStore()
+        hash = await store.put(b"print()")
+
+        async def choose(context: StageContext[Baton]) -> Any:
+            return StageResult(output=list((await context.artifacts.select(100)).values()))
+
+        @stage
+        async def chooses(context: StageContext[Baton]) -> StageResult:
+            result: StageResult = await choose(context)
+            return result
+
+        refs = [{"id": "code", "type": "code", "hash": hash}]
+        with worker_parts(WorkerParts(artifacts=store)):
+            found = await chooses(sent("chooses", baton={"goal": "g", "artifacts": refs, "work_scope": ["code"]}))
+
+        assert found.output == ["print()"]
+        assert [(one.id, one.included, one.tokens) for one in found.selected] == [("code", True, 2)]
+
+
+class TestDeclaration:
+    """What `@stage` refuses."""
+
+    @pytest.mark.parametrize("terms", [{"reads": ["desicion_log"]}, {"writes": ["desicion_log"]}], ids=repr)
+    def test_a_field_that_does_not_exist(self, terms: Any) -> None:
+        """It shows on import, not in production."""
+        with pytest.raises(ValueError, match=r"\['desicion_log'\]: Baton has no such field"):
+            stage(**terms)(plan._function)
+
+    def test_a_function_that_is_not_async(self) -> None:
+        """The message says what to write."""
+
+        def plain(baton: Baton) -> BatonPatch:
+            return BatonPatch()
+
+        with pytest.raises(TypeError, match="write `async def`"):
+            stage(plain)  # type: ignore[arg-type]
+
+    def test_a_function_without_a_baton(self) -> None:
+        """It must say which baton it takes."""
+
+        async def untyped(x) -> BatonPatch:  # type: ignore[no-untyped-def]  # noqa: ANN001 - the mistake itself
+            return BatonPatch()
+
+        async def two(baton: Baton, other: int) -> BatonPatch:
+            return BatonPatch()
+
+        for function in (untyped, two):
+            with pytest.raises(TypeError, match="must take exactly one parameter, annotated as Baton"):
+                stage(function)  # type: ignore[arg-type]
+
+    def test_terms_are_kept(self) -> None:
+        """What was declared is what the pipeline reads; None is a choice where it means something."""
+        made: Stage[Any, Any] = stage(name="review", reads=["constraints"], decisions=None, heartbeat=None, attempts=1)(
+            plan._function
+        )
+
+        assert (made.spec.name, made.spec.reads, made.spec.attempts) == ("review", frozenset({"constraints"}), 1)
+        assert (made.spec.decisions, made.spec.heartbeat) == (None, None)
+        assert plan.spec.decisions == DECISIONS_HANDED

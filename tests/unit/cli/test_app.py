@@ -1,0 +1,180 @@
+"""The command line as it is typed: help, usage errors, the options of every command."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from inspect import getdoc
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from baton.cli.app import COMMANDS, Listed, make_app
+
+NOBODY = "127.0.0.1:1"
+"""An address where no server can be."""
+
+
+def baton(*words: str) -> Result:
+    """Call the command in this process."""
+    return CliRunner().invoke(make_app(), list(words), env={"COLUMNS": "200", "TEMPORAL_ADDRESS": NOBODY})
+
+
+class TestHelp:
+    """`baton --help`, and that of each command."""
+
+    def test_it_names_every_command_and_every_exit_code(self) -> None:
+        """An operator learns from it what there is, and what a script may rely on."""
+        shown = baton("--help")
+
+        assert shown.exit_code == 0
+        assert [one.name for one in COMMANDS if one.name not in shown.output] == []
+        assert all(code in shown.output for code in ("0 done", "1 what", "2 wrong usage", "3 no server", "130 Ctrl-C"))
+
+    def test_it_loads_no_temporal_sdk(self) -> None:
+        """Whoever only asks for help does not wait for the SDK to load."""
+        code = (
+            "import sys\nfrom typer.testing import CliRunner\nfrom baton.cli.app import make_app\n"
+            "done = CliRunner().invoke(make_app(), ['--help'])\n"
+            "sys.exit(done.exit_code or 'temporalio' in sys.modules)"
+        )
+
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+    @pytest.mark.parametrize("listed", COMMANDS, ids=lambda one: one.name)
+    def test_the_list_says_of_a_command_what_its_own_help_says_first(self, listed: Listed) -> None:
+        """The map of the commands is written apart from them, and may not say something else."""
+        function = getattr(import_module(f"baton.cli.{listed.module}"), listed.function)
+
+        assert (getdoc(function) or "").partition("\n")[0] == listed.help
+
+    @pytest.mark.parametrize("listed", COMMANDS, ids=lambda one: one.name)
+    def test_every_command_takes_the_common_options(self, listed: Listed) -> None:
+        """`--json` and the connection can stand behind any command."""
+        shown = baton(listed.name, "--help")
+
+        assert shown.exit_code == 0
+        common = ("--json", "--address", "--namespace", "--profile", "--config", "--artifacts")
+        assert [option for option in common if option not in shown.output] == []
+
+
+class TestUsage:
+    """Command lines that cannot be understood."""
+
+    LINES = (
+        pytest.param(["lst"], "Did you mean 'list'", id="a command that is none"),
+        pytest.param(["show"], "Missing argument", id="no run"),
+        pytest.param(["show", "r", "--nope"], "No such option", id="an option that is none"),
+        pytest.param(["list", "--status", "asleep"], "no status", id="a status that is none"),
+        pytest.param(["run", "p"], "--goal", id="a run without a goal"),
+        pytest.param(["run", "p", "--goal", "g", "--param", "depth"], "KEY=JSON", id="a parameter without a value"),
+        pytest.param(["run", "p", "-g", "g", "-p", "a=1", "-p", "a=2"], "once", id="a parameter given twice"),
+        pytest.param(["run", "p", "-g", "g", "--baton", "nowhere.json"], "does not exist", id="a file that is none"),
+        pytest.param(["approve", "r"], "say why", id="a decision without a reason"),
+        pytest.param(["rollback", "r", "--to", "plan"], "--why", id="a roll-back without a reason"),
+        pytest.param(["schema", "nothing"], "there is no schema", id="a schema that is none"),
+        pytest.param(["replay", "r", "-m", "no.such.module"], "cannot be imported", id="a module that is none"),
+        pytest.param(["replay", "r", "-m", "json"], "no @workflow.defn", id="a module without pipelines"),
+        pytest.param(["dev", "--port", "70000"], "65535", id="a port that is none"),
+    )
+
+    @pytest.mark.parametrize(("line", "said"), LINES)
+    def test_a_wrong_line_ends_with_2_and_says_why(self, line: list[str], said: str) -> None:
+        """The output stays empty, so that a script never takes an error for a result."""
+        done = baton(*line)
+
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert said in done.stderr
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            pytest.param("[1]", "holds a list", id="a list"),
+            pytest.param("{", "is no JSON file", id="no JSON"),
+            pytest.param('{"constraints": "none"}', "constraints", id="a member of another shape"),
+            pytest.param('{"goal": ""}', "--goal", id="an empty goal"),
+        ],
+    )
+    def test_a_baton_file_that_holds_no_baton_is_refused(self, tmp_path: Path, text: str, said: str) -> None:
+        """What is wrong with the file is said before a run is started."""
+        file = tmp_path / "baton.json"
+        file.write_text(text, encoding="utf-8")
+        goal = [] if '"goal"' in text else ["--goal", "g"]
+
+        done = baton("run", "p", *goal, "--baton", str(file))
+
+        assert done.exit_code == 2
+        assert said in done.stderr
+
+
+class TestUnreachable:
+    """Commands that need a server where there is none."""
+
+    LINES = (
+        ["list"],
+        ["show", "r"],
+        ["history", "r"],
+        ["diff", "r", "1", "2"],
+        ["watch", "r"],
+        ["run", "p", "--goal", "g"],
+        ["fork", "r", "--at", "1"],
+        ["approve", "r", "--why", "w"],
+        ["deny", "r", "--why", "w"],
+        ["rollback", "r", "--to", "1", "--why", "w"],
+        ["export", "r", "somewhere.json"],
+    )
+
+    @pytest.mark.parametrize("line", LINES, ids=lambda line: line[0])
+    def test_they_end_with_3_and_say_how_to_get_a_server(self, line: list[str]) -> None:
+        """One line on stderr, and nothing on the output, also where JSON was asked for."""
+        done = baton(*line, "--json")
+
+        assert (done.exit_code, done.stdout) == (3, "")
+        assert f"no Temporal server answers at {NOBODY}" in done.stderr
+        assert "baton dev" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+    def test_the_address_counts_before_and_behind_the_command(self) -> None:
+        """What stands nearer to the command wins."""
+        before = baton("--address", "127.0.0.1:2", "list")
+        both = baton("--address", "127.0.0.1:2", "list", "--address", "127.0.0.1:3")
+
+        assert "127.0.0.1:2" in before.stderr
+        assert "127.0.0.1:3" in both.stderr
+
+    def test_a_profile_that_is_none_is_named(self, tmp_path: Path) -> None:
+        """A typing mistake in --profile does not lead to another server."""
+        config = tmp_path / "temporal.toml"
+        config.write_text('[profile.here]\naddress = "127.0.0.1:4"\n', encoding="utf-8")
+
+        done = baton("list", "--config", str(config), "--profile", "there")
+
+        assert done.exit_code == 3
+        assert "profile" in done.stderr
+
+
+class TestWithoutServer:
+    """Commands that need none."""
+
+    def test_version_tells_what_baton_stands_on(self) -> None:
+        """An issue report begins with it."""
+        told = json.loads(baton("version", "--json").stdout)
+
+        assert set(told) == {"temporal-baton", "temporalio", "pydantic", "python"}
+        assert told["python"] == ".".join(map(str, sys.version_info[:3]))
+
+    def test_schema_lists_and_prints_what_is_published(self) -> None:
+        """The list is one name a line; each name prints a JSON Schema."""
+        names = baton("schema").stdout.split()
+
+        assert names == json.loads(baton("--json", "schema").stdout)
+        assert json.loads(baton("schema", names[0]).stdout)["$schema"].endswith("2020-12/schema")
+
+    def test_doctor_says_that_there_is_no_server(self, tmp_path: Path) -> None:
+        """It tells all that can be told without one, and ends with 3."""
+        done = baton("doctor", "--json", "--artifacts", str(tmp_path))
+        marks = {one["check"]: one["mark"] for one in json.loads(done.stdout)}
+
+        assert done.exit_code == 3
+        assert (marks["server"], marks["artifact store"], marks["compression"]) == ("fail", "ok", "ok")

@@ -1,0 +1,64 @@
+"""The checks of `baton doctor` that need no server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.cli.checks import Mark, installation, store, trust
+from baton.edge.artifacts import open_store
+
+
+class TestTrust:
+    """How the way to the server is protected."""
+
+    @pytest.mark.parametrize(
+        ("settings", "mark"),
+        [
+            pytest.param({"target_host": "localhost:7233"}, Mark.OK, id="this machine by name"),
+            pytest.param({"target_host": "[::1]:7233"}, Mark.OK, id="this machine by its IPv6 address"),
+            pytest.param({"target_host": "10.0.0.5:7233"}, Mark.WARN, id="another machine"),
+            pytest.param({"target_host": "temporal.example.com:7233", "tls": True}, Mark.OK, id="TLS"),
+            pytest.param({"target_host": "temporal.example.com:7233", "api_key": "k"}, Mark.OK, id="an API key"),
+        ],
+    )
+    def test_an_open_way_to_another_machine_is_warned_of(self, settings: dict[str, Any], mark: Mark) -> None:
+        """Without TLS whoever is on the way reads batons and decides."""
+        assert trust(settings).mark is mark
+
+
+class TestStore:
+    """The artifact store."""
+
+    async def test_a_folder_that_can_be_written_is_fine(self, tmp_path: Path) -> None:
+        """It is written to, because only that proves it."""
+        assert (await store(str(tmp_path / "artifacts"), open_store)).mark is Mark.OK
+
+    @pytest.mark.parametrize(
+        ("where", "mark"),
+        [
+            pytest.param("memory:", Mark.WARN, id="memory"),
+            pytest.param("{file}/artifacts", Mark.FAIL, id="below a file"),
+            pytest.param("nosuch://bucket", Mark.FAIL, id="a URL of no store"),
+        ],
+    )
+    async def test_one_that_keeps_nothing_is_named_with_a_remedy(self, tmp_path: Path, where: str, mark: Mark) -> None:
+        """What to do about it stands beside it."""
+        file = tmp_path / "file"
+        file.touch()
+
+        found = await store(where.format(file=file), open_store)
+
+        assert found.mark is mark
+        assert found.remedy
+
+
+class TestInstallation:
+    """What is installed."""
+
+    def test_nothing_fails_where_the_tests_run(self) -> None:
+        """The extras are looked for by what they bring, without loading it."""
+        findings = {one.check: one for one in installation()}
+
+        assert {"python", "temporalio", "extra tokens", "extra objects", "extra dev-server"} <= findings.keys()
+        assert [one for one in findings.values() if one.mark is Mark.FAIL] == []

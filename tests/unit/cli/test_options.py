@@ -1,0 +1,30 @@
+"""The options of every command."""
+
+import pytest
+
+from baton.cli.options import DEFAULT_ARTIFACTS, GlobalOptions
+
+
+class TestOverridden:
+    """Options before a command and behind it."""
+
+    def test_what_is_not_said_again_stays(self) -> None:
+        """A later option replaces its own value only."""
+        both = GlobalOptions(address="a:1", namespace="n").overridden(GlobalOptions(json=True, address="b:2"))
+
+        assert both == GlobalOptions(json=True, address="b:2", namespace="n")
+
+
+class TestStore:
+    """Which artifact store is used."""
+
+    def test_the_option_wins_over_the_environment_and_that_over_the_default(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The workers read the same variable, so the command finds their payloads."""
+        monkeypatch.delenv("BATON_ARTIFACTS", raising=False)
+        assert GlobalOptions().store == DEFAULT_ARTIFACTS
+
+        monkeypatch.setenv("BATON_ARTIFACTS", "s3://bucket")
+        assert GlobalOptions().store == "s3://bucket"
+        assert GlobalOptions(artifacts="here").store == "here"

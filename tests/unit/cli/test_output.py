@@ -1,0 +1,57 @@
+"""Consoles, numbers and times."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from baton.cli.output import ago, between, length, make_console, moment, printable
+
+
+class TestMakeConsole:
+    """The console of a call."""
+
+    def test_a_pipe_is_wide_and_has_no_colours(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """What is piped is not cut at the 80 columns of nobody's terminal."""
+        make_console().print("[bold]" + "x" * 100, style="red")
+
+        assert capsys.readouterr().out == "[bold]" + "x" * 100 + "\n"
+
+    def test_columns_can_be_asked_for(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """COLUMNS is the usual way to say it."""
+        monkeypatch.setenv("COLUMNS", "20")
+
+        assert make_console().width == 20
+
+
+class TestPrintable:
+    """Text that a terminal may be trusted with."""
+
+    def test_every_control_sign_but_the_line_break_is_replaced(self) -> None:
+        """No sign below 32, no deletion, none of the second range steers the terminal."""
+        controls = "".join(map(chr, [*range(32), *range(127, 160)]))
+
+        assert set(printable(controls)) == {"\ufffd", "\n", " "}
+
+    def test_letters_of_every_script_stay(self) -> None:
+        """What people write is shown as they wrote it."""
+        assert printable("Prüfung 検査 ✓") == "Prüfung 検査 ✓"
+
+
+class TestTimes:
+    """How times are told."""
+
+    def test_a_time_of_the_same_day_needs_no_date(self) -> None:
+        """The day is told once, at the top."""
+        began = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+        assert moment(began + timedelta(seconds=5), began).count(":") == 2
+        assert "-" not in moment(began + timedelta(seconds=5), began)
+        assert moment(began + timedelta(days=2), began).startswith("2026-11-2")
+
+    def test_what_is_not_known_is_left_out(self) -> None:
+        """A step that has not begun has no time to tell."""
+        now = datetime(2026, 11, 21, tzinfo=UTC)
+
+        assert (moment(None), ago(None, now), length(between(None, now))) == ("", "", "")

@@ -1,0 +1,55 @@
+"""What a command raises, as an exit code and a line."""
+
+import pytest
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.cli.exits import ExitCode
+from baton.cli.running import verdict_on
+from baton.protocol.errors import HistoryError, PatchError, ServerError
+
+
+def call(status: RPCStatusCode, message: str) -> RPCError:
+    """Return the failure of a call to the server."""
+    return RPCError(message, status, b"")
+
+
+class TestVerdictOn:
+    """From an exception to what the operator sees."""
+
+    ERRORS = (
+        pytest.param(ServerError("none there"), ExitCode.UNREACHABLE, "none there", id="no server"),
+        pytest.param(HistoryError("no step 'x'"), ExitCode.NO, "no step 'x'", id="no such step"),
+        pytest.param(PatchError(["a: no", "b: no"]), ExitCode.NO, "a: no; b: no", id="a refused patch"),
+        pytest.param(
+            WorkflowAlreadyStartedError("id-1", "P"), ExitCode.NO, "'id-1' goes on already", id="an id in use"
+        ),
+        pytest.param(
+            call(RPCStatusCode.NOT_FOUND, "workflow not found for ID: x"), ExitCode.NO, "baton list", id="no such run"
+        ),
+        pytest.param(
+            call(RPCStatusCode.NOT_FOUND, "Namespace n is not found."),
+            ExitCode.UNREACHABLE,
+            "--namespace",
+            id="no such namespace",
+        ),
+        pytest.param(call(RPCStatusCode.UNAVAILABLE, "gone"), ExitCode.UNREACHABLE, "gone", id="a server that left"),
+        pytest.param(
+            call(RPCStatusCode.PERMISSION_DENIED, "no"), ExitCode.UNREACHABLE, "permission_denied", id="no rights"
+        ),
+        pytest.param(call(RPCStatusCode.INVALID_ARGUMENT, "bad"), ExitCode.NO, "refused", id="a refused call"),
+    )
+
+    @pytest.mark.parametrize(("error", "code", "said"), ERRORS)
+    def test_every_known_error_has_a_code_and_a_line(self, error: Exception, code: ExitCode, said: str) -> None:
+        """A script can tell "no" from "nobody there"."""
+        verdict = verdict_on(error)
+
+        assert verdict is not None
+        assert verdict[0] is code
+        assert said in verdict[1]
+        assert "\n" not in verdict[1]
+
+    def test_a_bug_has_none(self) -> None:
+        """What nobody expected keeps its traceback."""
+        assert verdict_on(KeyError("x")) is None

@@ -1,0 +1,109 @@
+"""The worker as a child process."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from baton.cli.supervising import WorkerProgram, find_worker, supervise, worker_environment
+from baton.protocol.errors import BatonError
+
+RUNS = """\
+import os, pathlib, signal, subprocess, sys, time
+log = pathlib.Path("log")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(log.write_text("asked to end") and 0))
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path("child.new").write_text(str(child.pid))
+os.rename("child.new", "child")
+while True: time.sleep(0.05)
+"""
+DIES = "import pathlib, sys\nwith open('runs', 'a') as log: log.write('x')\nsys.exit(7)\n"
+
+
+@asynccontextmanager
+async def supervised(folder: Path, text: str, said: list[str]) -> AsyncIterator["asyncio.Task[None]"]:
+    """Keep a worker running that is this program; stop it at the end, at the latest."""
+    script = folder / "worker.py"
+    script.write_text(f"import os\nos.chdir({str(folder)!r})\n{text}", encoding="utf-8")
+    task = asyncio.create_task(supervise(WorkerProgram(script, dict(os.environ)), said.append))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait until something is so that another process brings about."""
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.02)
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process runs; one that is dead and not yet buried does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class TestSupervise:
+    """Keeping a worker running."""
+
+    async def test_a_stopped_worker_ends_in_order_and_leaves_no_child_behind(self, tmp_path: Path) -> None:
+        """It is asked first; what it started and forgot is killed with it."""
+        async with supervised(tmp_path, RUNS, []):
+            await until((tmp_path / "child").exists)
+            child = int((tmp_path / "child").read_text(encoding="utf-8"))
+
+        assert (tmp_path / "log").read_text(encoding="utf-8") == "asked to end"
+        await until(lambda: not is_running(child))
+
+    async def test_a_worker_that_dies_is_started_again_and_that_is_said(self, tmp_path: Path) -> None:
+        """With a pause that grows, so that a broken worker does not spin."""
+        said: list[str] = []
+        async with supervised(tmp_path, DIES, said):
+            await until(lambda: len(said) == 2)
+
+        assert said == [
+            "the worker ended with code 7; starting it again in 1 s",
+            "the worker ended with code 7; starting it again in 2 s",
+        ]
+        assert (tmp_path / "runs").read_text(encoding="utf-8") == "xx"
+
+
+class TestWorkerEnvironment:
+    """What a worker finds in its environment."""
+
+    def test_no_setting_of_another_connection_is_left(self) -> None:
+        """A profile or key of a production cluster must not meet the development server."""
+        given = {"PATH": "p", "TEMPORAL_PROFILE": "cluster", "TEMPORAL_API_KEY": "k", "TEMPORAL_TLS": "1"}
+
+        made = worker_environment(given, address="127.0.0.1:1", namespace="n", artifacts="a")
+
+        assert made == {
+            "PATH": "p",
+            "TEMPORAL_ADDRESS": "127.0.0.1:1",
+            "TEMPORAL_NAMESPACE": "n",
+            "TEMPORAL_CONFIG_FILE": os.devnull,
+            "BATON_ARTIFACTS": "a",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+
+class TestFindWorker:
+    """Which program is the worker."""
+
+    def test_the_one_in_the_folder_is_taken(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where there is none, none is run; one that is named must be there."""
+        monkeypatch.chdir(tmp_path)
+        assert find_worker(None) is None
+
+        (tmp_path / "worker.py").touch()
+        assert find_worker(None) == tmp_path / "worker.py"
+        with pytest.raises(BatonError, match=r"no worker program 'other\.py'"):
+            find_worker(Path("other.py"))

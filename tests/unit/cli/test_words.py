@@ -1,0 +1,103 @@
+"""Changes of the baton in words."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from baton.cli.words import changes, difference, remarks
+from baton.protocol.history import Conflict, HistoryEntry, StepKind
+
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def entry(**members: Any) -> HistoryEntry:
+    """Return a history entry."""
+    return HistoryEntry(**{"seq": 1, "stage_id": "plan", "timestamp": AT, **members})
+
+
+class TestChanges:
+    """What an entry changed."""
+
+    def test_each_thing_that_came_or_went_has_a_line(self) -> None:
+        """A replaced list is told by its entries; the decision log only grows."""
+        made = entry(patch={"current_state": ["b", "c"], "decision_log": ["Use JWT"], "goal": "New"})
+        before = {"goal": "Old", "current_state": ["a", "b"], "decision_log": ["Earlier"]}
+
+        assert [line.plain for line in changes(made, before)] == [
+            "- state: a",
+            "+ state: c",
+            "+ decision: Use JWT",
+            "- goal: Old",
+            "+ goal: New",
+        ]
+
+    def test_an_empty_patch_is_said_to_change_nothing(self) -> None:
+        """A stage that ran and changed nothing is still told of."""
+        assert [line.plain for line in changes(entry(), {})] == ["no change"]
+
+    def test_a_branch_only_wrote(self) -> None:
+        """The merge makes the change, so a branch's fields are named and not told as changes."""
+        branch = entry(kind=StepKind.BRANCH, patch={"constraints": ["x"]})
+
+        assert [line.plain for line in changes(branch, {})] == ["wrote constraints"]
+
+    def test_a_field_of_a_teams_own_is_told_too(self) -> None:
+        """A derived baton's fields need no knowledge of them here."""
+        made = entry(patch={"risk_level": "high"})
+
+        assert [line.plain for line in changes(made, {"risk_level": "low"})] == [
+            "- risk level: low",
+            "+ risk level: high",
+        ]
+
+    @pytest.mark.parametrize(
+        "hostile",
+        [
+            pytest.param("\x1b]0;owned\x07", id="a terminal title"),
+            pytest.param("\x1b[2J", id="a cleared screen"),
+            pytest.param("ok\u202egnp.exe", id="reversed text"),
+        ],
+    )
+    def test_no_escape_sequence_of_a_stage_reaches_the_terminal(self, hostile: str) -> None:
+        """Text of a stage is data, for the operator's terminal as well."""
+        made = entry(patch={"decision_log": [hostile]})
+
+        [line] = changes(made, {})
+        assert "\x1b" not in line.plain
+        assert "\u202e" not in line.plain
+
+    def test_markup_in_a_text_is_text(self) -> None:
+        """A stage cannot colour the operator's page."""
+        [line] = changes(entry(patch={"decision_log": ["[red]alarm[/red]"]}), {})
+
+        assert line.plain == "+ decision: [red]alarm[/red]"
+
+
+class TestDifference:
+    """One field, before and after."""
+
+    def test_another_order_is_no_change_of_entries(self) -> None:
+        """Nothing came and nothing went, and that is what is said."""
+        assert [line.plain for line in difference("constraints", ["a", "b"], ["b", "a"])] == [
+            "= constraint: another order"
+        ]
+
+
+class TestRemarks:
+    """What an operator should notice."""
+
+    def test_warnings_lost_constraints_and_conflicts_are_told(self) -> None:
+        """What was allowed, but may not have been meant, is never silent."""
+        made = entry(
+            kind=StepKind.MERGE,
+            warnings=["current_state: 1 bullet"],
+            removed_constraints=["No new database"],
+            conflicts=[Conflict(field="current_state", strategy="union", values={"test": ["a"], "review": ["b"]})],
+        )
+
+        assert [line.plain for line in remarks(made)] == [
+            "! current_state: 1 bullet",
+            "! took away 1 constraint",
+            "! test and review both wrote current_state; merged by union",
+        ]

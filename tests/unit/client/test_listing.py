@@ -1,0 +1,63 @@
+"""The question that `list_runs` asks the server."""
+
+import pytest
+
+from baton.client.listing import STATUSES, RunFilter
+from baton.protocol.errors import BatonError
+
+
+class TestQuery:
+    """A filter in the server's query language."""
+
+    QUESTIONS = (
+        pytest.param(
+            RunFilter(),
+            "BatonPipeline IS NOT NULL AND ExecutionStatus != 'ContinuedAsNew' AND ParentWorkflowId IS NULL",
+            id="all pipelines that nobody else started",
+        ),
+        pytest.param(
+            RunFilter(pipeline="delivery", status="WAITING"),
+            "BatonPipeline = 'delivery' AND ExecutionStatus = 'Running' AND BatonStatus = 'WAITING'",
+            id="what waits for a person",
+        ),
+        pytest.param(
+            RunFilter(status="TIMED_OUT", every=True), "ExecutionStatus = 'TimedOut'", id="a status of Temporal's"
+        ),
+        pytest.param(
+            RunFilter(task="t", stage="plan", status="RUNNING", every=True),
+            "ExecutionStatus = 'Running' AND BatonStage = 'plan' AND BatonTaskId = 't'",
+            id="a task at a stage",
+        ),
+        pytest.param(
+            RunFilter(pipeline="it's", status="FAILED"),
+            "BatonPipeline = 'it''s' AND ExecutionStatus = 'Failed'",
+            id="a name with a quotation mark",
+        ),
+        pytest.param(
+            RunFilter(every=True, id_prefix="shop"),
+            "ExecutionStatus != 'ContinuedAsNew' AND WorkflowId STARTS_WITH 'shop'",
+            id="the beginning of an id",
+        ),
+    )
+
+    @pytest.mark.parametrize(("wanted", "query"), QUESTIONS)
+    def test_it_says_what_is_wanted(self, wanted: RunFilter, query: str) -> None:
+        """What people ask for becomes one query."""
+        assert wanted.query() == query
+
+    def test_without_labels_a_pipeline_is_found_by_its_workflow_type(self) -> None:
+        """A namespace without Baton's search attributes can still be listed."""
+        assert RunFilter(pipeline="p", status="FAILED").query(labelled=False) == (
+            "WorkflowType = 'p' AND ExecutionStatus = 'Failed'"
+        )
+
+    @pytest.mark.parametrize("wanted", [RunFilter(task="t"), RunFilter(stage="s"), RunFilter(status="WAITING")])
+    def test_what_only_labels_tell_is_refused_without_them(self, wanted: RunFilter) -> None:
+        """An empty answer would be taken for "none"."""
+        with pytest.raises(BatonError, match="doctor --fix"):
+            wanted.query(labelled=False)
+
+    def test_every_status_can_be_asked_for(self) -> None:
+        """Temporal's own, and the one that Baton adds."""
+        assert {"RUNNING", "WAITING", "COMPLETED", "FAILED", "TERMINATED", "CANCELED", "TIMED_OUT"} <= {*STATUSES}
+        assert all(RunFilter(status=one).query() for one in STATUSES)

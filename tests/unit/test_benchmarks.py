@@ -1,0 +1,75 @@
+"""The benchmarks' figures and samples: that they are complete, and that the two sides are given the same."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from baton import Baton, BatonPatch, apply_patch
+from baton.edge.tokens import exact_counter
+from baton.protocol.stages import DECISIONS_HANDED
+from benchmarks import raw, stages
+from benchmarks.__main__ import MEASURES, RESULTS
+from benchmarks.raw import State, merged
+from benchmarks.report import GOALS
+from benchmarks.samples import large, patch, small, thousand_tokens, to_json
+
+
+class TestResults:
+    """The committed `results.json`."""
+
+    def test_it_holds_every_figure_and_nothing_else(self) -> None:
+        """The README takes its figures from there by name, so each is there as a number above zero."""
+        results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+
+        figures = {name: value for name, value in results.items() if name not in ("environment", "command")}
+        assert list(figures) == list(GOALS)
+        assert all(type(value) in (int, float) and value > 0 for value in figures.values())
+
+    def test_it_says_how_it_was_measured(self) -> None:
+        """Whoever doubts a figure can measure it again: with all rounds, and every figure in the same run."""
+        results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+
+        assert "temporalio" in results["environment"]
+        assert results["command"].startswith("python -m benchmarks")
+        assert "--quick" not in results["command"]
+        assert "--only" not in results["command"]
+
+
+class TestMeasures:
+    """What `python -m benchmarks` measures."""
+
+    def test_every_figure_has_one_measurement(self) -> None:
+        """A figure with a goal and no measurement would never be missed."""
+        found = [name for measure in MEASURES for name in measure.names]
+
+        assert sorted(found) == sorted(GOALS)
+
+
+class TestSamples:
+    """What travels in the measurements."""
+
+    def test_what_a_stage_is_handed_has_a_thousand_tokens(self) -> None:
+        """From the first stage of a thousand to the last, within three percent, counted exactly."""
+        count, baton = exact_counter(), Baton.model_validate_json(to_json(thousand_tokens()))
+        counts = []
+        for seq in range(1, 1_001):
+            baton = apply_patch(baton, BatonPatch.model_validate(patch(seq, 5)))
+            counts.append(count(to_json(baton.restricted(None, DECISIONS_HANDED).to_json_object())))
+
+        assert min(counts) >= 970
+        assert max(counts) <= 1_030
+
+    @pytest.mark.parametrize("make", [pytest.param(small, id="1 KB"), pytest.param(large, id="4 KB")])
+    def test_by_hand_and_with_baton_the_state_ends_alike(self, make: Any) -> None:
+        """Both sides carry the same texts, and none of them is left out of what Baton's stages are handed."""
+        state = State(**make())
+        for activity in (raw.raw_plan, raw.raw_implement, raw.raw_review, raw.raw_release):
+            state = merged(state, asyncio.run(activity(state)))
+        baton = Baton.model_validate_json(to_json(make()))
+        for stage in (stages.plan, stages.implement, stages.review, stages.release):
+            assert len(baton.decision_log) <= DECISIONS_HANDED
+            baton = apply_patch(baton, asyncio.run(stage(baton)))
+
+        assert state.model_dump() == baton.to_json_object()
