@@ -167,11 +167,10 @@ async def kill_and_restart(
             break
     worker.kill()
     when = f"while {KILLED_IN} ran in it" if pending else f"just after {KILLED_IN} had ended"
-    console.print(f"[bold red]── killed the worker (SIGKILL) {when} ──[/]", soft_wrap=True)
+    console.print(f"── killed the worker (SIGKILL) {when} ──", style="bold red", soft_wrap=True)
     await asyncio.sleep(1)
-    console.print(
-        f"[bold]── started another worker, {worker.start()}; it takes over once the heartbeat is overdue ──[/]"
-    )
+    restarted = f"── started another worker, {worker.start()}; it takes over once the heartbeat is overdue ──"
+    console.print(restarted, style="bold", soft_wrap=True)
 
 
 def lines_of(update: Followed) -> Iterator[object]:

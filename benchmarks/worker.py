@@ -16,6 +16,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
+from baton import __version__
 from baton.activity import WorkerParts
 from baton.edge.artifacts import open_store
 from baton.edge.tokens import best_counter
@@ -30,6 +31,7 @@ from benchmarks.workflows.raw import RawDelivery
 SETTINGS: dict[str, dict[str, Any]] = {
     "shipped": {
         "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
+        "build_id": f"baton-{__version__}",
         "max_concurrent_workflow_tasks": 200,
         "max_concurrent_activities": 200,
         "max_concurrent_local_activities": 200,

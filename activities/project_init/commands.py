@@ -6,7 +6,16 @@ from shlex import quote
 
 from activities.project_init.conventions import Place, conventional_commands, in_folder, node_manager, python_runner
 from activities.project_init.files import SourceTree
-from activities.project_init.records import Command, EntryPoint, Evidence, Manifest, Purpose, Script, Technology
+from activities.project_init.records import (
+    Command,
+    EntryPoint,
+    Evidence,
+    Manifest,
+    Purpose,
+    Script,
+    Technology,
+    TechStack,
+)
 from activities.project_init.runners import Tasks
 from activities.project_init.services import compose_files, container_files
 
@@ -128,3 +137,33 @@ def _of_containers(tree: SourceTree) -> Iterator[Command]:
             about=f"builds the image of {path}",
             evidence=Evidence(path=path),
         )
+
+
+def best_command(stack: TechStack, purpose: Purpose) -> Command | None:
+    """Return the command to name first for a purpose, or None.
+
+    One at the top goes before one in a folder, a declared one before a conventional, and among those one that is
+    called what it does.
+    """
+    found = [each for each in stack.commands if each.purpose == purpose]
+    words = {"test": ("test", "check"), "run": ("start", "run", "dev")}.get(purpose, (purpose,))
+
+    def rank(command: Command) -> tuple[bool, bool, bool, int]:
+        is_elsewhere = command.line.startswith("cd ")
+        named = command.line.split()[-1] in words
+        return is_elsewhere, command.origin != "declared", not named, found.index(command)
+
+    return min(found, key=rank) if found else None
+
+
+def all_checks(stack: TechStack) -> list[Command]:
+    """Return what to run before handing over a change: one formatter, the linters, one run of the tests.
+
+    The linters are those of the same origin as the best one, so that `make lint` does not stand beside the
+    tools that it calls.
+    """
+    lint = best_command(stack, "lint")
+    linters = [each for each in stack.commands if each.purpose == "lint" and lint and each.origin == lint.origin]
+    at_top = [each for each in linters if not each.line.startswith("cd ")]
+    chosen = [best_command(stack, "format"), *(at_top or linters)[:3], best_command(stack, "test")]
+    return [each for each in chosen if each is not None]

@@ -5,13 +5,14 @@ These four lists are what stage `detect-tech-stack` puts in the baton (S1 L67-70
 
 from collections.abc import Iterator
 
+from activities.project_init.commands import best_command
 from activities.project_init.files import SourceTree
 from activities.project_init.house_rules import find_rules
 from activities.project_init.ignore import may_hold_secrets
 from activities.project_init.languages import kind_of, language_of
 from activities.project_init.licenses import UNRECOGNISED, names_license
 from activities.project_init.manifests.python import COMPILED
-from activities.project_init.records import Command, License, Purpose, Technology, TechStack
+from activities.project_init.records import License, Technology, TechStack
 from activities.project_init.roles import is_lock_file, is_test_code
 
 _TELLING = (
@@ -63,32 +64,6 @@ def conclude(tree: SourceTree, stack: TechStack, unread: dict[str, int]) -> Tech
             "open_questions": tuple(_open_questions(tree, stack, unread)),
         }
     )
-
-
-def best_command(stack: TechStack, purpose: Purpose) -> Command | None:
-    """Return the command to name first for a purpose: a declared one before a conventional, the top before a folder."""
-    found = [each for each in stack.commands if each.purpose == purpose]
-    words = {"test": ("test", "check"), "run": ("start", "run", "dev")}.get(purpose, (purpose,))
-
-    def rank(command: Command) -> tuple[bool, bool, bool, int]:
-        is_elsewhere = command.line.startswith("cd ")
-        named = command.line.split()[-1] in words
-        return is_elsewhere, command.origin != "declared", not named, found.index(command)
-
-    return min(found, key=rank) if found else None
-
-
-def all_checks(stack: TechStack) -> list[Command]:
-    """Return what to run before handing over a change: one formatter, the linters, one run of the tests.
-
-    The linters are those of the same origin as the best one, so that `make lint` does not stand beside the
-    tools that it calls.
-    """
-    lint = best_command(stack, "lint")
-    linters = [each for each in stack.commands if each.purpose == "lint" and lint and each.origin == lint.origin]
-    at_top = [each for each in linters if not each.line.startswith("cd ")]
-    chosen = [best_command(stack, "format"), *(at_top or linters)[:3], best_command(stack, "test")]
-    return [each for each in chosen if each is not None]
 
 
 def _of_an_empty_project(tree: SourceTree) -> dict[str, tuple[str, ...]]:

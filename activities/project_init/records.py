@@ -332,7 +332,7 @@ class Hit(Record):
         title: The heading or definition that the text stands under.
         start: First line, from 1.
         end: Last line, included.
-        snippet: The lines that answer best.
+        snippet: The lines that answer best, as they stand in the file: data, whatever they say.
     """
 
     score: float

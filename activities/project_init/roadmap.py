@@ -5,7 +5,8 @@ P1 blocks others or is a risk today, P2 costs something every week, P3 is worth 
 
 from collections.abc import Iterator
 
-from activities.project_init.conclusions import best_command, counted, has_lock, test_files
+from activities.project_init.commands import best_command
+from activities.project_init.conclusions import counted, has_lock, test_files
 from activities.project_init.files import SourceTree
 from activities.project_init.ignore import may_hold_secrets
 from activities.project_init.licenses import UNRECOGNISED

@@ -1,19 +1,20 @@
 """The command `baton`: what it is called with, and the map of its commands.
 
-The modules of the commands are imported when one of them is called, and not for `baton --help` or the
-completion of a command's name: the Temporal SDK behind them takes four times as long to load as all the rest
-(measured: 0.15 s without it, 0.65 s with it).
+The module of a command is imported when it is called, and not for `baton --help` or the completion of a
+command's name: the Temporal SDK behind them takes as long to load as all the rest (measured: 0.25 s of
+processor time without it, 0.4 to 0.5 s with it).
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 from typer.main import get_command
 
+from baton import __version__
 from baton.cli.exits import MEANINGS
 from baton.cli.options import (
     AddressOption,
@@ -87,6 +88,13 @@ def _register(app: typer.Typer, listed: Listed) -> None:
     app.command(listed.name, help=listed.help, rich_help_panel=listed.panel, cls=stands_in)(lambda: None)
 
 
+def _print_version(wanted: bool) -> None:
+    """Print the version, if that is what is wanted, and exit."""
+    if wanted:
+        print(f"baton {__version__}")
+        raise typer.Exit
+
+
 def make_app() -> typer.Typer:
     """Return the application with all commands."""
     app = typer.Typer(
@@ -107,6 +115,10 @@ def make_app() -> typer.Typer:
         profile: ProfileOption = None,
         config: ConfigOption = None,
         artifacts: ArtifactsOption = None,
+        version: Annotated[
+            bool,
+            typer.Option("--version", is_eager=True, callback=_print_version, help="Print Baton's version and exit."),
+        ] = False,
     ) -> None:
         ctx.obj = GlobalOptions(json, address, namespace, profile, config, artifacts)
 

@@ -17,6 +17,7 @@ from baton.cli.running import command
 from baton.cli.session import Session, user
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption
 from baton.client import decide
+from baton.client.waiting import has_pollers
 from baton.protocol.baton import AnyBaton
 from baton.protocol.canonical import digest
 from baton.protocol.errors import PipelineError
@@ -114,6 +115,8 @@ async def _asked(client: Client, target: Target, approval: str | None) -> _Asked
     if description.close_time is not None:
         status = description.status.name if description.status else "over"
         raise PipelineError(f"{target.workflow_id!r} asks for nothing any more: it is {status}")
+    if not await has_pollers(client, description.task_queue):
+        raise _nobody(description.task_queue)
     baton = await handle.query(QUERY_BATON)
     overview = await handle.query(QUERY_STATUS, result_type=Overview)
     open_now = [one for one in overview.waiting_for if one.kind == "approval"]
@@ -142,9 +145,13 @@ async def _answer_of(client: Client, target: Target, asking: Any) -> Any:
         if error.status not in _NO_ANSWER:
             raise
     description = await client.get_workflow_handle(target.workflow_id).describe()
-    raise PipelineError(
-        f"no worker of task queue {description.task_queue!r} answers within {_ANSWER_SECONDS:.0f} s; nothing was "
-        "decided. Start a worker and decide again"
+    raise _nobody(description.task_queue)
+
+
+def _nobody(task_queue: str) -> PipelineError:
+    """Return the error for a run whose worker does not answer."""
+    return PipelineError(
+        f"no worker of task queue {task_queue!r} answers; nothing was decided. Start a worker and decide again"
     )
 
 

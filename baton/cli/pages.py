@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +25,9 @@ _LOOK_EVERY_SECONDS = 2.0
 _FEWEST_ROWS = 3
 _NAME_WIDTH = 28
 
+Changes = dict[int, list[tuple[HistoryEntry, Mapping[str, Any]]]]
+"""What each step changed, with the baton before it, by the step's number."""
+
 _SIGNS = {
     NewsKind.RUN_STARTED: ("▶", "bold"),
     NewsKind.RUN_GOES_ON: ("↺", "yellow"),
@@ -40,23 +43,25 @@ _SIGNS = {
 }
 
 
-def news_lines(news: News, run: RunRecord) -> Iterator[Text]:
-    """Yield the lines for a piece of news: what happened, then what it changed, indented.
+def news_lines(news: Sequence[News], run: RunRecord) -> Iterator[Text]:
+    """Yield the lines for news: what happened, and below it what that changed, indented.
 
     Args:
         news: The news.
-        run: The run it is about, as it was read with the news.
+        run: The run they are about, as it was read with them.
 
     Yields:
         Lines.
     """
-    sign, style = _SIGNS[news.kind]
-    yield Text.assemble((f"{moment(news.at, datetime.now(UTC))} ", "dim"), (f"{sign} ", style), plain(_said(news, run)))
-    if news.entries:
-        before = {id(entry): baton for entry, baton in with_before(run)}
-        for entry in (one for one in news.entries if one.kind is not StepKind.BRANCH):
-            for line in (*changes(entry, before[id(entry)]), *remarks(entry)):
-                yield Text.assemble(" " * 11, line)
+    befores = {id(entry): before for entry, before in with_before(run)} if any(one.entries for one in news) else {}
+    for one in news:
+        sign, style = _SIGNS[one.kind]
+        at = f"{moment(one.at, datetime.now(UTC))} "
+        yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(_said(one, run)))
+        for entry in one.entries:
+            if entry.kind is not StepKind.BRANCH:
+                lines = (*changes(entry, befores[id(entry)]), *remarks(entry))
+                yield from (Text.assemble(" " * len(at), "  ", line) for line in lines)
 
 
 def _said(news: News, run: RunRecord) -> str:
@@ -101,6 +106,7 @@ class Page:
     def __init__(self, console: Console) -> None:
         self.run: RunRecord | None = None
         self._console = console
+        self._changes: Changes = {}
         self._waits: Waits | None = None
         self._lost: str | None = None
         self._changed = asyncio.Event()
@@ -108,7 +114,8 @@ class Page:
     def take(self, update: Followed) -> None:
         """Take over an update."""
         self._lost = update.lost
-        self.run = update.run or self.run
+        if update.run is not None and update.run is not self.run:
+            self.run, self._changes = update.run, _by_step(update.run)
         if update.news:
             self._changed.set()
 
@@ -141,7 +148,7 @@ class Page:
     def _page(self, run: RunRecord, most: int | None) -> RenderableType:
         """Return the page with the newest steps, ``most`` of them."""
         pending = self._waits if run.status is RunStatus.RUNNING else None
-        rows: list[RenderableType] = [heading(run, pending), "", *_steps(run, most)]
+        rows: list[RenderableType] = [heading(run, pending), "", *_steps(run, self._changes, most)]
         if pending:
             card = waits_card(run, pending)
             rows += ["", card] if card else []
@@ -151,24 +158,31 @@ class Page:
         return Group(*rows)
 
 
-def _steps(run: RunRecord, most: int | None) -> Iterator[RenderableType]:
+def _by_step(run: RunRecord) -> Changes:
+    """Return a run's changes by step; a person's edits and what branches wrote are no step's own."""
+    steps: Changes = {}
+    for entry, before in with_before(run):
+        if entry.kind not in (StepKind.EDIT, StepKind.BRANCH):
+            steps.setdefault(entry.seq, []).append((entry, before))
+    return steps
+
+
+def _steps(run: RunRecord, done: Changes, most: int | None) -> Iterator[RenderableType]:
     """Yield the table of the newest steps, a line for each."""
     steps = run.steps if most is None else run.steps[len(run.steps) - most :] if most else []
     if len(steps) < len(run.steps):
         yield Text(f"(+{len(run.steps) - len(steps)} earlier)", "dim")
-    befores = with_before(run)
     headings = ("", "#", "step", "took", "what changed")
     table = make_table(*headings, right=("#", "took"), whole=headings)
     table.expand = True
     table.columns[2].max_width = _NAME_WIDTH
     table.columns[4].ratio = 1
     for step in steps:
-        mine = [(entry, before) for entry, before in befores if entry.seq == step.seq and entry.kind != StepKind.EDIT]
         ended = step.ended or (datetime.now(UTC) if step.status is StepStatus.RUNNING else None)
         took = "" if step.status is StepStatus.TAKEN_OVER else length(between(step.began, ended))
         attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
         name = Text.assemble(plain(step.name, "bold"), (attempts, "yellow"))
-        table.add_row(GLYPHS[step.status], str(step.seq), name, took, _summary(step, mine))
+        table.add_row(GLYPHS[step.status], str(step.seq), name, took, _summary(step, done.get(step.seq, [])))
     yield table
 
 
@@ -179,5 +193,5 @@ def _summary(step: Step, mine: list[tuple[HistoryEntry, Mapping[str, Any]]]) -> 
     if step.kind is StepKind.APPROVAL:
         said = [f"by {entry.by}: {entry.why}" if entry.why else f"by {entry.by}" for entry, _ in mine]
         return plain("; ".join(said), "italic")
-    lines = [line for entry, before in mine if entry.kind is not StepKind.BRANCH for line in changes(entry, before)]
+    lines = [line for entry, before in mine for line in changes(entry, before)]
     return Text("  ").join(sorted(lines, key=lambda line: line.plain.startswith("-")))

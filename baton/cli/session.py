@@ -19,7 +19,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 
 from baton.activity import WorkerParts
 from baton.cli.options import GlobalOptions
-from baton.cli.output import json_text, make_console
+from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
 from baton.edge.artifacts import open_store
 from baton.plugin import BatonPlugin
@@ -120,7 +120,7 @@ class Session:
 
     def note(self, text: str) -> None:
         """Say something beside the output, for example a warning."""
-        self.err.print(text, style="yellow", soft_wrap=True)
+        self.err.print(plain(text, "yellow"), soft_wrap=True)
 
     @property
     def may_ask(self) -> bool:

@@ -78,7 +78,7 @@ async def _as_lines(session: Session, updates: AsyncIterator[Followed]) -> RunRe
         is_lost = update.lost is not None
         run = update.run or run
         if run is not None:
-            for line in (line for one in update.news for line in news_lines(one, run)):
+            for line in news_lines(update.news, run):
                 session.out.print(line, soft_wrap=True)
     return run
 

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from baton.protocol.baton import Baton
 
-DECISIONS_HANDED = 10
+DECISIONS_HANDED = 8
 """How many of the newest decisions a stage is handed unless it asks for others."""
 
 

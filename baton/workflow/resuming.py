@@ -23,7 +23,7 @@ class ContinueAfter:
         bytes: Size of the run's history, in bytes.
     """
 
-    events: int = 3_000
+    events: int = 3_200
     bytes: int = 2_000_000
 
 

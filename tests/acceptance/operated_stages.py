@@ -1,6 +1,8 @@
 """The stages of the pipelines that the tests of the command operate."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -55,4 +57,4 @@ async def stumble(baton: Baton) -> BatonPatch:
     raise RuntimeError("the model did not answer")
 
 
-STAGES = [plan, implement, check, review, release, stumble]
+STAGES: list[Callable[..., Any]] = [plan, implement, check, review, release, stumble]

@@ -2,18 +2,28 @@
 
 import asyncio
 import json
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 
+from baton.activity import WorkerParts
+from baton.client import read_run
+from baton.client.waiting import waits
 from baton.devserver import DevServer, DevServerOptions
-from tests.acceptance.operator import ROOT, Operator, heard
+from baton.edge.artifacts import open_store
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import PipelineInput
+from tests.acceptance.operating import ROOT, Operator, heard
+from tests.support import Handle, approve, until_waiting
 
 PIPELINES = "tests.acceptance.operated_pipelines"
 CHANGED = "tests.acceptance.changed_pipelines"
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +39,23 @@ async def at_rest(operator: Operator) -> Operator:
     `past-closed` was approved and is completed, `past-waiting` waits for a decision, `past-stumbling` for the
     next try of a stage.
     """
-    start = ("--goal", "Add OAuth2 login", "--task-queue", "past")
+    parts = WorkerParts(artifacts=open_store(operator.folder / "artifacts"))
+    client = await Client.connect(operator.variables["TEMPORAL_ADDRESS"], plugins=[BatonPlugin(parts)])
+
+    async def start(pipeline: str, id: str, **members: Any) -> Handle:
+        given = PipelineInput(goal="Add OAuth2 login", **members)
+        return await client.start_workflow(pipeline, given, id=id, task_queue="past")
+
     async with operator.worker("past"):
-        await asyncio.gather(
-            operator("run", "Delivery", *start, "--id", "past-closed", "--task-id", "task-1", "--param", "depth=2"),
-            operator("run", "Delivery", *start, "--id", "past-waiting"),
-            operator("run", "Stumbles", *start, "--id", "past-stumbling"),
-        )
-        await asyncio.gather(operator.until_asked("past-closed"), operator.until_asked("past-waiting"))
-        await operator("approve", "past-closed", "--why", "it is tested")
-        await operator("watch", "past-closed")
-        while not (await operator.json("show", "past-stumbling"))["waiting_for"][0]["failure"]:
-            pass
+        closed = await start("Delivery", "past-closed", task_id="task-1", params={"depth": 2})
+        waiting = await start("Delivery", "past-waiting")
+        stumbling = await start("Stumbles", "past-stumbling")
+        await approve(client, closed)
+        await until_waiting(waiting, "release manager")
+        await closed.result()
+        run = await read_run(client, stumbling.id)
+        while not (now := await waits(client, run)) or not now.pending[0].failure:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)  # a failed try leaves no event in the history that could be awaited
     return operator
 
 
@@ -239,12 +254,13 @@ class TestDeciding:
         assert watching.returncode == 1
         assert "failed: ApprovalDeniedError" in await at_work("show", "denied")
 
-    async def test_with_no_worker_nothing_is_decided(self, at_rest: Operator) -> None:
-        """An approval needs somebody to take it; what is missing is named, and the run waits on."""
-        said = await at_rest.refused("approve", "past-waiting", "--why", "it is tested")
+    async def test_with_no_worker_nothing_is_decided(self, operator: Operator) -> None:
+        """An approval needs somebody to take it; what is missing is named at once."""
+        await operator("run", "Delivery", "-g", "Add login", "--id", "unheard", "--task-queue", "nobody")
 
-        assert "no worker of task queue 'past' answers" in said
-        assert (await at_rest.json("show", "past-waiting"))["waiting_for"][0]["name"] == "release manager"
+        said = await operator.refused("approve", "unheard", "--why", "it is tested")
+
+        assert "no worker of task queue 'nobody' answers" in said
 
 
 class TestRepairing:
@@ -327,3 +343,23 @@ class TestInterrupting:
             _, beside = await watching.communicate()
 
         assert (watching.returncode, beside) == (130, b"")
+
+
+class TestTerminal:
+    """A page on a terminal, instead of lines."""
+
+    async def test_watch_leaves_the_whole_page_behind(self, at_rest: Operator) -> None:
+        """The page keeps itself up to date in place; at the end it stays, and the cursor is there again."""
+        screen = await at_rest.on_a_terminal("watch", "past-closed")
+        page = ESCAPES.sub("", screen).rpartition("Delivery  past-closed")[2]
+
+        assert [row.split()[:3] for row in page.splitlines()[-5:]] == [
+            ["✓", "1", "plan"],
+            ["✓", "2", "implement"],
+            ["✓", "3", "check+review"],
+            ["✓", "4", "release"],
+            ["✓", "5", "release"],
+        ]
+        assert page.startswith("  COMPLETED")
+        assert "by ann: it is tested" in page
+        assert screen.rfind("\x1b[?25h") > screen.rfind("\x1b[?25l")

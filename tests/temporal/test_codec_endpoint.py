@@ -46,5 +46,5 @@ class TestCodecEndpoint:
         assert GOAL.strip() in shown
         events = (await handle.fetch_history()).events
         [payload] = events[-1].workflow_execution_signaled_event_attributes.input.payloads
-        assert payload.metadata["encoding"] == b"binary/zstd"
+        assert payload.metadata["encoding"] == b"binary/zstd-1"
         assert await client.data_converter.decode([payload]) == [{"note": GOAL}]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from activities.project_init.conclusions import all_checks, best_command
+from activities.project_init.commands import all_checks, best_command
 from activities.project_init.ignore import may_hold_secrets
 from activities.project_init.markdown import bullets, fence, page, prose, some, text
 from activities.project_init.pages.material import DATA_NOTE, Material, about_folder

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from baton import __version__
 from baton.cli.app import COMMANDS, Listed, make_app
 
 NOBODY = "127.0.0.1:1"
@@ -35,7 +36,8 @@ class TestHelp:
     def test_it_loads_no_temporal_sdk(self) -> None:
         """Whoever only asks for help does not wait for the SDK to load."""
         code = (
-            "import sys\nfrom typer.testing import CliRunner\nfrom baton.cli.app import make_app\n"
+            "import sys\nfrom typer.testing import CliRunner\nfrom baton import __version__
+from baton.cli.app import make_app\n"
             "done = CliRunner().invoke(make_app(), ['--help'])\n"
             "sys.exit(done.exit_code or 'temporalio' in sys.modules)"
         )
@@ -163,6 +165,10 @@ class TestWithoutServer:
 
         assert set(told) == {"temporal-baton", "temporalio", "pydantic", "python"}
         assert told["python"] == ".".join(map(str, sys.version_info[:3]))
+
+    def test_the_version_can_be_asked_for_as_everywhere(self) -> None:
+        """`--version` needs no command."""
+        assert baton("--version").stdout == f"baton {__version__}\n"
 
     def test_schema_lists_and_prints_what_is_published(self) -> None:
         """The list is one name a line; each name prints a JSON Schema."""

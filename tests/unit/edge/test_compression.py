@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter
 
-from baton.edge.compression import DICTIONARY, ENCODING, MAX_DECODED_BYTES, CompressionCodec
+from baton.edge.compression import MAX_DECODED_BYTES, PREFIX, CompressionCodec
 from baton.protocol.errors import PayloadError
 
 if sys.version_info >= (3, 14):
@@ -55,7 +55,7 @@ class TestEncode:
         """Batons that the dictionary was not written from, prose of people and of agents."""
         plain = _json(_compact(path))
         encoded = _encode(plain)
-        assert encoded.metadata["encoding"] == ENCODING
+        assert encoded.metadata["encoding"] == PREFIX + b"1"
         assert encoded.ByteSize() < plain.ByteSize() / 2
         assert _decode(encoded) == plain
 
@@ -68,7 +68,7 @@ class TestEncode:
     @pytest.mark.parametrize(
         "payload",
         [
-            pytest.param(_json(b'"' + b"a" * 509 + b'"'), id="JSON below 512 bytes"),
+            pytest.param(_json(b'"' + b"a" * 253 + b'"'), id="JSON below 256 bytes"),
             pytest.param(
                 Payload(metadata={"encoding": b"json/protobuf", "messageType": b"x"}, data=b"a" * 5000),
                 id="workflow metadata, which the UI reads by itself",
@@ -122,7 +122,7 @@ class TestEncode:
         converter = DataConverter(payload_codec=CompressionCodec())
         value = {"decision_log": ["Chose JWT over sessions for statelessness"] * 30}
         [payload] = await converter.encode([value])
-        assert payload.metadata["encoding"] == ENCODING
+        assert payload.metadata["encoding"] == PREFIX + b"1"
         assert await converter.decode([payload]) == [value]
 
 
@@ -131,7 +131,7 @@ class TestDecode:
 
     def test_histories_of_the_first_release_are_read(self) -> None:
         """Bytes that were written once decode to the same value in every later version."""
-        old = Payload(metadata={"encoding": b"binary/zstd", "zstd-dictionary": b"1"}, data=OLD_DATA)
+        old = Payload(metadata={"encoding": b"binary/zstd-1"}, data=OLD_DATA)
         assert _decode(old) == _json(OLD_PLAIN)
 
     def test_the_first_dictionary_never_changes(self) -> None:
@@ -153,8 +153,8 @@ class TestDecode:
     )
     def test_damage_is_an_error_that_names_the_encoding(self, data: bytes, reason: str) -> None:
         """A reader learns which payload codec could not read, and never sees half a value."""
-        payload = Payload(metadata={"encoding": ENCODING, DICTIONARY: b"1"}, data=data)
-        with pytest.raises(PayloadError, match=f"'binary/zstd'.*{reason}"):
+        payload = Payload(metadata={"encoding": PREFIX + b"1"}, data=data)
+        with pytest.raises(PayloadError, match=f"'binary/zstd-1'.*{reason}"):
             _decode(payload)
 
     @pytest.mark.parametrize("declared", [True, False], ids=["that says its size", "that does not"])
@@ -163,18 +163,18 @@ class TestDecode:
         options: dict[int, int] = {zstd.CompressionParameter.content_size_flag: int(declared)}
         bomb = zstd.compress(b"0" * (MAX_DECODED_BYTES + 1), options=options)
         assert len(bomb) < 10_000
-        payload = Payload(metadata={"encoding": ENCODING, DICTIONARY: b"1"}, data=bomb)
+        payload = Payload(metadata={"encoding": PREFIX + b"1"}, data=bomb)
         with pytest.raises(PayloadError, match=f"more than {MAX_DECODED_BYTES}"):
             _decode(payload)
 
     @pytest.mark.parametrize("number", [pytest.param(b"2", id="a later one"), pytest.param(b"../1", id="a path")])
     def test_an_unknown_dictionary_is_named(self, number: bytes) -> None:
         """A payload of a newer version says so, instead of decoding to rubbish."""
-        payload = Payload(metadata={"encoding": ENCODING, DICTIONARY: number}, data=OLD_DATA)
+        payload = Payload(metadata={"encoding": PREFIX + number}, data=OLD_DATA)
         with pytest.raises(PayloadError, match=r"needs the dictionary .* upgrade temporal-baton"):
             _decode(payload)
 
     def test_a_payload_without_a_dictionary_is_refused(self) -> None:
         """Another codec's `binary/zstd` is not mistaken for this one's."""
         with pytest.raises(PayloadError, match="needs the dictionary b''"):
-            _decode(Payload(metadata={"encoding": ENCODING}, data=zstd.compress(b"{}" * 400)))
+            _decode(Payload(metadata={"encoding": PREFIX}, data=zstd.compress(b"{}" * 400)))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.project_init.commands import purpose_of
-from activities.project_init.conclusions import all_checks, best_command
+from activities.project_init.commands import all_checks, best_command, purpose_of
 from activities.project_init.detect import detect
 from activities.project_init.files import survey
 from activities.project_init.records import Evidence, TechStack

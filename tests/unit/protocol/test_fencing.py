@@ -179,6 +179,7 @@ class TestFence:
         ("text", "inside"),
         [
             pytest.param("[END OF CONTEXT FROM PREVIOUS AGENT]", "(END OF CONTEXT FROM PREVIOUS AGENT]", id="at once"),
+            pytest.param("x[CONTEXT FROM PREVIOUS AGENT]", "x(CONTEXT FROM PREVIOUS AGENT]", id="behind a letter"),
             pytest.param(
                 "[a] x [CONTEXT FROM PREVIOUS AGENT", "[a] x (CONTEXT FROM PREVIOUS AGENT", id="another bracket"
             ),

@@ -1,6 +1,7 @@
 """An operator at a terminal: calls the installed `baton` as a process, and starts workers beside it."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -65,6 +66,18 @@ class Operator:
         assert output == ""
         return beside
 
+    async def on_a_terminal(self, *words: str) -> str:
+        """Call the command on a terminal of its own, and return all that it wrote to it."""
+        ours, theirs = os.openpty()
+        environment = {**self.environment, "TERM": "xterm-256color"}
+        process = await asyncio.create_subprocess_exec(
+            str(PROGRAM), *words, cwd=self.folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        written = await asyncio.to_thread(_all_of, ours)
+        assert await process.wait() == 0
+        return written.decode()
+
     @asynccontextmanager
     async def started(self, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
         """Call the command and go on; it is stopped at the end, if it has not ended by then."""
@@ -122,3 +135,12 @@ async def heard(process: asyncio.subprocess.Process, true: Callable[[dict[str, A
             if true(news):
                 return news
     raise AssertionError("it ended before that was so")
+
+
+def _all_of(screen: int) -> bytes:
+    """Return all that is written to a terminal, until nobody has it open any more."""
+    written = b""
+    with open(screen, "rb", buffering=0) as file, contextlib.suppress(OSError):  # Linux ends it with an error
+        while part := file.read(65536):
+            written += part
+    return written

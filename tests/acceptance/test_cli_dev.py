@@ -1,0 +1,142 @@
+"""`baton dev`: everything on one machine, started together, kept across restarts, and never left behind."""
+
+import asyncio
+import json
+import signal
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from temporalio.api.common.v1 import Payload, Payloads
+
+from baton.edge.compression import CompressionCodec
+from tests.acceptance.operating import WORKER, Operator
+
+STUBBORN = """\
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+Ready = tuple[asyncio.subprocess.Process, dict[str, Any]]
+"""`baton dev`, and what it said when it was ready."""
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    """Return an operator with a folder of their own, and no server."""
+    return Operator(tmp_path)
+
+
+@asynccontextmanager
+async def running(operator: Operator, *options: str) -> AsyncIterator[Ready]:
+    """Run `baton dev` and return it once it says that it is ready, with what it says."""
+    async with operator.started("dev", "--json", *options) as process:
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        assert line, await process.communicate()
+        yield process, json.loads(line)
+
+
+async def stopped(process: asyncio.subprocess.Process, number: signal.Signals) -> tuple[int | None, str]:
+    """Send a signal, and return the exit code and what was said."""
+    process.send_signal(number)
+    async with asyncio.timeout(60):
+        _, said = await process.communicate()
+    return process.returncode, said.decode()
+
+
+def left_behind(operator: Operator) -> list[str]:
+    """Return the command lines of processes that were started in the operator's environment and still run."""
+    mark = f"BATON_ARTIFACTS={operator.folder}/".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes() and (process / "cmdline").read_bytes():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+async def until_nothing_is_left(operator: Operator) -> None:
+    """Wait until none of the operator's processes runs any more."""
+    async with asyncio.timeout(60):
+        while left_behind(operator):  # noqa: ASYNC110 - their parent is gone, so nobody is told
+            await asyncio.sleep(0.05)
+
+
+def get(url: str, body: bytes | None = None) -> Any:
+    """Return what a URL answers, as JSON."""
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+class TestDev:
+    """Everything at once."""
+
+    async def test_runs_and_their_watchers_survive_a_restart(self, operator: Operator) -> None:
+        """A run that waits is there again, the watcher waited too, and both go on to the end."""
+        async with running(operator, "--ui-port", "0", "--port", "0", "--worker", str(WORKER)) as (process, ready):
+            here = Operator(operator.folder, {"TEMPORAL_ADDRESS": ready["address"]})
+            port = ready["address"].rpartition(":")[2]
+            await here("run", "Delivery", "-g", "Survive", "--id", "survivor")
+            async with here.started("watch", "survivor") as watching:
+                await here.until_asked("survivor")
+                ended = await stopped(process, signal.SIGTERM)
+                nothing = await here.refused("show", "survivor", code=3)
+                options = ("--ui-port", "0", "--port", port, "--worker", str(WORKER))
+                async with running(operator, *options) as (again, told):
+                    taken = await here.refused("dev", "--ephemeral", "--port", port, "--no-worker", code=3)
+                    await here("approve", "survivor", "--why", "it survived")
+                    async with asyncio.timeout(60):
+                        lines, beside = await watching.communicate()
+                    await stopped(again, signal.SIGINT)
+
+        assert ended[0] == again.returncode == 0
+        assert "no Temporal server answers" in nothing
+        assert told["database"] == ready["database"] == ".baton/dev/temporal.db"
+        assert f"port {port} of 127.0.0.1 is taken" in taken
+        assert watching.returncode == 0
+        assert "the server is out of reach" in beside.decode()
+        assert lines.decode().count("1 plan: done") == lines.decode().count("5 release: done") == 1
+        assert left_behind(operator) == []
+
+    async def test_the_ui_is_told_where_compressed_payloads_can_be_read(self, operator: Operator) -> None:
+        """The UI's page asks the codec server beside it, which answers with what was compressed."""
+        async with running(operator, "--ephemeral", "--port", "0", "--ui-port", "0", "--no-worker") as (_, ready):
+            settings = await asyncio.to_thread(get, f"{ready['ui']}/api/v1/settings")
+            payload = Payload(metadata={"encoding": b"json/plain"}, data=b'"' + b"handoff " * 500 + b'"')
+            sent = Payloads(payloads=await CompressionCodec().encode([payload]))
+            body = json_format.MessageToJson(sent).encode()
+            answer = await asyncio.to_thread(get, f"{settings['Codec']['Endpoint']}/decode", body)
+
+        assert json_format.ParseDict(answer, Payloads()).payloads[0] == payload
+        assert (ready["database"], ready["worker"]) == (None, None)
+
+    async def test_a_second_signal_does_not_wait_for_a_stubborn_worker(self, operator: Operator) -> None:
+        """The first asks the worker to end; the second kills it; nothing is left either way."""
+        (operator.folder / "worker.py").write_text(STUBBORN, encoding="utf-8")
+        async with running(operator, "--ephemeral", "--port", "0", "--ui-port", "0") as (process, ready):
+            assert process.stderr is not None
+            assert ready["worker"] == str(operator.folder / "worker.py")
+            assert await process.stderr.readline() == b"up\n"
+            process.send_signal(signal.SIGINT)
+            assert (await process.stderr.readline()).startswith(b"stopping")
+            code, said = await stopped(process, signal.SIGINT)
+
+        assert (code, said) == (0, "stopped\n")
+        assert left_behind(operator) == []
+
+    async def test_even_a_kill_leaves_nothing_behind(self, operator: Operator) -> None:
+        """A process that is killed can clean up nothing, so the kernel does it."""
+        async with running(operator, "--port", "0", "--ui-port", "0", "--worker", str(WORKER)) as (process, _):
+            await stopped(process, signal.SIGKILL)
+
+        await until_nothing_is_left(operator)
