@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import time
 import typing
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
@@ -21,7 +22,7 @@ from temporalio.exceptions import ApplicationError
 from baton.activity.context import StageContext, current_parts
 from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.messages import StageInput, StageResult, StageReturn
-from baton.protocol.patching import undeclared
+from baton.protocol.patching import short_findings, undeclared
 from baton.protocol.stages import DECISIONS_HANDED, Retries, StageSpec, checked_fields
 
 GivenT = TypeVar("GivenT")
@@ -35,6 +36,8 @@ class Stage(Generic[GivenT, AnswerT]):
         spec: The stage's name and terms.
         baton_type: The type of baton the function takes.
     """
+
+    __test__ = False  # a stage called `test` is no test for pytest to collect
 
     def __init__(self, function: Callable[[GivenT], Awaitable[AnswerT]], spec: StageSpec) -> None:
         self._function = function
@@ -75,6 +78,7 @@ class Stage(Generic[GivenT, AnswerT]):
         baton = self.baton_type.from_json_object(known)
         context = StageContext.of(baton, given, current_parts())
         argument: Any = context if self._takes_context else baton
+        began = time.monotonic()
         try:
             async with _heartbeats(self.spec.heartbeat, context):
                 answer: Any = await self._function(argument)
@@ -82,18 +86,18 @@ class Stage(Generic[GivenT, AnswerT]):
         except ValidationError as error:
             if error.title not in _patch_names():
                 raise
-            return self._answer(given, StageResult(), context, _findings(error))
+            return self._answer(given, StageResult(), context, _findings(error), began)
         except Exception as error:
             # Said here and not in the retry policy, which would repeat the names in each run's history.
             if type(error).__name__ not in self.spec.retries.never:
                 raise
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
-        return self._answer(given, result, context, [])
+        return self._answer(given, result, context, [], began)
 
     def _answer(
-        self, given: StageInput, result: StageResult, context: StageContext[Any], findings: list[str]
+        self, given: StageInput, result: StageResult, context: StageContext[Any], findings: list[str], began: float
     ) -> StageReturn:
-        """Return the record of what the function answered."""
+        """Return the record of what the function answered, having begun at a time of the monotonic clock."""
         patch = result.baton_patch
         raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
         desk = context.artifacts
@@ -111,6 +115,7 @@ class Stage(Generic[GivenT, AnswerT]):
             spend=result.spend,
             tokens_read=context.tokens_read,
             selected=desk.selected,
+            seconds=round(time.monotonic() - began),
         )
 
 
@@ -199,17 +204,19 @@ def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, Jso
     )
 
 
-def _patch_names() -> set[str]:
+def _patch_names(kind: type[BatonPatch] = BatonPatch) -> set[str]:
     """Return the names of every type of patch, by which pydantic titles its errors."""
-    return {BatonPatch.__name__, *(kind.__name__ for kind in BatonPatch.__subclasses__())}
+    return {kind.__name__}.union(*(_patch_names(derived) for derived in kind.__subclasses__()))
 
 
 def _findings(error: ValidationError) -> list[str]:
     """Return what is wrong with a patch that could not even be made."""
-    return [
-        f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (found {type(fault['input']).__name__})"
-        for fault in error.errors(include_url=False, include_context=False)
-    ]
+    return short_findings(
+        [
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (found {type(fault['input']).__name__})"
+            for fault in error.errors(include_url=False, include_context=False)
+        ]
+    )
 
 
 @contextlib.asynccontextmanager

@@ -117,7 +117,7 @@ def make_app() -> typer.Typer:
         artifacts: ArtifactsOption = None,
         version: Annotated[
             bool,
-            typer.Option("--version", is_eager=True, callback=_print_version, help="Print Baton's version and exit."),
+            typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
         ] = False,
     ) -> None:
         ctx.obj = GlobalOptions(json, address, namespace, profile, config, artifacts)

@@ -28,7 +28,6 @@ _PASSES = (
     RPCStatusCode.UNKNOWN,
     RPCStatusCode.ABORTED,
 )
-_TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 _RESULT = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
 
 
@@ -94,11 +93,17 @@ async def follow(
 
 async def _fold(client: Client, workflow_id: str, run_id: str, events: Sequence[HistoryEvent]) -> RunRecord:
     """Return the run as its workflow has it: a result it has not taken note of yet is none."""
-    noted = max((one.event_id for one in events if one.event_type == _TASK_COMPLETED), default=0)
+    noted = max((one.event_id for one in events if _takes_note(one)), default=0)
     known = [one for one in events if one.event_id <= noted or one.event_type != _RESULT]
     run = await rebuild(workflow_id, run_id, known, client.data_converter)
     run.last_event = events[-1].event_id
     return run
+
+
+def _takes_note(event: HistoryEvent) -> bool:
+    """Return whether the workflow has taken note of all results before this event; where it was reset, it had."""
+    is_reset = bool(event.workflow_task_failed_event_attributes.base_run_id)
+    return is_reset or event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 
 async def _batches(client: Client, workflow_id: str, run_id: str) -> AsyncIterator[list[HistoryEvent] | RPCError]:

@@ -213,6 +213,7 @@ class StageReturn(CompactRecord):
         selected: Which artifacts it was given, and why.
         branch: True if it ran in a fan-out.
         after: How many steps had ended when it was sent.
+        seconds: How long it ran, rounded, as its worker measured it.
     """
 
     stage: Name
@@ -226,6 +227,7 @@ class StageReturn(CompactRecord):
     selected: list[Selected] = Field(default_factory=list)
     branch: bool = False
     after: Whole = Field(default=0, ge=0)
+    seconds: Whole = Field(default=0, ge=0)
 
 
 class StageResult(CompactRecord):

@@ -125,7 +125,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     if after is not None:
         findings += _protection_findings(baton, after, rules) + _size_findings(after)
     if findings or after is None:
-        raise PatchError(_short(findings))
+        raise PatchError(short_findings(findings))
     change = difference(before, after.to_json_object())
     if appended:
         change["decision_log"] = appended
@@ -208,7 +208,7 @@ def undeclared(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) ->
     if writes is None:
         return []
     allowed = ", ".join(sorted(writes)) or "none"
-    return _short(
+    return short_findings(
         [
             f"{name}: the stage did not declare that it writes this field (declared: {allowed})"
             for name in patch
@@ -235,7 +235,7 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
     return findings
 
 
-def _short(findings: list[str]) -> list[str]:
+def short_findings(findings: list[str]) -> list[str]:
     """Return the findings cut to a length that a prompt and a payload can take, however odd the patch."""
     short = [one if len(one) <= LONGEST_FINDING else f"{one[:LONGEST_FINDING]}…" for one in findings[:MOST_FINDINGS]]
     return short if len(short) == len(findings) else [*short, "there is more of the kind; mend these first"]

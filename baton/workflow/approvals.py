@@ -35,6 +35,7 @@ class Approvals:
         self._note = note
         self._open: dict[str, _Open] = {}
         self._closed: dict[str, Decided] = {}
+        self._early: tuple[int, dict[str, Decision]] = (0, {})  # of the running workflow task only
         workflow.set_update_handler(DECIDE, self._on_update, validator=self._validate)
         workflow.set_signal_handler(DECIDE, self._on_signal)
 
@@ -66,6 +67,12 @@ class Approvals:
         since = workflow.now()
         waiting = Waiting(kind="approval", name=name, seq=seq, since=since, until=since + within, asks=asks)
         self._open[name] = _Open(waiting)
+        # What arrives together is handed to a replay signals first, to a worker that was queried meanwhile
+        # perhaps not; so a decision that came in the same task counts either way.
+        task, early = self._early
+        if task == _task() and name in early and self._refusal(early[name]) is None:
+            self._note(f"took the decision of {early[name].who} after all: {name!r} opened in the same moment")
+            self._decide(early[name], "signal")
 
     async def wait(self, name: str, within: timedelta, default: bool) -> Decided:
         """Wait for the decision about an open approval, or for its deadline.
@@ -104,6 +111,10 @@ class Approvals:
     def close(self, decided: Decided) -> None:
         """Remember how an approval ended, also one of an earlier run."""
         self._closed[decided.approval] = decided
+
+    def _known(self, name: str) -> bool:
+        """Return whether an approval is open or was decided."""
+        return name in self._open or name in self._closed
 
     def _refusal(self, decision: Decision) -> str | None:
         """Return why the decision cannot count, or None."""
@@ -149,6 +160,8 @@ class Approvals:
 
     async def _on_update(self, decision: Decision) -> Decided:
         """Decide about an open approval: {approval, approved, who, why, digest}."""
+        if not self._known(decision.approval):  # it was, when this was accepted: see `open`
+            await workflow.wait_condition(lambda: self._known(decision.approval))
         return self._decide(decision, "update")
 
     def _on_signal(self, *given: Any) -> None:
@@ -166,6 +179,14 @@ class Approvals:
             return
         refusal = self._refusal(decision)
         if refusal:
+            if not self._known(decision.approval):
+                task, early = self._early
+                self._early = _task(), {**(early if task == _task() else {}), decision.approval: decision}
             self._note(f"refused a decision of {decision.who}: {refusal}")
         else:
             self._decide(decision, "signal")
+
+
+def _task() -> int:
+    """Return what tells the running workflow task from others."""
+    return workflow.info().get_current_history_length()

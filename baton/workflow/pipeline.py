@@ -31,6 +31,7 @@ from baton.workflow.dispatch import child_patch, run_child, run_stage
 from baton.workflow.handlers import Desk
 from baton.workflow.resuming import ContinueAfter, Past
 
+_LONG_ENOUGH = 1  # seconds: what nobody measured is shown as a step of its own
 _WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child"}
 
 
@@ -112,6 +113,7 @@ class Pipeline:
             return _results(past)[0]
 
         def accept(returned: StageReturn, made_on: Baton) -> Outcome:
+            self._desk.visibility.ran(returned.seconds)
             return self.state.record_stage(returned, workflow.now(), made_on=made_on)
 
         with self._under_way(StepKind.STAGE, spec.name, seq):
@@ -168,6 +170,7 @@ class Pipeline:
             if faults:
                 raise StageFailedError("; ".join(str(fault) for fault in faults)) from faults[0]
             branches = [one for one in ended if isinstance(one, StageReturn)]
+            self._desk.visibility.ran(max(branch.seconds for branch in branches))
             strategies = {**self._strategies, **(merge or {})}
             try:
                 outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
@@ -256,6 +259,7 @@ class Pipeline:
         with self._under_way(StepKind.CHILD, step, seq):
             searchable = self._desk.visibility.enabled
             result = await run_child(kind, seq, step, given, task_queue, searchable=searchable)
+            self._desk.visibility.ran(_LONG_ENOUGH)
             try:
                 outcome = self.state.record_child(seq, step, result, takes(self.state.baton, result), workflow.now())
             except PatchError as error:
@@ -312,6 +316,7 @@ class Pipeline:
             yield
         except StageFailedError as error:
             self._publish(self.state.record_failure(seq, name, kind, str(error)))
+            self._desk.visibility.ran(_LONG_ENOUGH)
             raise
         finally:
             del self._desk.under_way[seq]

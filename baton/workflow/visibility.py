@@ -1,7 +1,6 @@
 """What people see of a pipeline in the Temporal UI: search attributes, and the page in the run's details."""
 
 import html
-from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
@@ -13,7 +12,7 @@ from baton.protocol.state import PipelineState
 
 _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
 _STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
-_NOT_MORE_OFTEN_THAN = timedelta(seconds=1)
+_NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
 _DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
 
@@ -22,8 +21,10 @@ class Visibility:
     """Keeps search attributes and details up to date, as cheaply as they can be.
 
     An upsert of search attributes is an event and a visibility write, so the stage is written when the
-    status changes, and otherwise at most once a second of workflow time. Nothing is upserted where the run
-    was started without the attributes: on a server that does not know them the task could never complete.
+    status changes, and otherwise when the stages since then ran for a second. (Their workers measured that; the
+    workflow's clock will not do, because a query may make a worker read it earlier than a replay does.) Nothing
+    is upserted where the run was started without the attributes: on a server that does not know them the task
+    could never complete.
 
     Attributes:
         enabled: Whether the run has Baton's search attributes.
@@ -33,7 +34,7 @@ class Visibility:
         info = workflow.info()
         self.enabled = info.typed_search_attributes.get(_STATUS) is not None
         self._status = PipelineStatus.RUNNING
-        self._written: datetime = info.start_time
+        self._seconds = 0
         self._stages: list[tuple[str, int]] = []
 
     @property
@@ -44,8 +45,12 @@ class Visibility:
     def entered(self, name: str) -> None:
         """Note that a step begins: it is listed with the event to reset to, and may become searchable."""
         self._stages.append((name, workflow.info().get_current_history_length() + 1))
-        if workflow.now() - self._written >= _NOT_MORE_OFTEN_THAN:
+        if self._seconds >= _NOT_MORE_OFTEN_THAN_SECONDS:
             self._upsert(name)
+
+    def ran(self, seconds: int) -> None:
+        """Note how long a step ran."""
+        self._seconds += seconds
 
     def became(self, status: PipelineStatus, name: str | None = None) -> None:
         """Show another status, and the step it belongs to."""
@@ -73,7 +78,7 @@ class Visibility:
         """Write the search attributes, if the run has them."""
         if not self.enabled or workflow.unsafe.is_read_only():
             return
-        self._written = workflow.now()
+        self._seconds = 0
         updates = [_STATUS.value_set(self._status.value)]
         workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
 

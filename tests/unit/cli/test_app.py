@@ -36,8 +36,7 @@ class TestHelp:
     def test_it_loads_no_temporal_sdk(self) -> None:
         """Whoever only asks for help does not wait for the SDK to load."""
         code = (
-            "import sys\nfrom typer.testing import CliRunner\nfrom baton import __version__
-from baton.cli.app import make_app\n"
+            "import sys\nfrom typer.testing import CliRunner\nfrom baton.cli.app import make_app\n"
             "done = CliRunner().invoke(make_app(), ['--help'])\n"
             "sys.exit(done.exit_code or 'temporalio' in sys.modules)"
         )

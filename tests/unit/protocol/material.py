@@ -4,12 +4,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.baton import Baton
+from baton.protocol.errors import PatchError
 from baton.protocol.messages import StageReturn
+from baton.protocol.patching import PatchRules, patch_effect
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
 
@@ -55,6 +58,25 @@ def returned(stage: str, seq: int, patch: dict[str, Any], **members: Any) -> Sta
     """Return what a stage answers, as it comes off the wire."""
     answer = StageReturn(stage=stage, seq=seq, baton_patch=patch, **members)
     return StageReturn.model_validate_json(answer.model_dump_json())
+
+
+START = Baton(
+    goal="Add login",
+    current_state=["Planned"],
+    decision_log=["d1"],
+    constraints=["No new service"],
+    artifacts=[ref("plan")],
+)
+"""A baton to patch."""
+
+
+def findings(baton: Baton, patch: Any, rules: PatchRules | None = None) -> list[str]:
+    """Return why a patch is refused, after checking that nothing of it was applied."""
+    before = baton.digest
+    with pytest.raises(PatchError) as caught:
+        patch_effect(baton, patch, rules)
+    assert baton.digest == before
+    return caught.value.findings
 
 
 HOSTILE = (

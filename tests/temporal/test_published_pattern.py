@@ -1,0 +1,184 @@
+"""The pattern as it was published: four agents, one baton, told stage by stage on a real server (S1, S2)."""
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.client import Client
+
+from baton import (
+    Baton,
+    BatonPatch,
+    PipelineInput,
+    PipelineResult,
+    StageResult,
+    apply_patch,
+    estimate_tokens,
+    merge_patch,
+)
+from baton.activity import StageContext, WorkerParts, stage
+from baton.devserver import DevServer
+from baton.edge.artifacts import MemoryArtifactStore
+from baton.plugin import BatonPlugin
+from baton.testing import PipelineRun, pipeline_worker, run_pipeline
+from baton.workflow import Pipeline
+
+PUBLISHED = {
+    "goal": "Add OAuth2 login flow",
+    "current_state": ["Auth routes created", "Tests passing"],
+    "decision_log": ["Chose JWT over sessions for statelessness"],
+    "open_questions": ["Should refresh tokens expire?"],
+    "constraints": ["Must support OAuth2", "No breaking changes"],
+    "work_scope": ["src/auth/login.ts", "tests/auth.test.ts"],
+    "acceptance": ["All auth tests green", "No regressions"],
+}
+"""The examples of the field table (S1 L17-32)."""
+
+CODE = "function login() { /* … */ }\n" * 12_000
+"""A work product of about 90,000 tokens."""
+
+
+@stage
+async def planner(context: StageContext[Baton]) -> StageResult:
+    """Decide, and say why."""
+    plan = "Step one: routes. " * 300
+    await context.artifacts.write("plan-1", plan, type="plan", path="docs/plan.md")
+    patch = BatonPatch(
+        current_state=["Plan written", "Three steps", "Nothing built yet"],
+        decision_log=["Chose JWT over sessions for statelessness"],
+        constraints=["Must support OAuth2", "No breaking changes"],
+        open_questions=["Should refresh tokens expire?"],
+        acceptance=["All auth tests green"],
+        work_scope=["src/auth/*"],
+    )
+    return StageResult(baton_patch=patch, output=context.prompt)
+
+
+@stage
+async def implementer(context: StageContext[Baton]) -> StageResult:
+    """Build; answer the question that the planner left open."""
+    await context.artifacts.write("code-1", CODE, type="code", path="src/auth/login.ts")
+    patch = BatonPatch(
+        current_state=["Auth routes created", "Tokens expire after a day", "Tests not run yet"],
+        decision_log=["Refresh tokens expire after a day"],
+        open_questions=[],
+    )
+    return StageResult(baton_patch=patch, output=context.prompt)
+
+
+@stage
+async def tester(context: StageContext[Baton]) -> StageResult:
+    """Test; claim, by mistake, that nothing was decided before."""
+    patch = BatonPatch(
+        current_state=["Auth routes created", "Tests passing", "Review is open"],
+        decision_log=["Sessions would have been simpler"],
+    )
+    return StageResult(baton_patch=patch, output=context.prompt)
+
+
+@stage
+async def reviewer(context: StageContext[Baton]) -> StageResult:
+    """Review."""
+    patch = BatonPatch(current_state=["Reviewed", "Reads well", "Ready to merge"])
+    return StageResult(baton_patch=patch, output=context.prompt)
+
+
+@workflow.defn
+class Published:
+    """Planner → Implementer → Tester → Reviewer."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run the four, and return the prompts they were given."""
+        prompts = [await self.pipeline.stage(one) for one in (planner, implementer, tester, reviewer)]
+        return self.pipeline.result([prompt.output for prompt in prompts])
+
+
+@pytest.fixture(scope="module")
+async def told(server: DevServer) -> AsyncIterator[PipelineRun]:
+    """Return the run of the four."""
+    plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with pipeline_worker(client, [Published], [planner, implementer, tester, reviewer]) as worker:
+        yield await run_pipeline(worker, Published.run, PipelineInput(goal="Add OAuth2 login flow"))
+
+
+def prompts(run: PipelineRun) -> list[str]:
+    """Return the prompts of the four stages."""
+    assert isinstance(run.result.output, list)
+    return [str(prompt) for prompt in run.result.output]
+
+
+class TestWhatTheNextAgentKnows:
+    """The failures that the pattern was made against."""
+
+    async def test_it_reads_why_and_not_only_what(self, told: PipelineRun) -> None:
+        """Decisions, constraints and open questions of the planner reach the implementer (S1-prob-d, S2-prob-b)."""
+        for told_why in (
+            "Chose JWT over sessions for statelessness",
+            "No breaking changes",
+            "Should refresh tokens expire?",
+        ):
+            assert told_why in prompts(told)[1]
+
+    async def test_it_reads_what_was_done_already(self, told: PipelineRun) -> None:
+        """The tester is told what exists and what is answered, so it repeats neither (S1-prob-e, S2-prob-c)."""
+        assert "Auth routes created" in prompts(told)[2]
+        assert "Refresh tokens expire after a day" in prompts(told)[2]
+        assert "Should refresh tokens expire?" not in prompts(told)[2]
+
+    async def test_a_contradiction_stands_beside_the_decision_and_not_in_its_place(self, told: PipelineRun) -> None:
+        """The reviewer still reads the decision that the tester spoke against (S1-prob-f, S2-cmp-b)."""
+        assert prompts(told)[3].index("Chose JWT over sessions") < prompts(told)[3].index(
+            "Sessions would have been simpler"
+        )
+
+    async def test_the_work_itself_costs_the_prompt_nothing(self, told: PipelineRun) -> None:
+        """90,000 tokens are referred to; the baton stays small (S1-cmp-a, S2-cmp-a, S2-prob-a, S2-ex-a)."""
+        assert estimate_tokens(CODE) > 80_000
+        assert "code-1 (code, " in prompts(told)[3]
+        assert "function login" not in prompts(told)[3]
+        assert all(estimate_tokens(prompt) <= 2_000 for prompt in prompts(told))
+
+
+class TestTheRelay:
+    """Patch after patch, until the pipeline completes."""
+
+    async def test_each_stage_patches_the_baton_with_what_happened(self, told: PipelineRun) -> None:
+        """One entry for each stage, each with its patch, in order (S1-concept-b, S1-cmp-e)."""
+        assert [entry.stage_id for entry, _ in told.record.history] == ["planner", "implementer", "tester", "reviewer"]
+        assert all(entry.patch for entry, _ in told.record.history)
+
+    async def test_it_goes_on_until_the_pipeline_completes(self, told: PipelineRun) -> None:
+        """The baton after one stage is what the next is handed, to the last (S1-loop-b, S2-how-4)."""
+        batons = [baton for _, baton in told.record.history]
+        for baton, prompt in zip(batons, prompts(told)[1:], strict=False):
+            assert all(bullet in prompt for bullet in baton.current_state)
+        assert told.result.final_baton().current_state == ["Reviewed", "Reads well", "Ready to merge"]
+
+
+class TestTheFields:
+    """The eight fields and what they are for."""
+
+    @pytest.mark.parametrize("name", PUBLISHED)
+    def test_the_published_example_of_each_field_is_taken_as_it_is(self, name: str) -> None:
+        """It is kept, word for word, through JSON (S1-fields-c, S1-fields-e, S1-fields-f, S1-fields-g, S1-fields-j)."""
+        baton = Baton.model_validate_json(json.dumps({"goal": "g", name: PUBLISHED[name]}))
+        assert json.loads(baton.model_dump_json())[name] == PUBLISHED[name]
+
+    def test_they_are_the_eight_of_the_page_in_its_order(self) -> None:
+        """Their names and order on the wire are those that were published (S2-fields-a)."""
+        page = "goal current_state decision_log constraints work_scope artifacts open_questions acceptance"
+        assert list(Baton(goal="g").to_json_object()) == page.split()
+
+    def test_a_patch_is_nothing_but_a_merge_patch(self) -> None:
+        """Without new decisions, the plain algorithm of RFC 7396 gives the very same JSON (S2-simple-a)."""
+        baton = Baton.model_validate_json(json.dumps(PUBLISHED))
+        patch: dict[str, JsonValue] = {"current_state": ["Merged"], "open_questions": [], "goal": "Keep OAuth2 working"}
+        assert apply_patch(baton, patch).to_json_object() == merge_patch(baton.to_json_object(), patch)
