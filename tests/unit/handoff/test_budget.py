@@ -1,0 +1,283 @@
+"""The budget relay: every bill is paid once, and nothing twice."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.protocol.budget import (
+    Budget,
+    Charge,
+    ChargeKind,
+    OnExhaustion,
+    Reservation,
+    received,
+    shares,
+    total,
+)
+from baton.protocol.history import Spend
+
+
+def budget(micro_usd: int = 1_000, **terms: Any) -> Budget:
+    """Return a budget of so many millionths of a dollar."""
+    return Budget(initial_micro_usd=micro_usd, **terms)
+
+
+def bill(id: str, micro_usd: int, kind: ChargeKind = ChargeKind.ATTEMPT) -> Charge:
+    """Return a bill."""
+    return Charge(id=id, kind=kind, spend=Spend(micro_usd=micro_usd, prompt_tokens=micro_usd * 2))
+
+
+class TestReserve:
+    """Reservation and settlement."""
+
+    def test_what_is_reserved_is_not_free(self) -> None:
+        """Two agents at the same time cannot spend the same money (S3-9-c)."""
+        held = budget(1_000).reserve("1", "extract", 600)
+
+        assert (held.free_micro_usd, held.remaining_micro_usd, held.spent_micro_usd) == (400, 1_000, 0)
+        assert held.shortage("score", 500) is not None
+
+    def test_settling_gives_back_what_was_not_used(self) -> None:
+        """Only what it really cost is deducted (S3-9-b)."""
+        settled = budget(1_000).reserve("1", "extract", 600).charge("1", bill("a", 100)).settle("1")
+
+        assert (settled.free_micro_usd, settled.spent_micro_usd, settled.open) == (900, 100, {})
+
+    def test_a_bill_reduces_what_is_held_and_not_what_is_free(self) -> None:
+        """It was reserved for that."""
+        held = budget(1_000).reserve("1", "extract", 600).charge("1", bill("a", 250))
+
+        assert (held.free_micro_usd, held.remaining_micro_usd) == (400, 750)
+
+    def test_a_bill_higher_than_the_reservation_is_paid_in_full(self) -> None:
+        """It is a fact; what is left may fall below zero and then nothing may begin (S3-6.1-l, S3-6.1-m)."""
+        over = budget(100).reserve("1", "extract", 100).charge("1", bill("a", 130)).settle("1")
+
+        assert (over.remaining_micro_usd, over.free_micro_usd) == (-30, 0)
+        assert over.shortage("score") is not None
+
+    def test_the_same_bill_is_paid_once(self) -> None:
+        """An answer that arrives twice costs once (S3-11-e)."""
+        once = budget().reserve("1", "extract").charge("1", bill("a", 10))
+
+        assert once.charge("1", bill("a", 10)) == once
+
+    @pytest.mark.parametrize("kind", ChargeKind)
+    def test_everything_that_costs_is_charged(self, kind: ChargeKind) -> None:
+        """Attempts, retries, branches, children and compression all pay from the one budget (S3-9-c, S3-11-e)."""
+        paid = budget().reserve("1", "extract", 100).charge("1", bill("a", 40, kind)).settle("1")
+
+        assert paid.remaining_micro_usd == 960
+
+    def test_a_late_bill_is_paid_without_a_reservation(self) -> None:
+        """What a lost attempt cost is known only afterwards."""
+        assert budget().owe("extract", Spend(micro_usd=70)).spent_micro_usd == 70
+
+    @pytest.mark.parametrize(
+        ("act", "why"),
+        [
+            pytest.param(
+                lambda one: one.charge("2", bill("a", 1)), "nothing is reserved under '2'", id="charge unknown"
+            ),
+            pytest.param(lambda one: one.settle("2"), "nothing is reserved under '2'", id="settle unknown"),
+            pytest.param(lambda one: one.settle("1").settle("1"), "nothing is reserved under '1'", id="settle twice"),
+            pytest.param(lambda one: one.reserve("1", "x"), "'1' is reserved already", id="reserve twice"),
+            pytest.param(lambda one: one.reserve("2", "x", 5_000), "ask shortage", id="reserve what is not there"),
+            pytest.param(lambda one: one.for_child("2"), "nothing is reserved under '2'", id="a child without money"),
+            pytest.param(lambda one: one.top_up(0), "must be above zero", id="a top-up of nothing"),
+        ],
+    )
+    def test_a_mistake_of_the_pipeline_shows_at_once(self, act: Any, why: str) -> None:
+        """A budget that was kept wrongly is worse than none (S3-11-e)."""
+        with pytest.raises(ValueError, match=why):
+            act(budget().reserve("1", "extract", 10))
+
+    def test_a_change_makes_a_new_budget(self) -> None:
+        """A replay finds the old one as it was."""
+        before = budget()
+        before.reserve("1", "extract", 10)
+
+        assert before == budget()
+
+
+class TestShortage:
+    """What happens when the money is gone."""
+
+    @pytest.mark.parametrize("then", OnExhaustion)
+    def test_the_pipeline_declares_it(self, then: OnExhaustion) -> None:
+        """Pause and ask by default, wrap up, or stop."""
+        lack = budget(10, then=then).shortage("score", 50)
+
+        assert lack is not None
+        assert (lack.then, lack.missing_micro_usd) == (then, 40)
+
+    def test_the_default_is_to_pause_and_ask(self) -> None:
+        """Nothing is lost while a person decides."""
+        lack = budget(0).shortage("score")
+
+        assert lack is not None
+        assert lack.then is OnExhaustion.PAUSE
+
+    def test_a_stage_that_cannot_say_what_it_costs_needs_something_left(self) -> None:
+        """At zero nobody executes (S3-6.1-l, S3-9-b)."""
+        assert budget(1).shortage("score") is None
+        assert budget(0).shortage("score") is not None
+
+    def test_more_money_ends_it(self) -> None:
+        """A person tops up, and the same stage begins (C-21)."""
+        topped = budget(10).top_up(40)
+
+        assert topped.shortage("score", 50) is None
+        assert (topped.ceiling_micro_usd, topped.initial_micro_usd) == (50, 10)
+
+    def test_what_is_set_aside_is_for_closing_stages(self) -> None:
+        """There is money left to say how far the work came."""
+        low = budget(100, set_aside_micro_usd=30, then=OnExhaustion.WRAP_UP).owe("extract", Spend(micro_usd=70))
+        lack = low.shortage("score", 10)
+
+        assert lack is not None
+        assert lack.then is OnExhaustion.WRAP_UP
+        assert (
+            low.reserve("9", "summary", 30, closing=True).charge("9", bill("a", 30)).settle("9").remaining_micro_usd
+            == 0
+        )
+
+    def test_a_closing_stage_without_money_is_the_end(self) -> None:
+        """Wrapping up does not go on for ever."""
+        lack = budget(0, then=OnExhaustion.WRAP_UP).shortage("summary", closing=True)
+
+        assert lack is not None
+        assert lack.then is OnExhaustion.STOP
+
+    def test_a_stage_may_have_a_limit_of_its_own(self) -> None:
+        """In all its attempts together, however much is in the budget."""
+        limited = budget(1_000, limits={"extract": 100})
+        tried = limited.reserve("1", "extract", 60).charge("1", bill("a", 60)).settle("1")
+        lack = tried.shortage("extract", 50)
+
+        assert limited.shortage("extract", 100) is None
+        assert lack is not None
+        assert lack.missing_micro_usd == 10
+        assert tried.shortage("score", 900) is None
+
+    def test_a_limit_counts_what_runs_at_the_same_time(self) -> None:
+        """Branches of one stage share its limit."""
+        assert budget(1_000, limits={"test": 100}).reserve("1", "test", 60).shortage("test", 60) is not None
+
+    def test_it_says_what_is_needed_and_what_is_there(self) -> None:
+        """A person decides on it."""
+        lack = budget(50_000).shortage("extract", 60_000)
+
+        assert lack is not None
+        assert lack.text == "'extract' needs 0.06 USD of the budget and 0.05 USD are free"
+
+
+class TestShares:
+    """Fan-out and children."""
+
+    @given(st.integers(0, 10**12), st.integers(1, 40))
+    def test_shares_are_equal_and_nothing_is_lost(self, amount: int, count: int) -> None:
+        """Not one millionth (S3-9-c)."""
+        parts = shares(amount, count)
+
+        assert sum(parts) == amount
+        assert max(parts) - min(parts) <= 1
+
+    def test_branches_cannot_spend_more_than_there_is(self) -> None:
+        """Each has its share reserved before any begins (S3-9-c)."""
+        one = budget(1_000)
+        for name, part in zip("abc", shares(one.free_micro_usd, 3), strict=True):
+            one = one.reserve(name, "test", part)
+
+        assert one.free_micro_usd == 0
+        assert one.shortage("review") is not None
+
+    def test_a_child_has_what_was_reserved_for_it(self) -> None:
+        """And what it did not spend comes back (S3-9-c)."""
+        parent = budget(1_000).reserve("4", "child", 300)
+        child = parent.for_child("4").owe("work", Spend(micro_usd=120))
+        after = parent.charge("4", Charge(id="child", kind=ChargeKind.CHILD, spend=child.spent)).settle("4")
+
+        assert child.remaining_micro_usd == 180
+        assert (after.spent_micro_usd, after.free_micro_usd) == (120, 880)
+
+
+class TestRelay:
+    """The figures that travel with a handoff."""
+
+    def test_a_handoff_carries_spent_and_left(self) -> None:
+        """Together they are the budget, whatever is reserved (C-12, S3-9-a)."""
+        cost = budget(400_000).reserve("1", "extract", 100_000).charge("1", bill("a", 80_000)).cost_tracking()
+
+        assert (cost.spent_micro_usd, cost.remaining_micro_usd) == (80_000, 320_000)
+        assert cost.to_json_object()["costBudgetRemainingUSD"] == 0.32
+        assert cost.token_spent.prompt == 160_000
+
+    def test_the_receiving_pipeline_goes_on_with_it(self) -> None:
+        """One ceiling for the whole chain, across pipelines (S3-9-c)."""
+        sent = budget(400_000).owe("extract", Spend(micro_usd=80_000, prompt_tokens=7)).top_up(100)
+        taken = received(sent.cost_tracking(), OnExhaustion.STOP)
+
+        assert taken.cost_tracking() == sent.cost_tracking()
+        assert (taken.ceiling_micro_usd, taken.then) == (400_100, OnExhaustion.STOP)
+
+
+OUTCOMES = ["good", "refused", "raised", "lost", "twice"]
+
+
+class TestSum:
+    """Sum of records equals sum of bills."""
+
+    @given(st.integers(0, 5_000), st.lists(st.tuples(st.sampled_from(OUTCOMES), st.integers(0, 900)), max_size=30))
+    def test_records_bills_and_figures_agree_under_retries(self, initial: int, runs: list[tuple[str, int]]) -> None:
+        """Whatever is retried, refused, lost or delivered twice, every bill is on record once (S3-11-e, C-12)."""
+        one, records, bills = budget(initial), list[Charge](), 0
+        for step, (outcome, cost) in enumerate(runs):
+            name = str(step)
+            if one.shortage("work", cost):
+                one = one.top_up(cost + 1_000)
+            one = one.reserve(name, "work", cost)
+            attempts = 1 if outcome == "good" else 2
+            for attempt in range(attempts):
+                kind = ChargeKind.RETRY if attempt else ChargeKind.ATTEMPT
+                charge = bill(f"{name}/{attempt}", cost, kind)
+                bills += cost
+                records.append(charge)
+                if outcome == "lost" and attempt == 0:
+                    one = one.owe("work", charge.spend)
+                    continue
+                one = one.charge(name, charge)
+                if outcome == "twice":
+                    one = one.charge(name, charge)
+            one = Budget.model_validate_json(one.settle(name).model_dump_json())
+
+        assert one.spent_micro_usd == bills == total(records).micro_usd
+        assert one.spent == total(records)
+        assert one.spent_micro_usd + one.remaining_micro_usd == one.ceiling_micro_usd
+        assert one.open == {}
+
+    @given(st.integers(0, 10_000), st.randoms(use_true_random=False))
+    def test_no_order_of_events_spends_what_is_not_there(self, initial: int, dice: random.Random) -> None:
+        """Concurrent stages that keep to what they reserved never overdraw (S3-9-c)."""
+        one, running = budget(initial), dict[str, int]()
+        for step in range(40):
+            wanted = dice.randrange(0, 2_000)
+            if dice.random() < 0.5 and not one.shortage("work", max(1, wanted)):
+                name = str(step)
+                one, running[name] = one.reserve(name, "work", max(1, wanted)), max(1, wanted)
+            elif running:
+                name = dice.choice(sorted(running))
+                used = dice.randint(0, running.pop(name))
+                one = one.charge(name, bill("a", used)).settle(name)
+
+            assert 0 <= one.free_micro_usd <= one.remaining_micro_usd <= initial
+
+    def test_a_budget_survives_a_pause(self) -> None:
+        """Open reservations included, through JSON and back (replay, continue-as-new)."""
+        one = budget(1_000, limits={"a": 5}, then=OnExhaustion.STOP).reserve("1", "b", 10).charge("1", bill("x", 3))
+
+        assert Budget.model_validate_json(one.model_dump_json()) == one
+        assert one.open["1"] == Reservation(stage="b", micro_usd=10, charged=["x"], charged_micro_usd=3)

@@ -1,0 +1,97 @@
+"""The ping-pong guard."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.protocol.hops import Hop, HopLimits, Trail, circling
+
+LIMITS = HopLimits(most=50, window=8, repeats=3, unchanged=1)
+NOWHERE = Trail(hops=0, recent=[])
+
+
+def hop(sender: str, receiver: str, state: int = 0) -> Hop:
+    """Return a hop with a numbered state."""
+    return Hop(sender=sender, receiver=receiver, state=f"sha256:{state:064x}")
+
+
+def walk(hops: list[Hop], limits: HopLimits = LIMITS) -> tuple[int, str | None]:
+    """Return how many hops take place before the guard ends the chain, and why it does."""
+    trail = NOWHERE
+    for taken, one in enumerate(hops):
+        if reason := circling(trail, one, limits):
+            return taken, reason
+        trail = trail.after(one, limits)
+    return len(hops), None
+
+
+class TestCircling:
+    """`circling`."""
+
+    def test_two_agents_that_pass_the_same_thing_are_stopped(self) -> None:
+        """Back and forth without any change is what never ends by itself."""
+        taken, reason = walk([hop("a", "b"), hop("b", "a")] * 20)
+
+        assert taken == 2
+        assert reason is not None
+        assert "the same state to 'b' for the 2nd time" in reason
+
+    def test_a_loop_that_makes_progress_may_go_on_for_a_while(self) -> None:
+        """Write, review, write again; and then a person is asked."""
+        taken, reason = walk([hop("a", "b", n) if n % 2 == 0 else hop("b", "a", n) for n in range(40)])
+
+        assert taken == 6
+        assert reason is not None
+        assert "for the 4th time within 8 handoffs" in reason
+
+    def test_a_slow_loop_is_outside_the_window(self) -> None:
+        """The same two agents may meet again later in a long chain."""
+        ring = [hop(str(n % 9), str((n + 1) % 9), state=n) for n in range(45)]
+
+        assert walk(ring) == (45, None)
+
+    def test_larger_circles_are_seen_too(self) -> None:
+        """Three agents in a ring, nothing changed."""
+        assert walk([hop("a", "b"), hop("b", "c"), hop("c", "a")] * 5)[0] == 3
+
+    def test_a_chain_has_a_maximum(self) -> None:
+        """Whatever else, a task is handed on so often and no more."""
+        taken, reason = walk([hop(f"agent-{n}", f"agent-{n + 1}", state=n) for n in range(60)])
+
+        assert taken == 50
+        assert reason is not None
+        assert "handed on 50 times, at most 50" in reason
+
+    def test_a_straight_pipeline_never_meets_it(self) -> None:
+        """The usual limits leave room for every shipped pipeline."""
+        assert walk([hop(f"s{n}", f"s{n + 1}", state=n) for n in range(200)], HopLimits()) == (200, None)
+
+    @given(st.lists(st.builds(hop, st.sampled_from("ab"), st.sampled_from("ab"), st.integers(0, 3)), max_size=80))
+    def test_every_chain_ends(self, hops: list[Hop]) -> None:
+        """However agents behave, no chain is longer than the maximum, and the trail never longer than the window."""
+        trail = NOWHERE
+        for one in hops:
+            if circling(trail, one, LIMITS) is None:
+                trail = trail.after(one, LIMITS)
+
+        assert trail.hops <= LIMITS.most
+        assert len(trail.recent) <= LIMITS.window
+
+    @pytest.mark.parametrize(("count", "word"), [(1, "2nd"), (2, "3rd"), (10, "11th"), (11, "12th"), (20, "21st")])
+    def test_the_count_reads_like_a_sentence(self, count: int, word: str) -> None:
+        """A person reads it."""
+        limits = HopLimits(most=99, window=99, repeats=99, unchanged=count)
+        _, reason = walk([hop("a", "b")] * 40, limits)
+
+        assert f"the {word} time" in (reason or "")
+
+
+class TestTrail:
+    """`Trail`."""
+
+    def test_it_travels(self) -> None:
+        """The guard sees a chain that crosses pipelines, because the trail is in the message."""
+        trail = NOWHERE.after(hop("a", "b")).after(hop("b", "c"))
+
+        assert Trail.from_json_object(trail.to_json_object()) == trail
+        assert trail.to_json_object()["hops"] == 2

@@ -1,0 +1,59 @@
+"""Money: exact inside, a plain number outside."""
+
+import json
+from decimal import Decimal, localcontext
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from baton.protocol.money import MOST_USD, Usd, UsdSpent, micro_usd, usd
+
+amounts = st.integers(-(10**15), 10**15)
+
+
+class TestMicroUsd:
+    """`micro_usd` and `usd`."""
+
+    @given(amounts)
+    def test_no_millionth_is_lost_on_the_wire(self, micro: int) -> None:
+        """Every amount up to a billion dollars is a JSON number of its own (money)."""
+        wire = TypeAdapter(Usd).dump_json(usd(micro))
+        read = TypeAdapter(Usd).validate_json(wire, strict=True)
+
+        assert micro_usd(read) == micro
+        assert isinstance(json.loads(wire), int | float)
+
+    def test_what_binary_fractions_leave_behind_is_nothing(self) -> None:
+        """0.8 - 0.7 - 0.1 is a little more than nothing, and 0.3 - 0.1 - 0.1 - 0.1 a little less (money)."""
+        assert micro_usd(Decimal(repr(0.8 - 0.7 - 0.1))) == 0
+        assert micro_usd(Decimal(repr(0.3 - 0.1 - 0.1 - 0.1))) == 0
+
+    def test_the_precision_of_the_callers_thread_does_not_matter(self) -> None:
+        """A service that rounds to three digits elsewhere loses nothing here."""
+        with localcontext() as context:
+            context.prec = 3
+
+            assert usd(micro_usd(Decimal("123456.789012"))) == Decimal("123456.789012")
+
+
+class TestUsd:
+    """The kinds `Usd` and `UsdSpent`."""
+
+    @pytest.mark.parametrize("value", ["0.08", True, None, [], float("nan"), float("inf"), MOST_USD + 1], ids=repr)
+    def test_only_a_number_is_money(self, value: object) -> None:
+        """A text that looks like a number is a sender's mistake (C-48)."""
+        with pytest.raises(ValidationError):
+            TypeAdapter(Usd).validate_python(value, strict=True)
+
+    def test_a_decimal_that_json_cannot_hold_is_refused(self) -> None:
+        """Nothing is rounded silently on the way out."""
+        with pytest.raises(ValidationError, match="round it"):
+            TypeAdapter(Usd).validate_python(Decimal("0.12345678901234567890"))
+
+    def test_nobody_spends_less_than_nothing(self) -> None:
+        """What is left may be below zero, what was spent may not."""
+        assert TypeAdapter(Usd).validate_python(-0.5) == Decimal("-0.5")
+        with pytest.raises(ValidationError):
+            TypeAdapter(UsdSpent).validate_python(-0.5)

@@ -1,0 +1,88 @@
+"""Who receives a handoff, and what an error says when nobody does."""
+
+import pytest
+
+from baton.protocol.handoff_errors import RoutingError
+from baton.protocol.routing import ReceiverRequirements, choose_receiver, misdelivery
+
+KNOWN = [
+    ReceiverRequirements("risk-scoring-agent", "1.4.0"),
+    ReceiverRequirements("risk-scoring-agent", "1.10.0"),
+    ReceiverRequirements("risk-scoring-agent", "1.9.0"),
+    ReceiverRequirements("risk-scoring-agent", "2.0.0-rc.1"),
+    ReceiverRequirements("summary-agent", "0.3.0"),
+]
+
+
+class TestChooseReceiver:
+    """`choose_receiver`, before a message leaves."""
+
+    @pytest.mark.parametrize(
+        ("wanted", "version"),
+        [(">=1.5.0", "1.10.0"), ("~1.9", "1.9.0"), ("1.4.x", "1.4.0"), (">=2.0.0-rc.1", "2.0.0-rc.1"), ("*", "1.10.0")],
+    )
+    def test_the_newest_version_in_the_range_receives(self, wanted: str, version: str) -> None:
+        """A constraint leaves a choice, and it is always the same one (S3-5.2-h, S3-5.2-i)."""
+        assert choose_receiver("risk-scoring-agent", wanted, KNOWN).agent_version == version
+
+    @pytest.mark.parametrize(
+        ("agent_type", "wanted", "message"),
+        [
+            pytest.param(
+                "risk-scorer-agent",
+                "*",
+                "no agent 'risk-scorer-agent'; did you mean 'risk-scoring-agent'",
+                id="a near name",
+            ),
+            pytest.param("zzz", "*", "there are risk-scoring-agent, summary-agent", id="no near name"),
+            pytest.param(
+                "risk-scoring-agent",
+                ">=1.11 <2",
+                r"lies in '>=1\.11 <2'; the nearest is 1\.10\.0, there are 2\.0\.0-rc\.1, 1\.10\.0, 1\.9\.0, 1\.4\.0",
+                id="too old",
+            ),
+            pytest.param("summary-agent", "^0.2", "the nearest is 0.3.0", id="too new"),
+        ],
+    )
+    def test_an_unmet_target_is_an_error_that_names_the_nearest(
+        self, agent_type: str, wanted: str, message: str
+    ) -> None:
+        """It is found out before dispatch, and whoever reads it knows what to do (toAgent unmet)."""
+        with pytest.raises(RoutingError, match=message):
+            choose_receiver(agent_type, wanted, KNOWN)
+
+    def test_an_empty_registry_says_so(self) -> None:
+        """No list of names is also an answer."""
+        with pytest.raises(RoutingError, match="there are none"):
+            choose_receiver("a", "*", [])
+
+    def test_a_wrong_range_is_the_programmers(self) -> None:
+        """It is an error of its own and no missing agent."""
+        with pytest.raises(ValueError, match="range of versions"):
+            choose_receiver("summary-agent", "newest", KNOWN)
+
+
+class TestMisdelivery:
+    """`misdelivery`, when a message arrives."""
+
+    OWN = ReceiverRequirements("risk-scoring-agent", "1.6.0")
+
+    @pytest.mark.parametrize(
+        ("agent_type", "wanted", "receivers", "reason"),
+        [
+            pytest.param("risk-scoring-agent", ">=1.5.0", [], None, id="it is meant for it"),
+            pytest.param(
+                "summary-agent", "*", ["summary-agent", "risk-scoring-agent"], None, id="it is one of several"
+            ),
+            pytest.param("summary-agent", "*", [], "meant for 'summary-agent'", id="another type"),
+            pytest.param("summary-agent", "*", ["summary-agent"], "meant for 'summary-agent'", id="not in the list"),
+            pytest.param("risk-scoring-agent", "^2", [], "received by its version 1.6.0", id="another version"),
+        ],
+    )
+    def test_only_the_agent_it_is_meant_for_takes_it(
+        self, agent_type: str, wanted: str, receivers: list[str], reason: str | None
+    ) -> None:
+        """Mis-delivered means not accepted and not executed (S3-14.2-c; toAgent unmet)."""
+        found = misdelivery(agent_type, wanted, receivers, self.OWN)
+
+        assert found is None if reason is None else reason in (found or "")

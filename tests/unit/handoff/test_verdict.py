@@ -1,0 +1,175 @@
+"""Verdicts, their precedence, and what becomes of a handoff."""
+
+import itertools
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from baton.protocol.verdict import (
+    LONGEST_FINDING,
+    MOST_FINDINGS,
+    Answer,
+    Code,
+    Fate,
+    Finding,
+    Verdict,
+    fate_of,
+    fate_of_failed_receiver,
+    rejected,
+)
+
+PRECEDENCE = (
+    Code.SIGNATURE_INVALID,
+    Code.SAFETY_VIOLATION,
+    Code.SCHEMA_INVALID,
+    Code.ROUTING_ERROR,
+    Code.INCOMPLETE_CONTEXT,
+    Code.BUDGET_EXHAUSTED,
+)
+
+
+def finding(code: Code, text: str = "") -> Finding:
+    """Return a finding with a code."""
+    return Finding(code=code, text=text or f"about {code}")
+
+
+class TestCode:
+    """`Code`."""
+
+    def test_the_documents_four_are_spelled_as_in_its_code(self) -> None:
+        """UPPER_SNAKE on the wire, and a fifth for seals (S3-7.2-a, C-14, C-15)."""
+        four = {"SCHEMA_INVALID", "INCOMPLETE_CONTEXT", "SAFETY_VIOLATION", "BUDGET_EXHAUSTED"}
+
+        assert {code.value for code in Code} == four | {"SIGNATURE_INVALID", "ROUTING_ERROR"}
+
+
+class TestVerdict:
+    """`Verdict`."""
+
+    def test_a_valid_one_says_so_and_nothing_else(self) -> None:
+        """`{valid: true}` (S3-7.1.4-a)."""
+        verdict = Verdict.of([])
+
+        assert verdict
+        assert json.loads(verdict.model_dump_json()) == {"valid": True}
+
+    def test_another_has_a_reason_details_and_findings(self) -> None:
+        """`{valid: false, reason, details}`, and every finding (S3-7.1.4-a, S3-7.2-a, S3-7.2-b)."""
+        verdict = Verdict.of([finding(Code.SCHEMA_INVALID, "a"), finding(Code.SCHEMA_INVALID, "b")])
+
+        assert not verdict
+        assert json.loads(verdict.model_dump_json()) == {
+            "valid": False,
+            "reason": "SCHEMA_INVALID",
+            "details": "a; b",
+            "findings": [{"code": "SCHEMA_INVALID", "text": "a"}, {"code": "SCHEMA_INVALID", "text": "b"}],
+        }
+
+    @pytest.mark.parametrize("codes", list(itertools.permutations(PRECEDENCE, 2)), ids=" then ".join)
+    def test_the_gravest_finding_decides_whatever_the_order(self, codes: tuple[Code, Code]) -> None:
+        """SAFETY before INCOMPLETE before BUDGET: nothing unsafe enters the retry loop (C-13, S3-6.1-o)."""
+        verdict = Verdict.of(finding(code) for code in codes)
+
+        assert verdict.reason is min(codes, key=PRECEDENCE.index)
+        assert [one.code for one in verdict.findings] == sorted(codes, key=PRECEDENCE.index)
+
+    def test_details_are_about_the_reason_only(self) -> None:
+        """The other findings stand beside it (C-13)."""
+        verdict = Verdict.of([finding(Code.BUDGET_EXHAUSTED, "b"), finding(Code.SAFETY_VIOLATION, "s")])
+
+        assert (verdict.details, len(verdict.findings)) == ("s", 2)
+
+    def test_it_survives_the_wire(self) -> None:
+        """The sender reads what the receiver said."""
+        verdict = Verdict.of([finding(code) for code in PRECEDENCE])
+
+        assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+
+    def test_it_stays_small(self) -> None:
+        """It goes into the sender's next input, and into the ledger."""
+        verdict = Verdict.of(finding(Code.SCHEMA_INVALID, f"{n:04}" * 1_000) for n in range(1_000))
+
+        assert len(verdict.findings) == MOST_FINDINGS
+        assert {len(one.text) for one in verdict.findings} == {LONGEST_FINDING}
+
+    def test_the_same_finding_counts_once(self) -> None:
+        """Two checks may see the same fault."""
+        assert len(Verdict.of([finding(Code.SCHEMA_INVALID)] * 3).findings) == 1
+
+    def test_it_cannot_be_changed(self) -> None:
+        """A verdict is on record as it was given."""
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(Verdict.of([]), "valid", False)  # noqa: B010 - the type checker knows it is frozen
+
+    def test_the_answer_is_the_documents_word(self) -> None:
+        """ACCEPTED or REJECTED (S3-7.2-h)."""
+        assert Verdict.of([]).answer is Answer.ACCEPTED
+        assert rejected(Code.SIGNATURE_INVALID, "unknown key").answer is Answer.REJECTED
+
+
+class TestFate:
+    """`fate_of` and `Verdict.fate`: the table of the design."""
+
+    @pytest.mark.parametrize(
+        ("code", "fates"),
+        [
+            pytest.param(Code.SCHEMA_INVALID, ["back_to_sender", "back_to_sender", "escalate"], id="S3-6.1-n, schema"),
+            pytest.param(
+                Code.INCOMPLETE_CONTEXT, ["back_to_sender", "back_to_sender", "escalate"], id="S3-6.1-n, completeness"
+            ),
+            pytest.param(Code.SAFETY_VIOLATION, ["dead_letter"] * 3, id="S3-6.1-k, S3-6.1-o"),
+            pytest.param(Code.SIGNATURE_INVALID, ["dead_letter"] * 3, id="C-14"),
+            pytest.param(Code.BUDGET_EXHAUSTED, ["top_up"] * 3, id="C-21"),
+            pytest.param(Code.ROUTING_ERROR, ["reroute"] * 3, id="mis-delivery"),
+        ],
+    )
+    def test_every_code_has_its_own(self, code: Code, fates: list[str]) -> None:
+        """Retried where the sender can mend it, and nowhere else (S3-6.1-k, n, o, S3-6.3-g, C-14, C-20, C-21)."""
+        assert [fate_of(code, attempt).value for attempt in (1, 2, 3)] == fates
+        assert [rejected(code, "x").fate(attempt).value for attempt in (1, 2, 3)] == fates
+
+    def test_every_code_has_one(self) -> None:
+        """None is forgotten when a code is added."""
+        assert all(isinstance(fate_of(code), Fate) for code in Code)
+
+    def test_an_accepted_handoff_runs(self) -> None:
+        """And nothing else does (S3-6.1-a, S3-6.1-l)."""
+        assert Verdict.of([]).fate() is Fate.RUN
+        assert [fate for fate in Fate if fate.executes] == [Fate.RUN]
+
+    def test_the_number_of_attempts_is_declared(self) -> None:
+        """Three by default; exhaustion and escalation coincide (C-20, S3-6.3-a, S3-6.3-g)."""
+        assert fate_of(Code.SCHEMA_INVALID, attempt=1, most=1) is Fate.ESCALATE
+        assert fate_of(Code.SCHEMA_INVALID, attempt=4, most=5) is Fate.BACK_TO_SENDER
+
+    @pytest.mark.parametrize(
+        ("attempt", "fate"), [(1, "roll_back"), (2, "roll_back"), (3, "escalate"), (4, "escalate")]
+    )
+    def test_a_receiver_that_fails_right_after_accepting_is_rolled_back(self, attempt: int, fate: str) -> None:
+        """And the third time a person is asked (S3-6.3-b, S3-6.3-g)."""
+        assert fate_of_failed_receiver(attempt).value == fate
+
+    @pytest.mark.parametrize(
+        ("fate", "executes", "rolls_back", "retries", "asks"),
+        [
+            (Fate.RUN, True, False, False, False),
+            (Fate.BACK_TO_SENDER, False, False, True, False),
+            (Fate.DEAD_LETTER, False, True, False, True),
+            (Fate.TOP_UP, False, True, False, True),
+            (Fate.REROUTE, False, True, False, True),
+            (Fate.ROLL_BACK, False, True, True, False),
+            (Fate.ESCALATE, False, True, False, True),
+        ],
+    )
+    def test_what_each_fate_means(
+        self, fate: Fate, executes: bool, rolls_back: bool, retries: bool, asks: bool
+    ) -> None:
+        """Nothing wedges: whatever does not run is tried again or waits for a person (S3-6.3-d, e, f)."""
+        assert (fate.executes, fate.rolls_back, fate.retries, fate.asks_a_person) == (
+            executes,
+            rolls_back,
+            retries,
+            asks,
+        )
+        assert executes + retries + asks == 1

@@ -1,0 +1,93 @@
+"""Versions of agents and the ranges that senders ask for."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from baton.protocol.versions import RANGE, nearest, newest_first, satisfies
+
+_signs = st.sampled_from(["", "", "", ">=", "<=", ">", "<", "^", "~", "=", ">= "])
+_numbers = st.sampled_from(["1", "2.0", "1.2.3", "1.2.3-rc.1", "0.0.0-0", "x", "*", "1.x", "1.2.*", "9" * 9, "1.*.2"])
+_joints = st.sampled_from([" ", " ", "  ", ", ", " - ", "||", " || ", "-", ""])
+_blocks = st.builds(lambda sign, number, joint: f"{sign}{number}{joint}", _signs, _numbers, _joints)
+ranges = st.builds(
+    lambda blocks, sign, last: "".join(blocks) + sign + last, st.lists(_blocks, max_size=3), _signs, _numbers
+)
+"""Texts made of the parts of ranges; more than a third of them are ranges."""
+
+
+class TestSatisfies:
+    """`satisfies`."""
+
+    @pytest.mark.parametrize(
+        ("wanted", "fits", "does_not"),
+        [
+            pytest.param(">=1.5.0", ["1.5.0", "1.6.0", "9.0.0"], ["1.4.9", "2.0.0-rc.1"], id="the document's own"),
+            pytest.param("^1.4", ["1.4.0", "1.99.0"], ["1.3.9", "2.0.0"], id="compatible"),
+            pytest.param("^0.2.3", ["0.2.3", "0.2.9"], ["0.3.0", "0.2.2"], id="compatible before 1.0"),
+            pytest.param("~2.1.0", ["2.1.0", "2.1.9"], ["2.2.0"], id="about"),
+            pytest.param("1.x", ["1.0.0", "1.9.9"], ["2.0.0", "0.9.0"], id="any minor"),
+            pytest.param("*", ["0.0.1", "7.1.0"], ["1.0.0-rc.1"], id="any release"),
+            pytest.param(">=1.2 <3", ["1.2.0", "2.9.9"], ["3.0.0", "1.1.9"], id="between, with a blank"),
+            pytest.param(">=1.2, <3", ["1.2.0", "2.9.9"], ["3.0.0"], id="between, with a comma"),
+            pytest.param(">= 1.2 , < 3", ["1.2.0"], ["3.0.0"], id="blanks after the signs"),
+            pytest.param("1.0 - 1.9", ["1.0.0", "1.9.9"], ["2.0.0"], id="from and to"),
+            pytest.param("1.2.3 || ^3", ["1.2.3", "3.4.5"], ["1.2.4", "2.0.0"], id="either or"),
+            pytest.param("=1.2.3", ["1.2.3", "1.2.3+build.5"], ["1.2.4"], id="exactly"),
+            pytest.param(">=2.0.0-rc.1", ["2.0.0-rc.2", "2.0.0"], ["2.0.0-beta.9", "2.1.0-rc.1"], id="prereleases"),
+        ],
+    )
+    def test_ranges_mean_what_they_mean_everywhere(self, wanted: str, fits: list[str], does_not: list[str]) -> None:
+        """`toAgent.agentVersion` is a constraint and no version (S3-5.2-i)."""
+        assert [version for version in fits + does_not if satisfies(version, wanted)] == fits
+
+    @pytest.mark.parametrize("wanted", ["latest", "", ">=1.5.0\n", "1.*.2", "n" * 500, ">=1." + "9" * 50])
+    def test_a_wrong_range_is_an_error_and_not_a_no(self, wanted: str) -> None:
+        """A typing mistake must not look like an agent that is too old."""
+        with pytest.raises(ValueError, match="range of versions"):
+            satisfies("1.0.0", wanted)
+
+    @pytest.mark.parametrize("version", ["1.0", "v1.0.0", "latest", ""])
+    def test_a_wrong_version_is_an_error(self, version: str) -> None:
+        """An agent's own version is written as semver.org writes it (S3-5.2-f)."""
+        with pytest.raises(ValueError, match="no version"):
+            satisfies(version, "*")
+
+    @given(ranges, st.sampled_from(["0.0.0", "1.2.3", "1.2.3-rc.1", "2.0.0+build"]))
+    @example("1.2.3-rc.1 - 2.x", "1.2.3")
+    @example("x.*.X", "1.2.3")
+    @example("<=2.x.*", "1.2.3")
+    def test_every_range_that_the_schema_takes_can_be_asked(self, wanted: str, version: str) -> None:
+        """A message whose schema holds never fails later for how its range is written (S3-6.1-d)."""
+        if re.fullmatch(RANGE, wanted):
+            assert satisfies(version, wanted) in (True, False)
+        else:
+            with pytest.raises(ValueError, match="range of versions"):
+                satisfies(version, wanted)
+
+
+class TestNearest:
+    """`nearest`."""
+
+    @pytest.mark.parametrize(
+        ("wanted", "there", "expected"),
+        [
+            pytest.param(">=1.5.0", ["1.4.9", "1.2.0"], "1.4.9", id="the newest below"),
+            pytest.param("^1", ["3.0.0", "2.5.0"], "2.5.0", id="the oldest above"),
+            pytest.param(">=1.5.0", [], None, id="nothing there"),
+            pytest.param("*", ["1.0.0-rc.1"], "1.0.0-rc.1", id="only a prerelease"),
+        ],
+    )
+    def test_a_near_miss_is_named(self, wanted: str, there: list[str], expected: str | None) -> None:
+        """Whoever reads the error knows what to start or to ask for instead."""
+        assert nearest(wanted, there) == expected
+
+
+class TestNewestFirst:
+    """`newest_first`."""
+
+    def test_numbers_are_compared_as_numbers(self) -> None:
+        """1.10 comes after 1.9, and a release after its candidates."""
+        assert newest_first(["1.9.0", "1.10.0-rc.1", "1.10.0"]) == ["1.10.0", "1.10.0-rc.1", "1.9.0"]
