@@ -176,8 +176,7 @@ async def kill_and_restart(
 def lines_of(update: Followed) -> Iterator[object]:
     """Yield the lines of an update, for an output that is no terminal."""
     if update.run is not None:
-        for one in update.news:
-            yield from news_lines(one, update.run)
+        yield from news_lines(update.news, update.run)
 
 
 async def closing(

@@ -2,16 +2,20 @@
 
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from temporalio.client import Client
 
 from baton.client import RunStatus, read_run
+from baton.edge.tokens import best_counter
+from baton.protocol.stages import DECISIONS_HANDED
 from benchmarks.compare import Effort
 from benchmarks.measures import pipeline_input
 from benchmarks.report import Findings
 from benchmarks.rig import Crew, Rig
-from benchmarks.samples import thousand_tokens
+from benchmarks.samples import thousand_handed, thousand_tokens, to_json
 
 LENGTHS = (10, 100, 1_000)
 """Stages of the pipelines that are measured."""
@@ -19,7 +23,7 @@ LENGTHS = (10, 100, 1_000)
 READINGS = 5
 """How often a run is rebuilt; the figure is the median."""
 
-_COLUMNS = ("stages", "runs", "bytes", "bytes a stage", "newest run rebuilt, s", "all runs rebuilt, s")
+_COLUMNS = ("stages", "tokens handed", "runs", "bytes", "bytes a stage", "newest run rebuilt, s", "all runs, s")
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,14 @@ class Chain:
 
     Attributes:
         stages: How many stages it has.
+        handed: How many tokens of the baton its stages are handed.
         workflow_id: The workflow.
         run_ids: The runs, the newest first.
         history_bytes: The size of all their histories together, as the server counts it.
     """
 
     stages: int
+    handed: int
     workflow_id: str
     run_ids: list[str]
     history_bytes: int
@@ -43,32 +49,39 @@ async def history(rig: Rig, effort: Effort) -> Findings:
     """Run pipelines of 10, 100 and 1,000 stages with a baton of 1,000 tokens, and look at their histories.
 
     The bytes a stage are those of the longest pipeline, where its start and end weigh least and every
-    continuation is counted.
+    continuation is counted. The last row is only shown: there a stage is handed all of the 1,000 tokens.
     """
     crew = await rig.crew("baton")
     findings = Findings("History, baton of 1,000 tokens", _COLUMNS)
-    per_stage = []
+    lengths = [length // 10 for length in LENGTHS] if effort.quick else LENGTHS
+    chains = []
     seconds = 0.0
-    for stages in [length // 10 for length in LENGTHS] if effort.quick else LENGTHS:
-        chain = await _ran(crew, stages)
-        per_stage.append(chain.history_bytes / stages)
-        newest, seconds = [statistics.median(times) for times in zip(*await _readings(crew.client, chain), strict=True)]
-        cells = (f"{stages:,}", f"{len(chain.run_ids)}", f"{chain.history_bytes:,}", f"{per_stage[-1]:,.0f}")
-        findings.rows.append((*cells, f"{newest:.2f}", f"{seconds:.2f}"))
+    for stages in lengths:
+        chains.append(await _ran(crew, thousand_tokens(), stages))
+        newest, seconds = await _rebuilt(crew.client, chains[-1])
+        findings.rows.append((*_cells(chains[-1]), f"{newest:.2f}", f"{seconds:.2f}"))
         print(f"history: {stages} stages", flush=True)
+    findings.rows.append((*_cells(await _ran(crew, thousand_handed(), lengths[1])), "", ""))
+    per_stage = [chain.history_bytes / chain.stages for chain in chains]
     findings.values["history_bytes_per_stage"] = per_stage[-1]
     findings.values["history_bytes_growth"] = per_stage[-1] / per_stage[0]
     findings.values["history_rebuild_s_1000"] = seconds
     return findings
 
 
-async def _ran(crew: Crew, stages: int) -> Chain:
-    """Run a pipeline of so many stages to its end, and collect its runs.
+def _cells(chain: Chain) -> Sequence[str]:
+    """Return what the table says of a pipeline's size."""
+    numbers = (chain.stages, chain.handed, len(chain.run_ids), chain.history_bytes, chain.history_bytes / chain.stages)
+    return [f"{number:,.0f}" for number in numbers]
+
+
+async def _ran(crew: Crew, baton: dict[str, Any], stages: int) -> Chain:
+    """Run a pipeline of so many stages with ``baton`` to its end, and collect its runs.
 
     Raises:
         RuntimeError: It did not complete with that many steps.
     """
-    start = pipeline_input(thousand_tokens()).model_copy(update={"params": {"stages": stages}})
+    start = pipeline_input(baton).model_copy(update={"params": {"stages": stages}})
     handle = await crew.start("LongDelivery", start)
     await handle.result()
     run_ids: list[str] = []
@@ -82,23 +95,25 @@ async def _ran(crew: Crew, stages: int) -> Chain:
         described = await crew.client.get_workflow_handle(handle.id, run_id=record.run_id).describe()
         size += described.raw_description.workflow_execution_info.history_size_bytes
         run_id = record.previous_run_id
-    return Chain(stages, handle.id, run_ids, size)
+    _, count = best_counter()
+    handed = start.first_baton().restricted(None, DECISIONS_HANDED)
+    return Chain(stages, count(to_json(handed.to_json_object())), handle.id, run_ids, size)
 
 
-async def _readings(client: Client, chain: Chain) -> list[tuple[float, float]]:
-    """Return how many seconds it takes to read and rebuild the newest run, and all runs, of a pipeline.
+async def _rebuilt(client: Client, chain: Chain) -> tuple[float, float]:
+    """Return the seconds it takes to read and rebuild the newest run, and all runs, of a pipeline.
 
     Raises:
         RuntimeError: The newest run, which alone tells the whole story, has not all steps.
     """
-    readings = []
+    newest, all_runs = [], []
     for _ in range(READINGS):
         began = time.perf_counter()
         record = await read_run(client, chain.workflow_id, chain.run_ids[0])
-        newest = time.perf_counter() - began
+        newest.append(time.perf_counter() - began)
         if len(record.steps) != chain.stages:
             raise RuntimeError(f"the newest run tells of {len(record.steps)} steps, but {chain.stages} were taken")
         for run_id in chain.run_ids[1:]:
             await read_run(client, chain.workflow_id, run_id)
-        readings.append((newest, time.perf_counter() - began))
-    return readings
+        all_runs.append(time.perf_counter() - began)
+    return statistics.median(newest), statistics.median(all_runs)

@@ -124,7 +124,7 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
             *(plain(f"  {line}", "dim") for line in decision_hints(run, one.name)),
         )
     line = Text.assemble(
-        "waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f" {_state(one)}{since}", "dim")
+        "waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f": {_state(one)}{since}", "dim")
     )
     failure = plain(f"  the last try failed: {one.failure}", "yellow") if one.failure else None
     return stack(line, failure)

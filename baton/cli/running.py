@@ -21,7 +21,6 @@ from baton.cli.options import (
     NamespaceOption,
     ProfileOption,
 )
-from baton.cli.output import plain
 from baton.cli.session import Session
 from baton.protocol.errors import BatonError, ServerError
 
@@ -89,7 +88,7 @@ def _run(session: Session, work: Coroutine[Any, Any, None]) -> None:
         if verdict is None:
             raise
         code, message = verdict
-        session.err.print(plain(f"baton: {message}"), style="red", soft_wrap=True)
+        session.say(f"baton: {message}", "red")
         raise typer.Exit(code) from None
 
 

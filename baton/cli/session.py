@@ -58,8 +58,15 @@ class Session:
 
     @property
     def parts(self) -> WorkerParts:
-        """What the data converter needs to read what workers wrote."""
-        return WorkerParts(artifacts=open_store(self.options.store))
+        """What the data converter needs to read what workers wrote.
+
+        Raises:
+            typer.BadParameter: The artifact store is named in a way that nothing understands.
+        """
+        try:
+            return WorkerParts(artifacts=open_store(self.options.store))
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--artifacts") from error
 
     @cached_property
     def runtime(self) -> Runtime:
@@ -120,7 +127,11 @@ class Session:
 
     def note(self, text: str) -> None:
         """Say something beside the output, for example a warning."""
-        self.err.print(plain(text, "yellow"), soft_wrap=True)
+        self.say(text, "yellow")
+
+    def say(self, text: str, style: str) -> None:
+        """Write a text beside the output; in a file or a pipe it stays on one line."""
+        self.err.print(plain(text, style), soft_wrap=not self.err.is_terminal)
 
     @property
     def may_ask(self) -> bool:

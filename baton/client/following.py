@@ -143,8 +143,15 @@ async def _successor(client: Client, run: RunRecord) -> str | None:
     """Return the run that goes on in place of one that ended, if there is one."""
     if run.next_run_id:
         return run.next_run_id
-    ended = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
-    newest = await client.get_workflow_handle(run.workflow_id).describe()
-    first = newest.raw_description.workflow_execution_info.first_run_id
-    same = first == ended.raw_description.workflow_execution_info.first_run_id
-    return newest.run_id if same and newest.run_id != run.run_id else None
+    while True:
+        try:
+            ended = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
+            newest = await client.get_workflow_handle(run.workflow_id).describe()
+        except RPCError as error:
+            if error.status not in _PASSES:
+                raise
+            await asyncio.sleep(_LONGEST_PAUSE)
+            continue
+        first = newest.raw_description.workflow_execution_info.first_run_id
+        same = first == ended.raw_description.workflow_execution_info.first_run_id
+        return newest.run_id if same and newest.run_id != run.run_id else None

@@ -16,7 +16,7 @@ from importlib import resources
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from baton.protocol.errors import PayloadError
+from baton.protocol.errors import NewerPayloadError, PayloadError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -84,7 +84,7 @@ class CompressionCodec(PayloadCodec):
             return payload
         number = encoding.removeprefix(PREFIX)
         if number not in _FILES:
-            raise PayloadError(
+            raise NewerPayloadError(
                 f"a payload of encoding {encoding!r} needs the dictionary {number!r}, and this version "
                 f"has {sorted(_FILES)}: upgrade temporal-baton to the version that wrote it, or later"
             )

@@ -17,12 +17,13 @@ from temporalio.exceptions import ApplicationError, FailureError
 from baton.edge.artifacts import ArtifactStore
 from baton.edge.compression import CompressionCodec
 from baton.edge.external import external_storage
+from baton.protocol.errors import NewerPayloadError, PayloadError
 
 EXTERNAL_ABOVE_BYTES = 256 * 1024
 """Payloads above this size go to the artifact store instead of into the history."""
 
 
-_PYDANTIC = tuple(PydanticPayloadConverter().converters.values())
+_PYDANTIC = PydanticPayloadConverter().converters
 
 
 class BatonPayloadConverter(CompositePayloadConverter):
@@ -33,7 +34,7 @@ class BatonPayloadConverter(CompositePayloadConverter):
     """
 
     def __init__(self) -> None:
-        super().__init__(*_PYDANTIC)
+        self.converters = _PYDANTIC
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Convert payloads to values of the types asked for.
@@ -67,17 +68,42 @@ def data_converter(store: ArtifactStore | None = None, *, compress: bool = True)
     return dataclasses.replace(
         DataConverter.default,
         payload_converter_class=BatonPayloadConverter,
-        payload_codec=CompressionCodec() if compress else _ReadingCodec(),
+        payload_codec=_Codec(compress=compress),
         external_storage=None if store is None else external_storage(store, EXTERNAL_ABOVE_BYTES),
     )
 
 
-class _ReadingCodec(CompressionCodec):
-    """Reads what was compressed, and writes nothing compressed."""
+class _Codec(CompressionCodec):
+    """Compresses if asked to, and decodes what it can.
+
+    What is damaged passes, for the converter to refuse where it is read: an error in here would keep a pipeline
+    that was sent one such signal from ever working again. What a newer Baton wrote is an error in here, so that
+    a run waits until its workers are upgraded.
+    """
+
+    def __init__(self, *, compress: bool) -> None:
+        super().__init__()
+        self._compress = compress
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return the payloads as they are."""
-        return list(payloads)
+        """Return the payloads, compressed if that was asked for."""
+        return await super().encode(payloads) if self._compress else list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads, decoded but for those that are damaged.
+
+        Raises:
+            NewerPayloadError: A payload was written by a newer Baton.
+        """
+        decoded: list[Payload] = []
+        for payload in payloads:
+            try:
+                decoded += await super().decode([payload])
+            except NewerPayloadError:
+                raise
+            except PayloadError:
+                decoded.append(payload)
+        return decoded
 
 
 def _invalid(message: str) -> ApplicationError:

@@ -12,7 +12,8 @@ BatonError                    catch this for "anything Baton itself refused"
 │   ├── ApprovalDeniedError       a person, or the deadline, said no
 │   └── OutcomeMismatchError      the code asks for another stage than the one recorded
 ├── HistoryError              an event history does not hold what was asked of it
-├── PayloadError              a payload cannot be decoded: damaged, too large, or of a newer Baton
+├── PayloadError              a payload cannot be decoded: it is damaged or too large
+│   └── NewerPayloadError         it was written by a newer Baton
 └── ServerError               no Temporal server could be found, started or reached
 ```
 
@@ -77,7 +78,11 @@ class HistoryError(BatonError):
 
 
 class PayloadError(BatonError):
-    """A payload cannot be decoded: it is damaged, too large, or written by a newer Baton."""
+    """A payload cannot be decoded: it is damaged or too large."""
+
+
+class NewerPayloadError(PayloadError):
+    """A payload was written by a newer Baton, and can be decoded once this one is upgraded."""
 
 
 class ServerError(BatonError):

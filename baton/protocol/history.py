@@ -120,6 +120,7 @@ class Outcome(CompactRecord):
         entries: The history entries it made, in order.
         value: What the step returned to the pipeline's code, as JSON.
         failure: Why the step failed; the pipeline's code may have gone on by another way.
+        canceled: The code itself canceled the step, for example because another one was faster.
     """
 
     seq: Whole = Field(ge=1)
@@ -129,6 +130,7 @@ class Outcome(CompactRecord):
     entries: list[HistoryEntry] = Field(default_factory=list)
     value: JsonValue = None
     failure: str | None = None
+    canceled: bool = False
 
 
 def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:

@@ -199,9 +199,9 @@ class PipelineState:
         )
         return self._finish(seq, "edit", StepKind.EDIT, [entry], None, effect.baton)
 
-    def record_failure(self, seq: int, name: str, kind: StepKind, failure: str) -> Outcome:
-        """Record that a step failed; the baton is as it was before it."""
-        outcome = Outcome(seq=seq, order=len(self.outcomes), name=name, kind=kind, failure=failure)
+    def record_failure(self, seq: int, name: str, kind: StepKind, failure: str, *, canceled: bool = False) -> Outcome:
+        """Record that a step failed or was canceled; the baton is as it was before it."""
+        outcome = Outcome(seq=seq, order=len(self.outcomes), name=name, kind=kind, failure=failure, canceled=canceled)
         self._take(outcome, self.baton)
         return outcome
 

@@ -208,9 +208,12 @@ class Pipeline:
             desk.approvals.open(approval, seq, asks, within)
             desk.visibility.became(PipelineStatus.WAITING, approval)
             desk.show()
-            decided = await desk.approvals.wait(approval, within, default)
-            if not desk.approvals.titles():
-                desk.visibility.became(PipelineStatus.RUNNING, approval)
+            try:
+                with self._recorded(StepKind.APPROVAL, approval, seq):
+                    decided = await desk.approvals.wait(approval, within, default)
+            finally:
+                if not desk.approvals.titles():
+                    desk.visibility.became(PipelineStatus.RUNNING, approval)
             self._publish(self.state.record_decision(seq, decided))
             if decided.via == "update":
                 # An update and what follows it are one workflow task, which a roll-back could only undo together.
@@ -309,17 +312,27 @@ class Pipeline:
 
     @contextmanager
     def _under_way(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
-        """Show a step as under way while the block runs; if it fails, that is its outcome."""
+        """Show a step as under way while the block runs."""
         self._desk.under_way[seq] = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now())
         self._desk.show()
+        try:
+            with self._recorded(kind, name, seq):
+                yield
+        finally:
+            del self._desk.under_way[seq]
+
+    @contextmanager
+    def _recorded(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
+        """Record it as the outcome if the step in the block fails, or is canceled by the pipeline's code."""
         try:
             yield
         except StageFailedError as error:
             self._publish(self.state.record_failure(seq, name, kind, str(error)))
             self._desk.visibility.ran(_LONG_ENOUGH)
             raise
-        finally:
-            del self._desk.under_way[seq]
+        except asyncio.CancelledError:
+            self._publish(self.state.record_failure(seq, name, kind, "canceled by the pipeline", canceled=True))
+            raise
 
     def _base(self) -> tuple[Baton, int]:
         """Return the baton now, and how many steps have ended."""

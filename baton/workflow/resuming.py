@@ -78,6 +78,8 @@ class Past:
                 ) from None
         self._state.restore(outcome)
         self._restore_edits()
+        if outcome.canceled:
+            await workflow.wait_condition(lambda: False)  # until the code cancels it again
         if outcome.failure is not None:
             raise StageFailedError(outcome.failure)
         return outcome

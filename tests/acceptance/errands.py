@@ -3,7 +3,6 @@
 import asyncio
 import os
 from datetime import timedelta
-from pathlib import Path
 
 from temporalio import activity, workflow
 
@@ -11,8 +10,6 @@ from baton import Baton, BatonPatch, PipelineInput, PipelineResult, Retries
 from baton.activity import stage
 from baton.workflow import Pipeline
 
-FOLDER = "BATON_TEST_FOLDER"
-"""Environment variable: where stages write that they have begun, in a file for each, a line for each time."""
 STAY = "BATON_TEST_STAY"
 """Environment variable: the stage that never ends in this process."""
 
@@ -21,11 +18,9 @@ _ALIVE = timedelta(seconds=1)
 
 
 async def begin() -> None:
-    """Say that the stage that calls this has begun; stay in it if this process was told to."""
+    """Print that the stage that calls this has begun; stay in it if this process was told to."""
     name = activity.info().activity_type
-    if folder := os.environ.get(FOLDER):
-        with (Path(folder) / name).open("a", encoding="utf-8") as file:
-            file.write(f"{activity.info().workflow_id}\n")
+    print(name, flush=True)
     if os.environ.get(STAY) == name:
         await asyncio.Event().wait()
 

@@ -223,6 +223,8 @@ class TestDeciding:
         goal = at_work.folder / "first.json"
         goal.write_text(json.dumps({"goal": "Add login", "acceptance": ["All tests pass"]}), encoding="utf-8")
         async with at_work.started("run", "Delivery", "--baton", goal.name, "--id", "asked", "--watch") as watching:
+            assert watching.stderr is not None
+            assert await watching.stderr.readline() == b"started asked\n"
             await at_work.until_asked("asked")
             shown = await at_work.json("show", "asked")
             output, beside = await at_work.both("approve", "asked", "--why", "it is tested", "--who", "ben")

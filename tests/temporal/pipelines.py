@@ -4,34 +4,30 @@ They stand in a file of their own because a workflow is loaded again in its sand
 """
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from pydantic import JsonValue
 from temporalio import workflow
 
-from baton import ApprovalDeniedError, MergeStrategy, PipelineInput, PipelineResult, StageFailedError
+from baton import MergeStrategy, PipelineInput, PipelineResult
 from baton.workflow import ContinueAfter, Pipeline
+from tests.temporal.mishaps import MISHAPS
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.stages import (
-        SOON,
         AuditedBaton,
         answer,
         assess,
-        careful,
         check,
         conclude,
         count,
         document,
-        fail,
         hold,
         implement,
         plan,
         rest,
         review,
         sort,
-        stumble,
         swell,
         tidy,
     )
@@ -106,22 +102,6 @@ class Gated:
         )
         await self.pipeline.stage(conclude)
         return self.pipeline.result(decided.model_dump(mode="json"))
-
-
-@workflow.defn
-class AsksTwice:
-    """Two people are asked at once under one title, which is a mistake."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Ask twice."""
-        within = timedelta(minutes=1)
-        await asyncio.gather(*(self.pipeline.approve("release manager", within=within) for _ in range(2)))
-        return self.pipeline.result()
 
 
 @workflow.defn
@@ -223,67 +203,6 @@ class LightTogether:
 
 
 @workflow.defn
-class Answers:
-    """One stage, whose answers the parameters give; options as parameters too: `protected`, `freeze_goal`, `stage`."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        protected: Any = start.params.get("protected", [])
-        self.pipeline = Pipeline(start, freeze_goal=bool(start.params.get("freeze_goal")), protected=protected)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Answer."""
-        await self.pipeline.stage(careful if self.pipeline.params.get("stage") == "careful" else answer)
-        return self.pipeline.result()
-
-
-@workflow.defn
-class Stumbles:
-    """A stage that fails twice, then succeeds, between two that do not."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, stumble, review."""
-        await self.pipeline.stage(plan)
-        await self.pipeline.stage(stumble)
-        await self.pipeline.stage(review)
-        return self.pipeline.result()
-
-
-@workflow.defn
-class FallsBack:
-    """Goes another way when a stage, a fan-out, a child or an approval fails."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=20))
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Try what fails, and go on."""
-        failures: list[JsonValue] = []
-        attempts: list[Any] = [
-            lambda: self.pipeline.stage(fail),
-            lambda: self.pipeline.fan_out(check, fail),
-            lambda: self.pipeline.child("Raises", "Fail", name="nobody", params={"how": "unheard of"}),
-            lambda: self.pipeline.approve("nobody", within=SOON),
-        ]
-        for attempt in attempts:
-            try:
-                await attempt()
-            except (StageFailedError, ApprovalDeniedError) as error:
-                failures.append(str(error))
-        await self.pipeline.stage(rest)
-        await self.pipeline.stage(count)
-        return self.pipeline.result(failures)
-
-
-@workflow.defn
 class Long:
     """Everything there is, then rounds; it continues as new in the middle; parameter: `rounds`."""
 
@@ -360,64 +279,19 @@ class Audited:
         return self.pipeline.result()
 
 
-class UnheardOf(Exception):  # noqa: N818 - a name no library knows
-    """An exception nobody registered."""
-
-
-@workflow.defn
-class Raises:
-    """Code that fails; parameter: where and how, as `how`."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-        if start.params.get("how") == "init":
-            raise UnheardOf("in the beginning")
-
-    @workflow.signal
-    def stumble(self) -> None:
-        """Fail."""
-        raise UnheardOf("a signal too many")
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, then fail as asked."""
-        await self.pipeline.stage(plan)
-        match self.pipeline.params["how"]:
-            case "unheard of":
-                raise UnheardOf("nobody knows me")
-            case "no message":
-                raise KeyError
-            case "clock":
-                self.pipeline.result(str(datetime.now()))  # noqa: DTZ005
-            case "result":
-                return object()  # type: ignore[return-value]
-            case "signal":
-                await workflow.wait_condition(lambda: False)
-            case "group":
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self.pipeline.stage(fail))
-                    group.create_task(self.pipeline.stage(document))
-        return self.pipeline.result()
-
-
 PIPELINES: list[type] = [
     Linear,
     FansOut,
     Disagrees,
     Gated,
-    AsksTwice,
     AsksWhileWorking,
     Light,
     Parent,
     Together,
     LightTogether,
-    Answers,
-    Stumbles,
-    FallsBack,
     Long,
     Bulky,
     Circles,
     Audited,
-    Raises,
+    *MISHAPS,
 ]

@@ -1,5 +1,7 @@
 """A person decides: by update or signal, on the baton they looked at, in time, and once."""
 
+import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -26,7 +28,8 @@ from tests.support import (
     until,
     until_waiting,
 )
-from tests.temporal.pipelines import PIPELINES, AsksTwice, AsksWhileWorking, Gated
+from tests.temporal.mishaps import AsksTwice
+from tests.temporal.pipelines import PIPELINES, AsksWhileWorking, Gated
 from tests.temporal.stages import EXECUTED, GATES, STAGES
 
 YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
@@ -148,6 +151,23 @@ class TestWhen:
         await approve(client, handle)
         await handle.result()
         await assert_reads_back(client, handle)
+
+    async def test_one_that_arrives_together_with_the_end_of_the_stage_before_counts(self, client: Client) -> None:
+        """Whichever of the two the worker is handed first: a query at that moment must not decide it."""
+        queue = f"together-{uuid.uuid4()}"
+        async with pipeline_worker(client, [Gated], [], task_queue=queue) as pipelines:
+            handle = await start(pipelines, Gated.run, task_timeout=timedelta(seconds=1))
+            await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        async with pipeline_worker(client, [], STAGES, task_queue=queue):
+            await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        await handle.signal(DECIDE, YES)
+        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
+            await handle.result()
+            run = await assert_reads_back(client, handle)
+            notes = (await overview(handle)).notes
+
+        assert run.state.entries[1].by == "ann"
+        assert notes[-1] == "took the decision of ann after all: 'release manager' opened in the same moment"
 
     async def test_one_after_the_end_is_refused_by_the_server(self, client: Client, worker: Worker) -> None:
         """A closed run cannot be changed."""

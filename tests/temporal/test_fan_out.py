@@ -10,7 +10,8 @@ from baton.protocol.history import StepKind
 from baton.protocol.messages import PipelineInput
 from baton.testing import run_pipeline
 from tests.support import GOAL, assert_reads_back, failure, names, start, until_waiting
-from tests.temporal.pipelines import Disagrees, FallsBack, FansOut
+from tests.temporal.mishaps import FallsBack
+from tests.temporal.pipelines import Disagrees, FansOut
 from tests.temporal.stages import EXECUTED, GATES
 
 

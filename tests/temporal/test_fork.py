@@ -25,7 +25,8 @@ from tests.support import (
     undated,
     until_waiting,
 )
-from tests.temporal.pipelines import FallsBack, FansOut, Gated, LightTogether, Linear, Long, Parent, Together
+from tests.temporal.mishaps import FallsBack
+from tests.temporal.pipelines import FansOut, Gated, LightTogether, Linear, Long, Parent, Together
 from tests.temporal.stages import EXECUTED, GATES
 
 

@@ -19,7 +19,8 @@ from baton.protocol.messages import PipelineInput
 from baton.testing import pipeline_worker, run_pipeline
 from tests.replay.mutants import GateDropped
 from tests.support import GOAL, JSON, LIMIT, Handle, approve, assert_reads_back, event, start, until_waiting
-from tests.temporal.pipelines import PIPELINES, Gated, Linear, Raises
+from tests.temporal.mishaps import Raises
+from tests.temporal.pipelines import PIPELINES, Gated, Linear
 from tests.temporal.stages import STAGES
 
 BAD_CODE = [
@@ -44,6 +45,7 @@ BAD_INPUTS: list[Any] = [
     pytest.param([Payload(metadata=JSON, data=b'{"goal": "g", "baton": {"nobody": 1}}')], id="an unknown field"),
     pytest.param([Payload(metadata=JSON, data=b'{"goal": ')], id="half a JSON text"),
     pytest.param([Payload(metadata={"encoding": b"binary/plain"}, data=b"\xff\x00")], id="bytes"),
+    pytest.param([Payload(metadata={"encoding": b"binary/zstd-1"}, data=b"x")], id="damaged compression"),
     pytest.param([Payload(metadata={"encoding": b"alien/form"}, data=b"x")], id="an unknown encoding"),
     pytest.param([], id="nothing"),
     pytest.param([Payload(metadata=JSON, data=b'{"goal": "g"}')] * 2, id="two arguments"),

@@ -7,13 +7,14 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import read_run
+from baton.client import fork, read_run
 from baton.client.record import StepStatus
 from baton.protocol.messages import PipelineInput
-from baton.testing import run_pipeline
+from baton.testing import pipeline_worker, run_pipeline
 from tests.support import GOAL, assert_reads_back, failure, names, start, undated
-from tests.temporal.pipelines import Answers, FallsBack, Light, LightTogether, Stumbles
-from tests.temporal.stages import EXECUTED
+from tests.temporal.mishaps import Answers, FallsBack, Impatient, Stumbles
+from tests.temporal.pipelines import Gated, Light, LightTogether
+from tests.temporal.stages import EXECUTED, STAGES
 
 HASH_A, HASH_B = "a" * 64, "b" * 64
 
@@ -135,6 +136,31 @@ class TestRetries:
         assert [step.status for step in read.steps[:3]] == [StepStatus.FAILED] * 3
         assert EXECUTED[run.handle.id, "fail"] == 2
         assert run.baton.decision_log == ["Round 0"]
+
+
+class TestCanceled:
+    """A step that the pipeline's own code gives up on."""
+
+    @pytest.mark.parametrize("step", ["stage", "approval", "child"])
+    async def test_its_cancellation_is_an_outcome(self, client: Client, worker: Worker, step: str) -> None:
+        """It is read back, it is not executed again in a fork, and the pipeline waits for people no more."""
+        run = await run_pipeline(worker, Impatient.run, PipelineInput(goal=GOAL, params={"step": step}))
+
+        read = await assert_reads_back(client, run.handle)
+        assert run.result.output is False
+        assert (read.steps[1].status, read.steps[1].failure) == (StepStatus.FAILED, "canceled by the pipeline")
+        other = await fork(client, run.handle.id, "conclude", by="bob", why="try another way")
+        assert (await other.result())["output"] is False
+        assert (EXECUTED[other.id, "rest"], EXECUTED[other.id, "conclude"]) == (0, 1)
+        assert undated(await assert_reads_back(client, other)) == undated(read)
+
+    async def test_evicting_a_run_from_the_cache_cancels_nothing(self, client: Client) -> None:
+        """A worker that forgets a run in the middle of a step goes on with it later."""
+        async with pipeline_worker(client, [Impatient, Gated], STAGES, replay_every_task=True) as forgetful:
+            for step in ("stage", "approval", "child"):
+                run = await run_pipeline(forgetful, Impatient.run, PipelineInput(goal=GOAL, params={"step": step}))
+                await assert_reads_back(client, run.handle)
+                assert [entry.stage_id for entry in run.record.state.entries] == ["plan", "conclude"]
 
 
 class TestLight:

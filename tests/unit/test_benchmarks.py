@@ -13,7 +13,7 @@ from benchmarks import raw, stages
 from benchmarks.__main__ import MEASURES, RESULTS
 from benchmarks.raw import State, merged
 from benchmarks.report import GOALS
-from benchmarks.samples import THOUSAND_BULLETS, large, patch, small, thousand_tokens, to_json
+from benchmarks.samples import THOUSAND_BULLETS, large, patch, small, thousand_handed, thousand_tokens, to_json
 
 
 class TestResults:
@@ -59,6 +59,12 @@ class TestSamples:
             baton = apply_patch(baton, BatonPatch.model_validate(patch(seq, THOUSAND_BULLETS)))
             counts.append(count(to_json(baton.restricted(None, DECISIONS_HANDED).to_json_object())))
         assert max(counts) <= min(counts) * 1.1
+
+    def test_the_other_one_is_handed_with_a_thousand_tokens(self) -> None:
+        """The row beside the figure shows what a stage costs that is handed 1,000 tokens and not three quarters."""
+        handed = Baton.model_validate_json(to_json(thousand_handed())).restricted(None, DECISIONS_HANDED)
+
+        assert 970 <= exact_counter()(to_json(handed.to_json_object())) <= 1_030
 
     @pytest.mark.parametrize("make", [pytest.param(small, id="1 KB"), pytest.param(large, id="4 KB")])
     def test_by_hand_and_with_baton_the_state_ends_alike(self, make: Any) -> None:

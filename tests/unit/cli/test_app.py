@@ -77,6 +77,7 @@ class TestUsage:
         pytest.param(["schema", "nothing"], "there is no schema", id="a schema that is none"),
         pytest.param(["replay", "r", "-m", "no.such.module"], "cannot be imported", id="a module that is none"),
         pytest.param(["replay", "r", "-m", "json"], "no @workflow.defn", id="a module without pipelines"),
+        pytest.param(["list", "--artifacts", "nosuch://x"], "--artifacts", id="an artifact store that is none"),
         pytest.param(["dev", "--port", "70000"], "65535", id="a port that is none"),
     )
 

@@ -10,8 +10,11 @@ from baton.cli.output import ago, between, length, make_console, moment, printab
 class TestMakeConsole:
     """The console of a call."""
 
-    def test_a_pipe_is_wide_and_has_no_colours(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_pipe_is_wide_and_has_no_colours(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """What is piped is not cut at the 80 columns of nobody's terminal."""
+        monkeypatch.delenv("COLUMNS", raising=False)
         make_console().print("[bold]" + "x" * 100, style="red")
 
         assert capsys.readouterr().out == "[bold]" + "x" * 100 + "\n"

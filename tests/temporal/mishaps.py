@@ -1,0 +1,176 @@
+"""Pipelines in which something goes wrong, or is wrong."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from baton import ApprovalDeniedError, PipelineInput, PipelineResult, StageFailedError
+from baton.workflow import ContinueAfter, Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    from tests.temporal.stages import (
+        SOON,
+        answer,
+        careful,
+        check,
+        conclude,
+        count,
+        document,
+        fail,
+        plan,
+        rest,
+        review,
+        stumble,
+    )
+
+
+@workflow.defn
+class AsksTwice:
+    """Two people are asked at once under one title, which is a mistake."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Ask twice."""
+        within = timedelta(minutes=1)
+        await asyncio.gather(*(self.pipeline.approve("release manager", within=within) for _ in range(2)))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Answers:
+    """One stage, whose answers the parameters give; options as parameters too: `protected`, `freeze_goal`, `stage`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        protected: Any = start.params.get("protected", [])
+        self.pipeline = Pipeline(start, freeze_goal=bool(start.params.get("freeze_goal")), protected=protected)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Answer."""
+        await self.pipeline.stage(careful if self.pipeline.params.get("stage") == "careful" else answer)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Stumbles:
+    """A stage that fails twice, then succeeds, between two that do not."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, stumble, review."""
+        await self.pipeline.stage(plan)
+        await self.pipeline.stage(stumble)
+        await self.pipeline.stage(review)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class FallsBack:
+    """Goes another way when a stage, a fan-out, a child or an approval fails."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=20))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Try what fails, and go on."""
+        failures: list[JsonValue] = []
+        attempts: list[Any] = [
+            lambda: self.pipeline.stage(fail),
+            lambda: self.pipeline.fan_out(check, fail),
+            lambda: self.pipeline.child("Raises", "Fail", name="nobody", params={"how": "unheard of"}),
+            lambda: self.pipeline.approve("nobody", within=SOON),
+        ]
+        for attempt in attempts:
+            try:
+                await attempt()
+            except (StageFailedError, ApprovalDeniedError) as error:
+                failures.append(str(error))
+        await self.pipeline.stage(rest)
+        await self.pipeline.stage(count)
+        return self.pipeline.result(failures)
+
+
+@workflow.defn
+class Impatient:
+    """A step is given a tenth of a second; the parameter `step` says which: `stage`, `approval` or `child`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, give up on the step, conclude."""
+        await self.pipeline.stage(plan)
+        in_time = True
+        try:
+            async with asyncio.timeout(0.1):
+                match self.pipeline.params["step"]:
+                    case "stage":
+                        await self.pipeline.stage(rest)
+                    case "approval":
+                        await self.pipeline.approve("release manager", within=timedelta(minutes=1))
+                    case "child":
+                        await self.pipeline.child("Gated", "Do the first half", name="half")
+        except TimeoutError:
+            in_time = False
+        await self.pipeline.stage(conclude)
+        return self.pipeline.result(in_time)
+
+
+class UnheardOf(Exception):  # noqa: N818 - a name no library knows
+    """An exception nobody registered."""
+
+
+@workflow.defn
+class Raises:
+    """Code that fails; parameter: where and how, as `how`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        if start.params.get("how") == "init":
+            raise UnheardOf("in the beginning")
+
+    @workflow.signal
+    def stumble(self) -> None:
+        """Fail."""
+        raise UnheardOf("a signal too many")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, then fail as asked."""
+        await self.pipeline.stage(plan)
+        match self.pipeline.params["how"]:
+            case "unheard of":
+                raise UnheardOf("nobody knows me")
+            case "no message":
+                raise KeyError
+            case "clock":
+                self.pipeline.result(str(datetime.now()))  # noqa: DTZ005
+            case "result":
+                return object()  # type: ignore[return-value]
+            case "signal":
+                await workflow.wait_condition(lambda: False)
+            case "group":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self.pipeline.stage(fail))
+                    group.create_task(self.pipeline.stage(document))
+        return self.pipeline.result()
+
+
+MISHAPS: list[type] = [AsksTwice, Answers, Stumbles, FallsBack, Impatient, Raises]

@@ -1,0 +1,93 @@
+"""The public test kit, used as the tests of other people's pipelines use it."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
+from temporalio.worker import Worker
+
+from baton.client import RunStatus, read_run
+from baton.devserver import DevServerOptions
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import PipelineInput
+from baton.testing import assert_replays, local_server, pipeline_worker, run_pipeline
+from tests.support import GOAL, failure, start
+from tests.temporal.mishaps import Raises
+from tests.temporal.pipelines import Gated, Linear, Together
+from tests.temporal.stages import STAGES, plan
+
+
+class TestLocalServer:
+    """`local_server`."""
+
+    async def test_pipelines_run_on_it(self, tmp_path: Path) -> None:
+        """With the options it is given, here a file."""
+        file = tmp_path / "runs.db"
+        async with local_server(DevServerOptions(database=file, ui_port=None)) as server:
+            client = await Client.connect(server.address, plugins=[BatonPlugin()])
+            async with pipeline_worker(client, [Raises], [plan]) as worker:
+                run = await run_pipeline(worker, "Raises", PipelineInput(goal=GOAL, params={"how": "well"}))
+
+        assert run.baton.decision_log == ["Chose JWT over sessions"]
+        assert file.exists()
+
+
+class TestRunPipeline:
+    """`run_pipeline`."""
+
+    async def test_it_returns_result_and_record(self, worker: Worker) -> None:
+        """What the pipeline returned, and how it came to that."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL), id="named-by-its-test")
+
+        assert run.handle.id == run.record.workflow_id == "named-by-its-test"
+        assert run.record.result == run.result
+        assert run.baton.to_json_object() == run.result.baton
+
+    async def test_a_pipeline_that_fails_raises(self, worker: Worker) -> None:
+        """A test that expects an end does not pass over a failure."""
+        with pytest.raises(WorkflowFailureError):
+            await run_pipeline(worker, Raises.run, PipelineInput(goal=GOAL, params={"how": "unheard of"}))
+
+    async def test_a_pipeline_that_does_not_end_is_ended(self, client: Client, worker: Worker) -> None:
+        """And not waited for, for ever."""
+        start = PipelineInput(goal=GOAL, params={"patches": {"never": {}}})
+        with pytest.raises(WorkflowFailureError):
+            await run_pipeline(worker, Together.run, start, id="endless", within=timedelta(seconds=1))
+
+        assert (await read_run(client, "endless")).status is RunStatus.TIMED_OUT
+
+
+class TestPipelineWorker:
+    """`pipeline_worker`."""
+
+    async def test_each_has_a_queue_of_its_own(self, client: Client) -> None:
+        """Two tests do not take each other's work."""
+        async with pipeline_worker(client, [Linear], STAGES) as one, pipeline_worker(client, [Linear], STAGES) as two:
+            assert one.task_queue != two.task_queue
+
+
+class TestAssertReplays:
+    """`assert_replays`."""
+
+    async def test_a_handle_and_a_recorded_history_will_do(self, worker: Worker) -> None:
+        """The history of an open run, too."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        recorded = WorkflowHistory.from_json("recorded", (await run.handle.fetch_history()).to_json())
+
+        await assert_replays(run.handle, [Linear])
+        await assert_replays(recorded, [Linear, Gated])
+
+    async def test_a_failed_run_replays_as_well(self, worker: Worker) -> None:
+        """That the code fails is what was recorded."""
+        handle = await start(worker, Raises.run, how="unheard of")
+        await failure(handle)
+
+        await assert_replays(handle, [Raises])
+
+    async def test_another_pipelines_history_does_not(self, worker: Worker) -> None:
+        """The message says what is missing."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+
+        with pytest.raises(AssertionError, match="Linear"):
+            await assert_replays(run.handle, [Gated])
