@@ -11,7 +11,7 @@ import functools
 import inspect
 import time
 import typing
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
@@ -80,7 +80,7 @@ class Stage(Generic[GivenT, AnswerT]):
         argument: Any = context if self._takes_context else baton
         began = time.monotonic()
         try:
-            async with _heartbeats(self.spec.heartbeat, context):
+            with _heartbeats(self.spec.heartbeat, context):
                 answer: Any = await self._function(argument)
             result = answer if isinstance(answer, StageResult) else StageResult(baton_patch=_as_patch(answer, self))
         except ValidationError as error:
@@ -219,21 +219,25 @@ def _findings(error: ValidationError) -> list[str]:
     )
 
 
-@contextlib.asynccontextmanager
-async def _heartbeats(timeout: timedelta | None, context: StageContext[Any]) -> typing.AsyncIterator[None]:
+@contextlib.contextmanager
+def _heartbeats(timeout: timedelta | None, context: StageContext[Any]) -> Iterator[None]:
     """Send a heartbeat four times within the timeout while the block runs, with the stage's last details."""
     if timeout is None or not activity.in_activity() or activity.info().is_local:
         yield
         return
-    beating = asyncio.create_task(_beat(timeout.total_seconds() / 4, context))
+    loop = asyncio.get_running_loop()
+    pause = timeout.total_seconds() / 4
+
+    timer: asyncio.TimerHandle | None = None
+
+    def beat() -> None:
+        nonlocal timer
+        context.heartbeat(*context.last_heartbeat)
+        timer = loop.call_later(pause, beat)
+
+    # A timer and not a task: most stages end before the first heartbeat, and a task costs as much as they do.
+    timer = loop.call_later(pause, beat)
     try:
         yield
     finally:
-        beating.cancel()
-
-
-async def _beat(seconds: float, context: StageContext[Any]) -> None:
-    """Send heartbeats for ever."""
-    while True:
-        await asyncio.sleep(seconds)
-        context.heartbeat(*context.last_heartbeat)
+        timer.cancel()

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import CompositePayloadConverter, DataConverter
+from temporalio.converter import CompositePayloadConverter, DataConverter, StorageDriverStoreContext
 from temporalio.exceptions import ApplicationError, FailureError
 
 from baton.edge.artifacts import ArtifactStore
@@ -65,12 +65,22 @@ def data_converter(store: ArtifactStore | None = None, *, compress: bool = True)
     Returns:
         A converter for `Client.connect` or `Replayer`; `BatonPlugin` sets it by itself.
     """
-    return dataclasses.replace(
-        DataConverter.default,
+    return _DataConverter(
         payload_converter_class=BatonPayloadConverter,
         payload_codec=_Codec(compress=compress),
         external_storage=None if store is None else external_storage(store, EXTERNAL_ABOVE_BYTES),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _DataConverter(DataConverter):
+    """A converter whose external storage does not care what a payload belongs to.
+
+    The SDK binds the owner into a copy of the converter for each payload; ours would be the same as before.
+    """
+
+    def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
+        return self
 
 
 class _Codec(CompressionCodec):
