@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,28 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
+from activities.contract_review import stages as contract_review_stages
 from activities.project_init import stages as project_init_stages
 from baton import __version__
 from baton.activity import WorkerParts
+from baton.activity.safeguards import Safeguards
 from baton.client import connect
+from baton.client.depth import watch_dead_letters
 from baton.edge.artifacts import open_store
+from baton.edge.keyring import Keyring
+from baton.edge.metering import worker_metrics
 from baton.edge.tokens import best_counter
+from baton.edge.tracing import Tracing, open_tracing
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import BatonError
+from baton.protocol.metric_names import BUCKETS
+from workflows.contract_review import ContractReview
 from workflows.project_init import ProjectInit
 
-WORKFLOWS: Sequence[type] = (ProjectInit,)
+WORKFLOWS: Sequence[type] = (ProjectInit, ContractReview)
 """The pipelines this worker runs."""
 
-STAGES: Sequence[Callable[..., Any]] = project_init_stages.STAGES
+STAGES: Sequence[Callable[..., Any]] = [*project_init_stages.STAGES, *contract_review_stages.STAGES]
 """Their stages."""
 
 log = logging.getLogger("baton.worker")
@@ -56,6 +65,11 @@ class Settings(BaseModel):
         deployment: The name of the worker deployment.
         build_id: This build; switches worker versioning on.
         metrics: Where to serve Prometheus metrics, for example `127.0.0.1:9464`.
+        safeguards: Whether stages are begun by sealed handoffs that are validated and put on record.
+        ledger: The audit ledger: a file, or `postgresql://user:password@host/database`.
+        ledger_name: The ledger's name, for example that of the deployment.
+        encrypt: Whether all that Temporal stores is encrypted.
+        vault: The file of the vault of personal data.
         log_level: How much is logged.
     """
 
@@ -71,6 +85,11 @@ class Settings(BaseModel):
     deployment: str = "baton"
     build_id: str | None = None
     metrics: str | None = None
+    safeguards: bool = True
+    ledger: str = ".baton/ledger.db"
+    ledger_name: str = Field(default="baton", min_length=1)
+    encrypt: bool = False
+    vault: Path = Path(".baton/vault.db")
     log_level: str = "INFO"
 
     @classmethod
@@ -92,14 +111,30 @@ class Settings(BaseModel):
             raise ValueError("; ".join(faults)) from None
 
 
-async def connected(settings: Settings) -> Client:
+async def connected(settings: Settings, tracing: Tracing | None = None) -> Client:
     """Return the worker's client, with everything its stages need wired in."""
     _, counter = best_counter()
-    parts = WorkerParts(artifacts=open_store(settings.artifacts), counter=counter, max_tokens=settings.max_tokens)
-    plugin = BatonPlugin(parts, compress=settings.compress, searchable=settings.searchable)
+    store = open_store(settings.artifacts)
+    parts = WorkerParts(artifacts=store, counter=counter, max_tokens=settings.max_tokens)
+    safeguards = None
+    if settings.safeguards or settings.encrypt:
+        # Keys come from BATON_KEYS or BATON_KEY_…; on a developer's machine they are made in .baton on first use.
+        safeguards = Safeguards(
+            Keyring.find_out(os.environ),
+            settings.ledger,
+            name=settings.ledger_name,
+            artifacts=store,
+            encrypt=settings.encrypt,
+            vault=settings.vault,
+        )
+    plugin = BatonPlugin(
+        parts, compress=settings.compress, searchable=settings.searchable, safeguards=safeguards, tracing=tracing
+    )
     runtime = None
     if settings.metrics:
-        metrics = PrometheusConfig(bind_address=settings.metrics, durations_as_seconds=True)
+        metrics = PrometheusConfig(
+            bind_address=settings.metrics, durations_as_seconds=True, histogram_bucket_overrides=BUCKETS
+        )
         runtime = Runtime(telemetry=TelemetryConfig(metrics=metrics))
     return await connect(plugins=[plugin], runtime=runtime)
 
@@ -133,12 +168,19 @@ def worker(client: Client, settings: Settings) -> Worker:
 
 async def run(settings: Settings) -> None:
     """Work until SIGTERM or SIGINT; then let the stages in progress finish, for as long as the grace lasts."""
-    client = await connected(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with worker(client, settings):
+    async with AsyncExitStack() as running:
+        tracing = open_tracing(os.environ)
+        if tracing is not None:
+            running.callback(tracing.close)
+        client = await connected(settings, tracing)
+        await running.enter_async_context(worker(client, settings))
+        if settings.metrics and settings.searchable:
+            watching = asyncio.create_task(watch_dead_letters(client, worker_metrics(client)))
+            running.callback(watching.cancel)
         names = ", ".join(one.__name__ for one in WORKFLOWS)
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
         log.info("working for task queue %r at %s: %s", settings.task_queue, where, names)

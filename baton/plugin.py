@@ -6,23 +6,36 @@ exception of a pipeline's code into a failed run, labels new runs for search, an
 artifact store and token counter.
 """
 
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from temporalio import client, worker, workflow
+from temporalio.api.common.v1 import Payload
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from baton.activity import WorkerParts, worker_parts
-from baton.edge.conversion import data_converter
-from baton.edge.runner import ContextFreeRunner, takes_context
-from baton.protocol.messages import PipelineInput, PipelineStatus
-from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
+from baton.activity import WorkerParts, compressing, worker_parts
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.recording import record
+from baton.edge.conversion import BatonPayloadConverter, data_converter
+from baton.edge.keyring import Keyring
+from baton.edge.metering import MeteredWorker, worker_metrics
+from baton.edge.runner import runner_for
+from baton.edge.tracing import Tracing
+from baton.edge.tracing_interceptors import tracing_interceptors
+from baton.protocol.messages import PipelineInput
+from baton.protocol.names import ASKS_WHETHER_IT_SEALS, ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK, SEALS
 from baton.workflow.faults import AnyFault
 from baton.workflow.visibility import show_failed
+
+if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
+    from baton.activity.safeguards import Safeguards, SharedGate
 
 _SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
 
@@ -37,7 +50,17 @@ class BatonPlugin(SimplePlugin):
         ```
     """
 
-    def __init__(self, parts: WorkerParts | None = None, *, compress: bool = True, searchable: bool = True) -> None:
+    def __init__(
+        self,
+        parts: WorkerParts | None = None,
+        *,
+        compress: bool = True,
+        searchable: bool = True,
+        safeguards: "Safeguards | None" = None,
+        keyring: Keyring | None = None,
+        encrypt: bool = False,
+        tracing: Tracing | None = None,
+    ) -> None:
         """Set up the plugin.
 
         Args:
@@ -46,29 +69,104 @@ class BatonPlugin(SimplePlugin):
             compress: Compress what goes into the history.
             searchable: Label new runs with Baton's search attributes. The namespace must have them:
                 `baton dev` and docker-compose.yml create them, `baton doctor` tells whether they are there.
+            safeguards: Keys, ledger and safety policy. With them every stage is begun by a sealed handoff, which
+                its worker validates and puts on record first; without, stages are begun by plain inputs.
+            keyring: Of a client that has no safeguards: decrypts what workers wrote, and seals its signals.
+            encrypt: Of such a client: encrypt what it writes.
+            tracing: Where the spans of what is started and of every stage go; `baton.edge.tracing.open_tracing`.
         """
-        parts = parts or WorkerParts()
-        interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(parts)]
+        self._providing = _Providing(parts or WorkerParts(), None if safeguards is None else safeguards.shared())
+        interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(self._providing)]
+        if tracing is not None:
+            interceptors[:0] = tracing_interceptors(tracing)
         if searchable:
             interceptors.append(_Labels())
-        converter = data_converter(parts.artifacts, compress=compress)
+        converter = data_converter(
+            self._providing.parts.artifacts,
+            compress=compress,
+            keyring=keyring if safeguards is None else safeguards.keyring,
+            encrypt=encrypt if safeguards is None else safeguards.encrypt,
+        )
+        if safeguards is not None:
+            converter = dataclasses.replace(converter, payload_converter_class=SealingPayloadConverter)
         super().__init__(
             "baton",
             data_converter=converter,
             interceptors=interceptors,
-            workflow_runner=partial(_runner, context_free=not takes_context(converter)),
+            workflow_runner=partial(_runner, kind=runner_for(converter)),
             workflow_failure_exception_types=[AnyFault],
         )
+        self._own_activities: list[Callable[..., Any]] = [compressing.compress]
+        if safeguards is not None:
+            self._own_activities += [record, *EXCHANGE_ACTIVITIES]
+
+    def configure_worker(self, config: worker.WorkerConfig) -> worker.WorkerConfig:
+        """Set up a worker as the client was, and have its stages measured by the client's runtime."""
+        config = super().configure_worker(config)
+        if not config.get("activities"):  # it runs pipelines only: it must not take up other workers' stages
+            config["no_remote_activities"] = True
+        given = list(config.get("activities") or [])
+        names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
+        config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]
+        metrics = worker_metrics(config["client"])
+        self._providing.parts = dataclasses.replace(self._providing.parts, metrics=metrics)
+        config["interceptors"] = [*(config.get("interceptors") or []), MeteredWorker(metrics)]
+        return config
+
+    async def run_worker(self, worker: worker.Worker, next: Callable[[worker.Worker], Awaitable[None]]) -> None:
+        """Run a worker, with the ledger open if there is one.
+
+        Raises:
+            LedgerError: The ledger cannot be opened.
+            KeyringError: A key is missing.
+        """
+        async with self._providing.opened():
+            await next(worker)
 
 
-def _runner(given: worker.WorkflowRunner | None, *, context_free: bool) -> worker.WorkflowRunner:
+class SealingPayloadConverter(BatonPayloadConverter):
+    """Tells pipelines that what they hand on is sealed as it leaves, so that they hand on at all."""
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """Convert values to payloads, and answer the pipeline's question."""
+        if values and values[0] == ASKS_WHETHER_IT_SEALS:
+            return [Payload(metadata={SEALS: b"yes"})]
+        return super().to_payloads(values)
+
+
+class _Providing:
+    """What a worker provides to its stages; the gate only while a worker runs."""
+
+    def __init__(self, parts: WorkerParts, shared: "SharedGate | None") -> None:
+        self.parts = parts
+        self._shared = shared
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Provide the gate inside the `with` block."""
+        if self._shared is None:
+            yield
+            return
+        async with self._shared.open() as guarded:
+            self.parts = dataclasses.replace(self.parts, gate=guarded.gate, vault=guarded.vault)
+            yield
+
+
+def _runner(
+    given: worker.WorkflowRunner | None, *, kind: type[SandboxedWorkflowRunner] = SandboxedWorkflowRunner
+) -> worker.WorkflowRunner:
     """Return the sandbox with `baton` passed through: its modules are pure, and loading them again costs."""
     sandbox = given or SandboxedWorkflowRunner()
     if not isinstance(sandbox, SandboxedWorkflowRunner):
         return sandbox
-    kind = ContextFreeRunner if context_free else SandboxedWorkflowRunner
     restrictions = sandbox.restrictions.with_passthrough_modules("baton")
     return kind(restrictions=restrictions, runner_class=sandbox.runner_class)
+
+
+def _activity_name(activity: Callable[..., Any]) -> str | None:
+    """Return the name under which an activity is known."""
+    definition = getattr(activity, "__temporal_activity_definition", None)
+    return getattr(definition, "name", None)
 
 
 class _Labels(client.Interceptor):
@@ -100,7 +198,6 @@ def _labelled(input: client.StartWorkflowInput, start: PipelineInput) -> TypedSe
         raise TypeError("search_attributes must be TypedSearchAttributes for a pipeline; found the untyped form")
     labels = {
         ATTRIBUTE_PIPELINE: input.workflow,
-        ATTRIBUTE_STATUS: PipelineStatus.RUNNING.value,
         ATTRIBUTE_TASK: start.task_id,
     }
     ours = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value or "") for name, value in labels.items()]
@@ -111,11 +208,11 @@ def _labelled(input: client.StartWorkflowInput, start: PipelineInput) -> TypedSe
 class _WorkerInterceptor(worker.Interceptor):
     """Gives stages what their worker provides, and ends runs whose code fails."""
 
-    def __init__(self, parts: WorkerParts) -> None:
-        self._parts = parts
+    def __init__(self, providing: _Providing) -> None:
+        self._providing = providing
 
     def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
-        return _ProvidingActivity(next, self._parts)
+        return _ProvidingActivity(next, self._providing)
 
     def workflow_interceptor_class(
         self, input: worker.WorkflowInterceptorClassInput
@@ -124,12 +221,12 @@ class _WorkerInterceptor(worker.Interceptor):
 
 
 class _ProvidingActivity(worker.ActivityInboundInterceptor):
-    def __init__(self, next: worker.ActivityInboundInterceptor, parts: WorkerParts) -> None:
+    def __init__(self, next: worker.ActivityInboundInterceptor, providing: _Providing) -> None:
         super().__init__(next)
-        self._parts = parts
+        self._providing = providing
 
     async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
-        with worker_parts(self._parts):
+        with worker_parts(self._providing.parts):
             return await super().execute_activity(input)
 
 

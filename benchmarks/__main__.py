@@ -15,10 +15,14 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.compare import Effort
+from benchmarks.exchange import signal_handoffs
 from benchmarks.history import history
+from benchmarks.ledger import appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
+from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
 from benchmarks.report import GOALS, Findings, show, summarise, write
 from benchmarks.rig import Rig
+from benchmarks.scan import scan_corpora, scan_hostile, scan_structure
 from benchmarks.startup import first_stage, import_time
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -42,6 +46,18 @@ MEASURES = (
     Measure(["throughput_vs_stock_c10"], stock_throughput),
     Measure(["import_ms"], import_time),
     Measure(["start_to_first_stage_ms"], first_stage),
+    Measure(["protocol_extra_events", "history_bytes_vs_raw"], protocol_history),
+    Measure(["protocol_throughput_ratio"], protocol_cost),
+    Measure(["protocol_ms_per_handoff"], protocol_latency),
+    Measure(["accept_us"], acceptance),
+    Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
+    Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
+    Measure(["trace_ms_1m"], trace),
+    Measure(["ledger_append_per_s"], appends),
+    Measure(["ledger_verify_per_s"], verification),
+    Measure(["scan_reject_fpr", "scan_marked_recall", "scan_ms_per_kb"], scan_corpora),
+    Measure(["scan_worst_64k_ms"], scan_hostile),
+    Measure(["fence_escapes"], scan_structure),
 )
 
 

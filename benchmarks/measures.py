@@ -28,7 +28,7 @@ def pipeline_input(baton: dict[str, Any]) -> PipelineInput:
 async def throughput(rig: Rig, effort: Effort, *, concurrency: int, light: bool = False) -> Findings:
     """Measure pipelines per second against the same four activities in a workflow written by hand."""
     ours, theirs = await rig.crew("baton"), await rig.crew("raw")
-    findings = Findings(f"Throughput, {concurrency} at a time", _SPEED_COLUMNS)
+    findings = Findings(f"Throughput, {concurrency} at a time", SPEED_COLUMNS)
     for size, make in SIZES.items():
         loads = [Load("raw", theirs, "RawDelivery", State(**make()))]
         loads.append(Load("baton", ours, "Delivery", pipeline_input(make())))
@@ -36,8 +36,8 @@ async def throughput(rig: Rig, effort: Effort, *, concurrency: int, light: bool 
             loads.append(Load("light", ours, "LightDelivery", pipeline_input(make())))
         turn = partial(speed, pipelines=effort.pipelines(PIPELINES[concurrency]), concurrency=concurrency)
         told = await take_turns(f"throughput, {concurrency} at a time, {size}", loads, turn, effort)
-        findings.rows.extend(_speed_rows(size, told, "raw"))
-        per_second = _column(told, "per_second")
+        findings.rows.extend(speed_rows(size, told, "raw"))
+        per_second = column(told, "per_second")
         findings.values.setdefault(f"throughput_vs_raw_c{concurrency}", ratio(per_second, "baton", "raw"))
         if light:
             findings.values.setdefault(f"light_vs_raw_c{concurrency}", ratio(per_second, "light", "raw"))
@@ -47,12 +47,12 @@ async def throughput(rig: Rig, effort: Effort, *, concurrency: int, light: bool 
 async def stage_latency(rig: Rig, effort: Effort) -> Findings:
     """Measure how long a stage takes in one pipeline at a time, against the workflow written by hand."""
     ours, theirs = await rig.crew("baton"), await rig.crew("raw")
-    findings = Findings("Stage latency, one pipeline at a time", _LATENCY_COLUMNS)
+    findings = Findings("Stage latency, one pipeline at a time", LATENCY_COLUMNS)
     for size, make in SIZES.items():
         loads = [Load("raw", theirs, "RawDelivery", State(**make()))]
         loads.append(Load("baton", ours, "Delivery", pipeline_input(make())))
         told = await _latencies(f"stage latency, {size}", loads, effort, 12)
-        findings.rows.extend(_latency_rows(size, told, "raw"))
+        findings.rows.extend(latency_rows(size, told, "raw"))
         findings.values.setdefault("stage_latency_vs_raw", ratio(told, "baton", "raw"))
     return findings
 
@@ -77,9 +77,9 @@ async def embedded_latency(rig: Rig, effort: Effort) -> Findings:
     told = await take_turns("embedded server", loads, turn, effort)
     paused = {load: [first for first, _ in turns] for load, turns in told.items()}
     steady = {load: [later for _, later in turns] for load, turns in told.items()}
-    findings = Findings("Stage latency, embedded against stock server", _LATENCY_COLUMNS)
-    findings.rows.extend(_latency_rows("after a pause", paused, "stock"))
-    findings.rows.extend(_latency_rows("back to back", steady, "stock"))
+    findings = Findings("Stage latency, embedded against stock server", LATENCY_COLUMNS)
+    findings.rows.extend(latency_rows("after a pause", paused, "stock"))
+    findings.rows.extend(latency_rows("back to back", steady, "stock"))
     findings.values["embedded_vs_stock_latency"] = ratio(steady, "embedded", "stock")
     return findings
 
@@ -93,14 +93,14 @@ async def stock_throughput(rig: Rig, effort: Effort) -> Findings:
     ]
     turn = partial(speed, pipelines=effort.pipelines(40), concurrency=10)
     told = await take_turns("as shipped against stock", loads, turn, effort)
-    findings = Findings("Throughput as shipped, against stock worker and server, 10 at a time", _SPEED_COLUMNS)
-    findings.rows.extend(_speed_rows("1 KB", told, "stock"))
-    findings.values["throughput_vs_stock_c10"] = ratio(_column(told, "per_second"), "shipped", "stock")
+    findings = Findings("Throughput as shipped, against stock worker and server, 10 at a time", SPEED_COLUMNS)
+    findings.rows.extend(speed_rows("1 KB", told, "stock"))
+    findings.values["throughput_vs_stock_c10"] = ratio(column(told, "per_second"), "shipped", "stock")
     return findings
 
 
-_SPEED_COLUMNS = ("side", "pipelines/s", "ratio", "worker CPU ms", "ratio", "server CPU ms", "ratio")
-_LATENCY_COLUMNS = ("side", "stage p50 ms", "ratio")
+SPEED_COLUMNS = ("side", "pipelines/s", "ratio", "worker CPU ms", "ratio", "server CPU ms", "ratio")
+LATENCY_COLUMNS = ("side", "stage p50 ms", "ratio")
 
 
 async def _latencies(what: str, loads: Sequence[Load], effort: Effort, pipelines: int) -> dict[str, list[float]]:
@@ -112,14 +112,14 @@ async def _latencies(what: str, loads: Sequence[Load], effort: Effort, pipelines
     return await take_turns(what, loads, turn, effort)
 
 
-def _column(told: Mapping[str, Sequence[Speed]], name: str) -> dict[str, list[float]]:
+def column(told: Mapping[str, Sequence[Speed]], name: str) -> dict[str, list[float]]:
     """Return one member of what the turns told."""
     return {load: [getattr(one, name) for one in turns] for load, turns in told.items()}
 
 
-def _speed_rows(size: str, told: Mapping[str, Sequence[Speed]], base: str) -> list[Sequence[str]]:
+def speed_rows(size: str, told: Mapping[str, Sequence[Speed]], base: str) -> list[Sequence[str]]:
     """Return a row for each load: medians, and ratios to ``base``."""
-    columns = [_column(told, name) for name in ("per_second", "worker_ms", "server_ms")]
+    columns = [column(told, name) for name in ("per_second", "worker_ms", "server_ms")]
     return [
         (
             f"{load}, {size}",
@@ -133,7 +133,7 @@ def _speed_rows(size: str, told: Mapping[str, Sequence[Speed]], base: str) -> li
     ]
 
 
-def _latency_rows(size: str, told: Mapping[str, Sequence[float]], base: str) -> list[Sequence[str]]:
+def latency_rows(size: str, told: Mapping[str, Sequence[float]], base: str) -> list[Sequence[str]]:
     """Return a row for each load: the median, and the ratio to ``base``."""
     return [
         (f"{load}, {size}", f"{statistics.median(told[load]):.1f}", f"{ratio(told, load, base):.2f}") for load in told

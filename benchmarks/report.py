@@ -62,6 +62,27 @@ GOALS: Mapping[str, Goal] = {
     "throughput_vs_stock_c10": Goal("pipelines per second, of stock worker and server's, 10 at a time", least=1.0),
     "import_ms": Goal("milliseconds that `import baton` adds to a bare interpreter"),
     "start_to_first_stage_ms": Goal("milliseconds from the start call to the first stage's code"),
+    "protocol_extra_events": Goal("history events that the handoff protocol adds to four stages", most=0),
+    "history_bytes_vs_raw": Goal("sealed, compressed, encrypted history, of raw's bytes, baton of 4 KB", most=0.6),
+    "protocol_throughput_ratio": Goal(
+        "pipelines a second with the protocol, of those without, 10 at a time", least=0.88
+    ),
+    "protocol_ms_per_handoff": Goal("milliseconds that the protocol adds to a handoff (p50)", most=3),
+    "accept_us": Goal("microseconds of processor time to judge a message of 5.5 KB", most=150),
+    "signal_accept_p99_ms_c1": Goal(
+        "milliseconds from dispatch to accept by signal (p99), one pair at a time", most=50
+    ),
+    "signal_accept_p99_ms_c20": Goal(
+        "milliseconds from dispatch to accept by signal (p99), 20 pairs at once", most=400
+    ),
+    "trace_ms_1m": Goal("milliseconds to trace and verify a task among 1,000,000 records (p99)", most=5),
+    "ledger_append_per_s": Goal("records a second put on record, each on the disk, 16 appenders"),
+    "ledger_verify_per_s": Goal("records a second verified on one core", least=50_000),
+    "scan_reject_fpr": Goal("share of harmless texts that the scan rejects", most=0.001),
+    "scan_marked_recall": Goal("share of marked attacks that the scan flags", least=0.99),
+    "scan_ms_per_kb": Goal("milliseconds of scanning a KB, costliest set of texts", most=1.0),
+    "scan_worst_64k_ms": Goal("milliseconds of scanning the worst hostile 64 KiB", most=200),
+    "fence_escapes": Goal("prompts in which an attack gets out of the fence", most=0),
 }
 """Every figure there is, in the order of the report."""
 

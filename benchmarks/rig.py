@@ -60,19 +60,22 @@ class Rig:
 
     A server's state is in a file in a folder of its own, which is removed in the end. The servers are the
     embedded one as it is shipped and, under the name `stock`, the same program with its own settings.
+
+    Attributes:
+        folder: That folder; keys, ledgers and artifacts of the workers are in there as well.
     """
 
     def __init__(self) -> None:
         self._held = contextlib.AsyncExitStack()
         self._servers: dict[str, DevServer] = {}
         self._crews: dict[tuple[str, str, str], Crew] = {}
-        self._folder = Path()
+        self.folder = Path()
 
     async def __aenter__(self) -> Self:
         """Make the folder."""
         folder = tempfile.TemporaryDirectory(prefix="baton-bench-", ignore_cleanup_errors=True)
-        self._folder = Path(self._held.enter_context(folder))
-        print(f"works in {self._folder}", file=sys.stderr, flush=True)
+        self.folder = Path(self._held.enter_context(folder))
+        print(f"works in {self.folder}", file=sys.stderr, flush=True)
         return self
 
     async def __aexit__(
@@ -85,15 +88,15 @@ class Rig:
         """Return a worker of ``role`` with its client.
 
         Args:
-            role: `"baton"` or `"raw"`.
+            role: One of `benchmarks.worker.ROLES`.
             server: `"shipped"` or `"stock"` server settings.
             settings: `"shipped"` or `"stock"` worker settings.
         """
         key = (role, server, settings)
         if key not in self._crews:
             running = await self._server(server)
-            queue, artifacts = f"bench-{role}-{settings}", self._folder / "artifacts"
-            given = [role, settings, running.address, queue, str(artifacts)]
+            queue = f"bench-{role}-{settings}"
+            given = [role, settings, running.address, queue, str(self.folder)]
             process = await asyncio.create_subprocess_exec(
                 *bound_to_parent([sys.executable, "-m", "benchmarks.worker", *given]),
                 cwd=_ROOT,
@@ -101,12 +104,12 @@ class Rig:
                 start_new_session=True,
             )
             self._held.push_async_callback(_stop, process)
-            self._crews[key] = Crew(await connect(role, running.address, artifacts), queue, process, running)
+            self._crews[key] = Crew(await connect(role, running.address, self.folder), queue, process, running)
         return self._crews[key]
 
     async def _server(self, name: str) -> DevServer:
         if name not in self._servers:
-            database = self._folder / f"{name}.db"
+            database = self.folder / f"{name}.db"
             options = DevServerOptions(database=database, ui_port=None, tuned=name == "shipped")
             self._servers[name] = await self._held.enter_async_context(DevServer(options))
         return self._servers[name]

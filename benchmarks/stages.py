@@ -1,8 +1,10 @@
 """The stages that are measured, as a team would write them with Baton; `benchmarks.raw` has the same by hand."""
 
+import asyncio
 import time
+from datetime import timedelta
 
-from baton import Baton, BatonPatch, StageResult
+from baton import Baton, BatonPatch, Retries, StageResult
 from baton.activity import StageContext, stage
 from benchmarks.samples import patch
 
@@ -59,6 +61,13 @@ async def light_release(baton: Baton) -> BatonPatch:
 async def work(context: StageContext[Baton]) -> StageResult:
     """Answer whichever step it is, in a pipeline of many."""
     return StageResult(baton_patch=_answer(context.given.seq, context.baton))
+
+
+@stage(heartbeat=timedelta(seconds=1), retries=Retries(attempts=0, first=timedelta(milliseconds=100), factor=1.0))
+async def lap(baton: Baton) -> BatonPatch:
+    """Work for a moment; that its worker died is noticed within a second."""
+    await asyncio.sleep(0.05)
+    return BatonPatch(current_state=["One lap more"])
 
 
 @stage

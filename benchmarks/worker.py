@@ -1,4 +1,4 @@
-"""A worker process: `python -m benchmarks.worker ROLE SETTINGS ADDRESS QUEUE ARTIFACTS`; SIGTERM ends it.
+"""A worker process: `python -m benchmarks.worker ROLE SETTINGS ADDRESS QUEUE FOLDER`; SIGTERM ends it.
 
 A worker shares nothing with the process that measures, as in production.
 """
@@ -18,11 +18,15 @@ from temporalio.worker import Worker
 
 from baton import __version__
 from baton.activity import WorkerParts
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
 from baton.edge.artifacts import open_store
+from baton.edge.keyring import Keyring
 from baton.edge.tokens import best_counter
 from baton.plugin import BatonPlugin
 from benchmarks import raw, stages
 from benchmarks.workflows.delivery import Delivery
+from benchmarks.workflows.exchange import HandsOff, Receives
 from benchmarks.workflows.first import FirstStage
 from benchmarks.workflows.light import LightDelivery
 from benchmarks.workflows.long import LongDelivery
@@ -40,14 +44,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Worker settings by name: those of the shipped `worker.py`, with room for every pipeline at once; the SDK's own."""
 
+_FOUR = [stages.plan, stages.implement, stages.review, stages.release]
+_PROTOCOL: dict[str, Any] = {
+    "workflows": [Delivery, HandsOff, Receives],
+    "activities": [*_FOUR, *EXCHANGE_ACTIVITIES],
+}
+
 ROLES: dict[str, dict[str, Any]] = {
     "baton": {
         "workflows": [Delivery, LightDelivery, LongDelivery, FirstStage],
         "activities": [
-            stages.plan,
-            stages.implement,
-            stages.review,
-            stages.release,
+            *_FOUR,
             stages.light_plan,
             stages.light_implement,
             stages.light_review,
@@ -56,6 +63,8 @@ ROLES: dict[str, dict[str, Any]] = {
             stages.look_at_clock,
         ],
     },
+    "protocol": _PROTOCOL,
+    "encrypted": _PROTOCOL,
     "raw": {
         "workflows": [RawDelivery],
         "activities": [raw.raw_plan, raw.raw_implement, raw.raw_review, raw.raw_release],
@@ -64,27 +73,36 @@ ROLES: dict[str, dict[str, Any]] = {
 """What a worker serves, by role."""
 
 
-async def connect(role: str, address: str, artifacts: Path) -> Client:
+def ledger_of(folder: Path, role: str) -> Path:
+    """Return the file of the ledger that the workers of ``role`` write."""
+    return folder / f"{role}-ledger.db"
+
+
+async def connect(role: str, address: str, folder: Path) -> Client:
     """Return a client as the workers and services of ``role`` have it.
 
     Args:
-        role: `"baton"`, with the parts that the shipped worker wires, or `"raw"`, with Temporal's own pydantic
-            converter.
+        role: `"baton"`, with the parts that the shipped worker wires; `"protocol"`, with safeguards beside them, or
+            `"encrypted"`, with encryption as well; or `"raw"`, with Temporal's own pydantic converter.
         address: Where the server is.
-        artifacts: The folder of the artifact store.
+        folder: Where artifacts, keys and ledgers are kept.
     """
     if role == "raw":
         return await Client.connect(address, data_converter=pydantic_data_converter)
     _, counter = best_counter()
-    parts = WorkerParts(artifacts=open_store(str(artifacts)), counter=counter)
-    return await Client.connect(address, plugins=[BatonPlugin(parts)])
+    parts = WorkerParts(artifacts=open_store(str(folder / "artifacts")), counter=counter)
+    safeguards = None
+    if role != "baton":
+        keyring = Keyring.development(folder)
+        safeguards = Safeguards(keyring, ledger_of(folder, role), encrypt=role == "encrypted")
+    return await Client.connect(address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
 
 
-async def serve(role: str, settings: str, address: str, queue: str, artifacts: Path) -> None:
+async def serve(role: str, settings: str, address: str, queue: str, folder: Path) -> None:
     """Work until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    client = await connect(role, address, artifacts)
+    client = await connect(role, address, folder)
     async with Worker(client, task_queue=queue, **ROLES[role], **SETTINGS[settings]):
         await stop.wait()
 
@@ -96,9 +114,9 @@ def main() -> None:
     parser.add_argument("settings", choices=SETTINGS)
     parser.add_argument("address")
     parser.add_argument("queue")
-    parser.add_argument("artifacts", type=Path)
+    parser.add_argument("folder", type=Path)
     given = parser.parse_args()
-    asyncio.run(serve(given.role, given.settings, given.address, given.queue, given.artifacts))
+    asyncio.run(serve(given.role, given.settings, given.address, given.queue, given.folder))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the SDK's threads may otherwise end the process with SIGABRT

@@ -1,8 +1,9 @@
-"""Runs the codec server of a deployment: it shows the Temporal UI what workers compressed.
+"""Runs the codec server of a deployment: it shows the Temporal UI what workers compressed and encrypted.
 
 Operators' browsers call it, so it must be reached from there, and only from there. Settings:
 `BATON_CODEC_PORT` (8081), `BATON_CODEC_ORIGINS` (where the UI is opened, comma-separated; required) and
-`BATON_CODEC_TOKEN` (callers must then send it as bearer token).
+`BATON_CODEC_TOKEN` (callers must then send it as bearer token). With `BATON_ENCRYPT` it takes the keys that the
+workers have (`BATON_KEYS`, or `BATON_KEY_…`).
 """
 
 import asyncio
@@ -10,24 +11,27 @@ import os
 import signal
 import sys
 
-from baton.edge.codec_server import serve_codec
-from baton.edge.compression import CompressionCodec
+from baton.edge.codec_server import codecs_for, serve_codec
+from baton.edge.encryption import encryption_wanted
+from baton.edge.keyring import Keyring, KeyringError
 from baton.protocol.errors import ServerError
 
 
-async def serve(port: int, origins: list[str], token: str | None) -> None:
+async def serve(keyring: Keyring | None, port: int, origins: list[str], token: str | None) -> None:
     """Serve until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # Inside a container every address is the container's own; which of the host's reach it, compose decides.
-    async with serve_codec([CompressionCodec()], origins=origins, host="0.0.0.0", port=port, token=token) as url:  # noqa: S104
+    async with serve_codec(codecs_for(keyring), origins=origins, host="0.0.0.0", port=port, token=token) as url:  # noqa: S104
         print(f"codec server at {url} for {', '.join(origins)}", flush=True)
+        if keyring is not None and token is None:
+            print("it decrypts for everybody who reaches it: set BATON_CODEC_TOKEN, or see who does", file=sys.stderr)
         await stop.wait()
 
 
 def main() -> int:
-    """Run the server; return the exit code: 0 stopped as asked, 2 wrong settings, 3 the port is taken."""
+    """Run the server; return the exit code: 0 stopped as asked, 2 wrong settings or keys, 3 the port is taken."""
     port = os.environ.get("BATON_CODEC_PORT", "8081")
     origins = [one.strip() for one in os.environ.get("BATON_CODEC_ORIGINS", "").split(",") if one.strip()]
     if not origins or not port.isdigit():
@@ -38,7 +42,11 @@ def main() -> int:
         )
         return 2
     try:
-        asyncio.run(serve(int(port), origins, os.environ.get("BATON_CODEC_TOKEN") or None))
+        keyring = Keyring.find_out(os.environ) if encryption_wanted(os.environ) else None
+        asyncio.run(serve(keyring, int(port), origins, os.environ.get("BATON_CODEC_TOKEN") or None))
+    except KeyringError as error:
+        print(f"codec_server.py: {error}", file=sys.stderr)
+        return 2
     except (ServerError, ValueError) as error:
         print(f"codec_server.py: {error}", file=sys.stderr)
         return 3

@@ -10,14 +10,23 @@ from typing import Any, Generic, Self
 
 from pydantic import JsonValue
 from temporalio import activity
+from temporalio.common import MetricMeter
 
 from baton.activity.desk import ArtifactDesk
+from baton.activity.personal import PersonalDesk
+from baton.activity.receiving import ReceiversGate
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
+from baton.edge.vault import Vault
 from baton.protocol.baton import BatonT
 from baton.protocol.fencing import fence, single_line
+from baton.protocol.handoff import Turn
 from baton.protocol.messages import StageInput
-from baton.protocol.rendering import DEFAULT_MAX_TOKENS, render
+from baton.protocol.rendering import DEFAULT_MAX_TOKENS, conversation, render
+from baton.protocol.summarising import Summariser
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
+from baton.workflow.metrics import Metrics
+
+_UNMEASURED = Metrics(MetricMeter.noop)
 
 
 @dataclass(frozen=True)
@@ -28,11 +37,19 @@ class WorkerParts:
         artifacts: The artifact store, or None.
         counter: Counts the tokens of prompts and artifacts.
         max_tokens: The ceiling for the rendered baton.
+        gate: What answers handoffs, or None; a worker without one runs pipelines that do not hand off.
+        vault: The vault of personal data, or None.
+        summariser: The model that summarises long histories of turns, or None: rules write the summaries then.
+        metrics: What the worker counts; `BatonPlugin` sets it.
     """
 
     artifacts: ArtifactStore | None = None
     counter: TokenEstimator = estimate_tokens
     max_tokens: int = DEFAULT_MAX_TOKENS
+    gate: ReceiversGate | None = None
+    vault: Vault | None = None
+    summariser: Summariser | None = None
+    metrics: Metrics = _UNMEASURED
 
 
 _parts: ContextVar[WorkerParts | None] = ContextVar("baton_worker_parts", default=None)
@@ -64,6 +81,7 @@ class StageContext(Generic[BatonT]):
         parts: What the worker provides.
         tokens_read: What the prompt cost, once it was asked for.
         last_heartbeat: The details of the last heartbeat.
+        declared: The fields of personal data that the stage declared.
     """
 
     baton: BatonT
@@ -72,6 +90,7 @@ class StageContext(Generic[BatonT]):
     parts: WorkerParts = field(default_factory=WorkerParts)
     tokens_read: int = 0
     last_heartbeat: tuple[Any, ...] = ()
+    declared: frozenset[str] = frozenset()
 
     @classmethod
     def for_test(
@@ -109,15 +128,28 @@ class StageContext(Generic[BatonT]):
         return cls.of(baton, given, WorkerParts(artifacts=artifacts or MemoryArtifactStore()))
 
     @classmethod
-    def of(cls, baton: BatonT, given: StageInput, parts: WorkerParts) -> Self:
+    def of(
+        cls, baton: BatonT, given: StageInput, parts: WorkerParts, personal_data: frozenset[str] = frozenset()
+    ) -> Self:
         """Return the context of one run of a stage."""
         desk = ArtifactDesk(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
-        return cls(baton=baton, given=given, artifacts=desk, parts=parts)
+        return cls(baton=baton, given=given, artifacts=desk, parts=parts, declared=personal_data)
+
+    @cached_property
+    def personal(self) -> PersonalDesk:
+        """Where personal data is read and written, as far as the stage declared it; never in baton or output."""
+        given = self.given
+        return PersonalDesk(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
 
     @property
     def params(self) -> dict[str, JsonValue]:
         """The pipeline's parameters."""
         return self.given.params
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The newest turns of the conversation so far, word for word; the older ones are in the summary."""
+        return [Turn.from_json_object(turn) for turn in self.given.turns]
 
     @property
     def findings(self) -> list[str]:
@@ -142,10 +174,14 @@ class StageContext(Generic[BatonT]):
             estimator=self.parts.counter,
             earlier_decisions=self.given.earlier_decisions,
         )
-        text = fence(body, secrets.token_hex(8))
+        if self.given.turns or self.given.summary:
+            body += f"\n{conversation(self.given.summary, self.turns)}"
         if self.findings:
             rows = "\n".join(f"- {single_line(finding)}" for finding in self.findings)
-            text += f"\nYour last answer was refused. Mend this and answer again:\n{rows}\n"
+            body += f"\n**Why Your Last Answer Was Refused:**\n{rows}\n"
+        text = fence(body, secrets.token_hex(8))
+        if self.findings:  # the findings may quote what somebody sent, so they are data as well
+            text += "\nYour last answer was refused for the reasons above. Mend them and answer again.\n"
         self.tokens_read = self.parts.counter(text)
         return text
 

@@ -13,20 +13,43 @@ import time
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import JsonValue, ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from baton.activity.context import StageContext, current_parts
+from baton.activity.receiving import accepted, failed_on_record, gate_of, refused, returned_on_record
 from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.handoff import ToolCall, Turn
 from baton.protocol.messages import StageInput, StageResult, StageReturn
 from baton.protocol.patching import short_findings, undeclared
-from baton.protocol.stages import DECISIONS_HANDED, Retries, StageSpec, checked_fields
+from baton.protocol.sealed import UnverifiedHandoff
+from baton.protocol.stages import Retries, StageSpec, checked_fields
 
 GivenT = TypeVar("GivenT")
 AnswerT = TypeVar("AnswerT")
+
+
+class StageTerms(TypedDict, total=False):
+    """What `@stage` takes: the fields of `StageSpec`, sets as any kind of names."""
+
+    name: str | None
+    reads: Iterable[str] | None
+    writes: Iterable[str] | None
+    decisions: int | None
+    timeout: timedelta
+    heartbeat: timedelta | None
+    retries: Retries
+    attempts: int
+    light: bool
+    version: str
+    requires: Iterable[str]
+    reserve_micro_usd: int
+    closing: bool
+    personal_data: Iterable[str]
+    window: int
 
 
 class Stage(Generic[GivenT, AnswerT]):
@@ -47,12 +70,14 @@ class Stage(Generic[GivenT, AnswerT]):
                 **spec.__dict__,
                 "reads": checked_fields(spec.reads, self.baton_type, "reads"),
                 "writes": checked_fields(spec.writes, self.baton_type, "writes"),
+                "requires": frozenset(spec.requires),
+                "personal_data": frozenset(spec.personal_data),
             }
         )
 
         @activity.defn(name=spec.name)
         async def run(given: StageInput) -> StageReturn:
-            return await self._run(given)
+            return await self(given)
 
         # Temporal reads the definition from the attributes of what the worker is given: this object.
         functools.update_wrapper(self, run)
@@ -64,23 +89,47 @@ class Stage(Generic[GivenT, AnswerT]):
     @overload
     async def __call__(self, given: GivenT) -> AnswerT: ...
     async def __call__(self, given: Any) -> Any:
-        """Run the function as it is; a `StageInput`, as a worker sends it, runs it as an activity."""
+        """Run the function as it is; what a worker sends, a handoff or a `StageInput`, runs it as an activity."""
+        if isinstance(given, StageInput) and activity.in_activity() and current_parts().gate is not None:
+            # From a worker without keys: it is led through the gate, which refuses it, as anything unsealed.
+            given = UnverifiedHandoff(given.model_dump_json().encode())
+        if isinstance(given, UnverifiedHandoff):
+            return await self._receive(given)
         return await (self._run(given) if isinstance(given, StageInput) else self._function(given))
 
     def __repr__(self) -> str:
         """Return the stage as people name it."""
         return f"<stage {self.spec.name}>"
 
+    async def _receive(self, sealed: UnverifiedHandoff) -> StageReturn:
+        """Answer a handoff, and run the function only once its acceptance is on record (S3-6.2-a)."""
+        parts = current_parts()
+        gate = gate_of(parts.gate)
+        # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would go on.
+        with _heartbeats(self.spec.heartbeat, _still_alive):
+            receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec)
+        if given is None:
+            return refused(receipt, self.spec, message)
+        try:
+            returned = await self._run(given)
+        except Exception as error:
+            with _heartbeats(self.spec.heartbeat, _still_alive):
+                await failed_on_record(gate, message, error)
+            raise
+        with _heartbeats(self.spec.heartbeat, _still_alive):
+            anchor = await returned_on_record(gate, message, returned, receipt.anchor)
+        return returned.model_copy(update={"anchor": anchor})
+
     async def _run(self, given: StageInput) -> StageReturn:
         """Run the function for a worker, with heartbeats, and turn its answer into a record."""
         # A stage may be written for plainer batons than the pipeline's; it sees the fields it knows.
         known = {name: value for name, value in given.baton.items() if name in self.baton_type.model_fields}
         baton = self.baton_type.from_json_object(known)
-        context = StageContext.of(baton, given, current_parts())
+        context = StageContext.of(baton, given, current_parts(), self.spec.personal_data)
         argument: Any = context if self._takes_context else baton
         began = time.monotonic()
         try:
-            with _heartbeats(self.spec.heartbeat, context):
+            with _heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
                 answer: Any = await self._function(argument)
             result = answer if isinstance(answer, StageResult) else StageResult(baton_patch=_as_patch(answer, self))
         except ValidationError as error:
@@ -110,12 +159,15 @@ class Stage(Generic[GivenT, AnswerT]):
             branch=given.branch,
             after=given.after,
             baton_patch=raw,
-            findings=[*findings, *undeclared(raw, self.spec.writes)],
+            findings=[*findings, *undeclared(raw, self.spec.writes), *_ill_formed(result)],
             output=result.output,
             spend=result.spend,
+            turns=result.turns,
+            tool_calls=result.tool_calls,
             tokens_read=context.tokens_read,
             selected=desk.selected,
             seconds=round(time.monotonic() - began),
+            personal_data=context.personal.payload if context.personal.payload != given.personal_data else None,
         )
 
 
@@ -123,16 +175,7 @@ class Stage(Generic[GivenT, AnswerT]):
 def stage(function: Callable[[GivenT], Awaitable[AnswerT]], /) -> Stage[GivenT, AnswerT]: ...
 @overload
 def stage(
-    *,
-    name: str | None = None,
-    reads: Iterable[str] | None = None,
-    writes: Iterable[str] | None = None,
-    decisions: int | None = DECISIONS_HANDED,
-    timeout: timedelta = timedelta(minutes=10),
-    heartbeat: timedelta | None = timedelta(seconds=10),
-    retries: Retries = ...,
-    attempts: int = 3,
-    light: bool = False,
+    **terms: Unpack[StageTerms],
 ) -> Callable[[Callable[[GivenT], Awaitable[AnswerT]]], Stage[GivenT, AnswerT]]: ...
 def stage(function: Any = None, /, **terms: Any) -> Any:
     """Make a stage of an async function.
@@ -144,7 +187,8 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
     Args:
         function: The function, when the decorator is used without arguments.
         **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
-            `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `light`.
+            `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `light`, `version`, `requires`,
+            `reserve_micro_usd`, `closing`, `personal_data`, `window`.
 
     Returns:
         The stage, or a decorator that makes one.
@@ -209,6 +253,18 @@ def _patch_names(kind: type[BatonPatch] = BatonPatch) -> set[str]:
     return {kind.__name__}.union(*(_patch_names(derived) for derived in kind.__subclasses__()))
 
 
+def _ill_formed(result: StageResult) -> list[str]:
+    """Return what is wrong with the turns and tool calls that a stage wants to hand on."""
+    found: list[str] = []
+    for name, kind, items in (("turns", Turn, result.turns), ("tool_calls", ToolCall, result.tool_calls)):
+        for place, item in enumerate(items):
+            try:
+                kind.from_json_object(item)
+            except ValidationError as error:
+                found += [f"{name}.{place}: {one}" for one in _findings(error)]
+    return short_findings(found)
+
+
 def _findings(error: ValidationError) -> list[str]:
     """Return what is wrong with a patch that could not even be made."""
     return short_findings(
@@ -219,9 +275,14 @@ def _findings(error: ValidationError) -> list[str]:
     )
 
 
+def _still_alive() -> None:
+    """Send a heartbeat that keeps what an earlier run said in its last one."""
+    activity.heartbeat(*activity.info().heartbeat_details)
+
+
 @contextlib.contextmanager
-def _heartbeats(timeout: timedelta | None, context: StageContext[Any]) -> Iterator[None]:
-    """Send a heartbeat four times within the timeout while the block runs, with the stage's last details."""
+def _heartbeats(timeout: timedelta | None, send: Callable[[], None]) -> Iterator[None]:
+    """Send a heartbeat four times within the timeout while the block runs."""
     if timeout is None or not activity.in_activity() or activity.info().is_local:
         yield
         return
@@ -232,7 +293,7 @@ def _heartbeats(timeout: timedelta | None, context: StageContext[Any]) -> Iterat
 
     def beat() -> None:
         nonlocal timer
-        context.heartbeat(*context.last_heartbeat)
+        send()
         timer = loop.call_later(pause, beat)
 
     # A timer and not a task: most stages end before the first heartbeat, and a task costs as much as they do.

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from baton import __version__
@@ -29,7 +29,7 @@ from baton.cli.options import (
 
 @dataclass(frozen=True)
 class Listed:
-    """One command: its name, which is its function's name too, where it is, and what `--help` says of it."""
+    """One command: its name, where it is, and what `--help` says of it; a name of two words is in a group."""
 
     name: str
     module: str
@@ -38,11 +38,28 @@ class Listed:
 
     @property
     def function(self) -> str:
-        """The function's name; `list` is taken, so that one has `_` behind it."""
-        return f"{self.name}_" if self.name == "list" else self.name
+        """The function's name, the command's own; `list` and `import` are taken, so those have `_` behind them."""
+        return f"{self.word}_" if self.word in ("list", "import") else self.word.replace("-", "_")
+
+    @property
+    def word(self) -> str:
+        """The name within its group."""
+        return self.name.rpartition(" ")[2]
+
+    @property
+    def group(self) -> str:
+        """The group, or nothing."""
+        return self.name.rpartition(" ")[0]
 
 
-_START, _LOOK, _DECIDE, _CHECK = "Start", "Look", "Decide and repair", "Check"
+_START, _LOOK, _DECIDE, _CHECK, _PROVE = "Start", "Look", "Decide and repair", "Check", "Prove and protect"
+
+GROUPS = {
+    "inbox": "The handoffs that wait for a person: look at them, and decide. Alone, it lists them.",
+    "audit": "The audit ledger: what happened to a task, and whether the record of it is whole.",
+    "keys": "The keys that seal, sign and encrypt.",
+}
+"""The groups of commands, with what `--help` says of them."""
 
 COMMANDS = (
     Listed("dev", "dev", _START, "Run a Temporal server with its UI and your worker, until Ctrl-C."),
@@ -56,10 +73,37 @@ COMMANDS = (
     Listed("deny", "deciding", _DECIDE, "Say no to what a run asks for."),
     Listed("rollback", "repairing", _DECIDE, "Take a run back to right before a stage, and let it go on from there."),
     Listed("fork", "starting", _DECIDE, "Start a new run that takes over everything before a stage."),
+    Listed("inbox list", "inbox", _DECIDE, "List the handoffs that wait for a person, the oldest first."),
+    Listed(
+        "inbox show",
+        "inbox",
+        _DECIDE,
+        "Show one: why it waits, all findings, its message, and what can be decided.",
+    ),
+    Listed(
+        "inbox release",
+        "inbox",
+        _DECIDE,
+        "Say that a safety finding is a false alarm; the handoff is audited again with your name.",
+    ),
+    Listed("inbox requeue", "inbox", _DECIDE, "Send a handoff again as it is; it is judged and audited again."),
+    Listed("inbox edit", "inbox", _DECIDE, "Change the baton by a patch, and send what follows from it."),
+    Listed("inbox top-up", "inbox", _DECIDE, "Put money into a run's budget, and send the handoff that waits for it."),
+    Listed("inbox abandon", "inbox", _DECIDE, "Give a handoff up: its stage fails."),
     Listed("replay", "replaying", _CHECK, "Check that the code of today still fits histories of yesterday."),
     Listed("export", "replaying", _CHECK, "Save a run's history as JSON, to replay it later."),
     Listed("schema", "publishing", _CHECK, "Print the JSON Schema of a record."),
     Listed("doctor", "doctor", _CHECK, "Check the installation, the server and the namespace."),
+    Listed("audit trace", "auditing", _PROVE, "Tell everything that happened to a task, from the ledger."),
+    Listed("audit verify", "auditing", _PROVE, "Verify a task, the whole ledger, or an evidence bundle."),
+    Listed("audit export", "auditing", _PROVE, "Write the evidence of a task into one file."),
+    Listed("audit import", "auditing", _PROVE, "Put the records of an evidence bundle into a ledger."),
+    Listed("audit tail", "auditing", _PROVE, "Follow the ledger as records come."),
+    Listed("erase", "erasing", _PROVE, "Erase a person: destroy the keys of all their personal data."),
+    Listed("keys new", "keeping", _PROVE, "Make a file of keys, one for every purpose."),
+    Listed("keys list", "keeping", _PROVE, "List the keys, without their secrets."),
+    Listed("keys rotate", "keeping", _PROVE, "Make new keys current; the old ones still open what they sealed."),
+    Listed("keys public", "keeping", _PROVE, "Print the public keys, with which others verify."),
     Listed("version", "publishing", _CHECK, "Print the versions of Baton and what it stands on."),
 )
 """Every command, in the order of `--help`."""
@@ -74,7 +118,7 @@ class _Deferred(TyperCommand):
     def _command(self) -> Any:
         module = import_module(f"baton.cli.{self.listed.module}")
         single = typer.Typer(add_completion=False)
-        single.command(self.listed.name)(getattr(module, self.listed.function))
+        single.command(self.listed.word)(getattr(module, self.listed.function))
         return get_command(single)
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
@@ -82,10 +126,20 @@ class _Deferred(TyperCommand):
         return self._command.make_context(*args, **kwargs)
 
 
+class _ListsByDefault(TyperGroup):
+    """A group that lists where no command of it is named; options that stand there are those of `list`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `list` where a command's name should stand, except for help and completion."""
+        named = bool(args) and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if named or ctx.resilient_parsing else ["list", *args])
+
+
 def _register(app: typer.Typer, listed: Listed) -> None:
     """Make the command known to the application."""
-    stands_in = type(f"_Deferred_{listed.name}", (_Deferred,), {"listed": listed})
-    app.command(listed.name, help=listed.help, rich_help_panel=listed.panel, cls=stands_in)(lambda: None)
+    stands_in = type(f"_Deferred_{listed.function}", (_Deferred,), {"listed": listed})
+    panel = None if listed.group else listed.panel
+    app.command(listed.word, help=listed.help, rich_help_panel=panel, cls=stands_in)(lambda: None)
 
 
 def _print_version(wanted: bool) -> None:
@@ -122,6 +176,11 @@ def make_app() -> typer.Typer:
     ) -> None:
         ctx.obj = GlobalOptions(json, address, namespace, profile, config, artifacts)
 
+    groups = {name: typer.Typer(name=name, help=text, no_args_is_help=True) for name, text in GROUPS.items()}
+    groups["inbox"] = typer.Typer(name="inbox", help=GROUPS["inbox"], cls=_ListsByDefault)
+    panels = {listed.group: listed.panel for listed in COMMANDS}
     for listed in COMMANDS:
-        _register(app, listed)
+        _register(groups.get(listed.group, app), listed)
+    for name, group in groups.items():
+        app.add_typer(group, rich_help_panel=panels[name])
     return app

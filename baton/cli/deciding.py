@@ -1,15 +1,14 @@
 """`baton approve` and `baton deny`: a person's word, bound to the baton they were shown."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client
 
+from baton.cli.asking import answer_of, nobody
 from baton.cli.cards import baton_card
 from baton.cli.exits import ExitCode
 from baton.cli.output import moment, plain, stack
@@ -23,9 +22,6 @@ from baton.protocol.canonical import digest
 from baton.protocol.errors import PipelineError
 from baton.protocol.messages import Decided, Decision, Overview, Waiting
 from baton.protocol.names import QUERY_BATON, QUERY_STATUS
-
-_ANSWER_SECONDS = 10.0
-_NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION)
 
 ApprovalArgument = Annotated[
     str | None, typer.Argument(metavar="APPROVAL", help="Its title; by default the only one that is open.")
@@ -84,7 +80,7 @@ async def _decide(
         raise typer.BadParameter("say why; the reason stays in the run's history", param_hint="--why")
     client = await session.client()
     with session.progress("asking the run"):
-        asked = await _answer_of(client, target, _asked(client, target, approval))
+        asked = await answer_of(client, target, _asked(client, target, approval))
     title = asked.waiting.name
     verb = "approve" if approved else "deny"
     if not session.json:
@@ -94,7 +90,7 @@ async def _decide(
         raise typer.Exit(ExitCode.NO)
     decision = Decision(approval=title, approved=approved, who=who or user(), why=why, digest=digest(asked.baton))
     with session.progress("deciding"):
-        decided = await _answer_of(client, target, decide(client, target.workflow_id, decision))
+        decided = await answer_of(client, target, decide(client, target.workflow_id, decision))
     if session.json:
         session.write_json({"workflow_id": target.workflow_id, **decided.model_dump(mode="json")})
         return
@@ -116,7 +112,7 @@ async def _asked(client: Client, target: Target, approval: str | None) -> _Asked
         status = description.status.name if description.status else "over"
         raise PipelineError(f"{target.workflow_id!r} asks for nothing any more: it is {status}")
     if not await has_pollers(client, description.task_queue):
-        raise _nobody(description.task_queue)
+        raise nobody(description.task_queue)
     baton = await handle.query(QUERY_BATON)
     overview = await handle.query(QUERY_STATUS, result_type=Overview)
     open_now = [one for one in overview.waiting_for if one.kind == "approval"]
@@ -128,31 +124,6 @@ async def _asked(client: Client, target: Target, approval: str | None) -> _Asked
     if len(found) > 1:
         raise typer.BadParameter(f"several approvals are open, name one: {titles}", param_hint="APPROVAL")
     return _Asked(found[0], baton)
-
-
-async def _answer_of(client: Client, target: Target, asking: Any) -> Any:
-    """Return what a worker answers.
-
-    Raises:
-        PipelineError: No worker answers in time.
-    """
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            return await asking
-    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
-        pass
-    except RPCError as error:
-        if error.status not in _NO_ANSWER:
-            raise
-    description = await client.get_workflow_handle(target.workflow_id).describe()
-    raise _nobody(description.task_queue)
-
-
-def _nobody(task_queue: str) -> PipelineError:
-    """Return the error for a run whose worker does not answer."""
-    return PipelineError(
-        f"no worker of task queue {task_queue!r} answers; nothing was decided. Start a worker and decide again"
-    )
 
 
 def _card(target: Target, asked: _Asked) -> RenderableType:

@@ -17,17 +17,20 @@ from baton.cli.running import command
 from baton.cli.session import Session
 from baton.cli.supervising import WorkerProgram, absolute_store, find_worker, supervise, worker_environment
 from baton.devserver import HOST, DevServer, DevServerOptions
-from baton.edge.compression import CompressionCodec
+from baton.edge.encryption import encryption_wanted
+from baton.edge.key_files import DEVELOPMENT_FILE
+from baton.edge.keyring import Keyring
 from baton.protocol.errors import BatonError, ServerError
 
 try:
-    from baton.edge.codec_server import serve_codec
+    from baton.edge.codec_server import codecs_for, serve_codec
 except ModuleNotFoundError as error:
     raise BatonError(f"`baton dev` needs {error.name}: pip install 'temporal-baton[dev-server]'") from error
 
 DEFAULT_PORT = 7233
 DEFAULT_UI_PORT = 8233
 DATABASE = Path(".baton/dev/temporal.db")
+KEYS_FOLDER = Path(".baton")
 
 _STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -39,6 +42,7 @@ class _Setup:
     server: DevServerOptions
     worker: Path | None
     artifacts: str
+    keyring: Keyring | None
 
 
 @command
@@ -57,14 +61,17 @@ async def dev(
 
     The server listens on this machine only and keeps its state in .baton/dev, so runs go on where they were
     when it is started again. The UI shows compressed payloads through a codec server that is started beside
-    it. The worker finds the server in its environment, and is started again when it dies. Ctrl-C or SIGTERM
-    stops everything; a second one does not wait for stages in progress.
+    it. With BATON_ENCRYPT=true, everything that the server stores is encrypted with the keys of this machine, made in
+    .baton/keys.toml if there are none, and the codec server decrypts it for the UI. The worker finds the server in
+    its environment, and is started again when it dies. Ctrl-C or SIGTERM stops everything; a second one does not
+    wait for stages in progress.
     """
     named = session.options.namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
     options = DevServerOptions(
         database=None if ephemeral else database, port=port, ui_port=ui_port or _free_port(), namespace=named
     )
-    setup = _Setup(options, None if no_worker else find_worker(worker), session.options.store)
+    keyring = Keyring.find_out(os.environ, KEYS_FOLDER) if encryption_wanted(os.environ) else None
+    setup = _Setup(options, None if no_worker else find_worker(worker), session.options.store, keyring)
     with _cancelled_by_signals(session) as stopped:
         try:
             await _serve(session, setup)
@@ -82,7 +89,7 @@ async def _serve(session: Session, setup: _Setup) -> None:
     """
     async with contextlib.AsyncExitStack() as running:
         origins = [f"http://{name}:{setup.server.ui_port}" for name in (HOST, "localhost")]
-        endpoint = await running.enter_async_context(serve_codec([CompressionCodec()], origins=origins))
+        endpoint = await running.enter_async_context(serve_codec(codecs_for(setup.keyring), origins=origins))
         with session.progress("starting the server"):
             server = DevServer(replace(setup.server, codec_endpoint=endpoint))
             await running.enter_async_context(server)
@@ -94,6 +101,7 @@ async def _serve(session: Session, setup: _Setup) -> None:
                 namespace=setup.server.namespace,
                 artifacts=absolute_store(setup.artifacts),
             )
+            environment |= _keys_environment(setup)
             await running.enter_async_context(_supervised(WorkerProgram(setup.worker, environment), session))
         code = await server.process.wait()
         log = setup.server.log_file
@@ -143,6 +151,7 @@ def _announce(session: Session, setup: _Setup, server: DevServer) -> None:
             "namespace": options.namespace,
             "database": str(options.database) if options.database else None,
             "worker": str(setup.worker) if setup.worker else None,
+            "encrypted": setup.keyring is not None,
             "pid": os.getpid(),
         }
         session.write_json_lines([ready])
@@ -152,10 +161,22 @@ def _announce(session: Session, setup: _Setup, server: DevServer) -> None:
     table.show_header = False
     table.add_row("UI", plain(f"{server.ui_url}", "bold cyan"))
     table.add_row("server", plain(f"{server.address}, namespace {options.namespace!r}, {state}"))
+    if setup.keyring is not None:
+        whose = (
+            f"this machine's keys, {KEYS_FOLDER / DEVELOPMENT_FILE}" if setup.keyring.is_development else "your keys"
+        )
+        table.add_row("payloads", plain(f"encrypted with {whose}; the UI decrypts them"))
     table.add_row("worker", plain(str(setup.worker) if setup.worker else _no_worker(server)))
     table.add_row("stop", "Ctrl-C")
     session.show(table)
     session.out.file.flush()
+
+
+def _keys_environment(setup: _Setup) -> dict[str, str]:
+    """Return what a worker must be told so that it finds the keys of this machine, wherever it runs."""
+    if setup.keyring is None or not setup.keyring.is_development or os.environ.get("BATON_KEYS"):
+        return {}
+    return {"BATON_KEYS": str((KEYS_FOLDER / DEVELOPMENT_FILE).absolute())}
 
 
 def _no_worker(server: DevServer) -> str:

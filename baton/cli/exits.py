@@ -18,13 +18,15 @@ class ExitCode(IntEnum):
     """The command line cannot be understood."""
     UNREACHABLE = 3
     """No Temporal server answers, or it does not let us in."""
+    UNVERIFIED = 4
+    """Nothing is wrong with a record, and nothing proves it either."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
 
 MEANINGS = (
     "Exit codes: 0 done; 1 what was asked about failed, was refused or denied, or does not exist; "
-    "2 wrong usage; 3 no server answers; 130 Ctrl-C."
+    "2 wrong usage; 3 no server answers; 4 nothing proves it; 130 Ctrl-C."
 )
 """The exit codes for the end of `--help`."""
 

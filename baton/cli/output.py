@@ -26,10 +26,11 @@ def make_console(*, error: bool = False) -> Console:
 
 
 def json_text(value: Any, *, lines: bool = False) -> str:
-    """Return ``value`` as JSON: indented, or with ``lines`` on one line."""
-    if lines:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    """Return ``value`` as JSON: indented, or with ``lines`` on one line; what could steer a terminal is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":") if lines else None, indent=None if lines else 2)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
 
 
 def printable(text: str) -> str:

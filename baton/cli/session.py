@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -22,10 +23,15 @@ from baton.cli.options import GlobalOptions
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
 from baton.edge.artifacts import open_store
+from baton.edge.encryption import encryption_wanted as encrypts
+from baton.edge.key_files import DEVELOPMENT_FILE
+from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import ServerError
 
 _CONNECT_SECONDS = 10.0
+KEYS_FOLDER = Path(".baton")
+"""Where this machine keeps its own keys."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,17 @@ class Session:
             raise typer.BadParameter(str(error), param_hint="--artifacts") from error
 
     @cached_property
+    def keyring(self) -> Keyring | None:
+        """The keys that decrypt what workers wrote, if there are any: those of the environment, or this machine's.
+
+        Raises:
+            KeyringError: They cannot be used.
+        """
+        named = any(name == "BATON_KEYS" or name.startswith("BATON_KEY_") for name in os.environ)
+        wanted = named or encrypts(os.environ) or (KEYS_FOLDER / DEVELOPMENT_FILE).exists()
+        return Keyring.find_out(os.environ, KEYS_FOLDER) if wanted else None
+
+    @cached_property
     def runtime(self) -> Runtime:
         """The SDK's runtime, silent: its core would write warnings to the output."""
         return Runtime(telemetry=TelemetryConfig(logging=None))
@@ -82,7 +99,7 @@ class Session:
         Raises:
             ServerError: No server answers within ten seconds, or it refuses.
         """
-        plugin = BatonPlugin(self.parts, searchable=searchable)
+        plugin = BatonPlugin(self.parts, searchable=searchable, keyring=self.keyring, encrypt=encrypts(os.environ))
         identity = f"{user()}@{socket.gethostname()} (baton)"
         with self.progress("connecting"):
             try:

@@ -6,6 +6,7 @@ of the ordinary Temporal client, with `BatonPlugin` among its plugins.
 
 from baton.client.connecting import Connection, connect
 from baton.client.ending import leave, run_and_leave
+from baton.client.inbox import WaitingHandoff, inbox, resolve_handoff, run_inbox
 from baton.client.operating import RolledBackRun, decide, fork, forked_input, roll_back
 from baton.client.reading import read_run, rebuild
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
@@ -17,13 +18,17 @@ __all__ = [
     "RunStatus",
     "Step",
     "StepStatus",
+    "WaitingHandoff",
     "connect",
     "decide",
     "fork",
     "forked_input",
+    "inbox",
     "leave",
     "read_run",
     "rebuild",
+    "resolve_handoff",
     "roll_back",
     "run_and_leave",
+    "run_inbox",
 ]

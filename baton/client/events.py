@@ -12,6 +12,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from baton.protocol.errors import HistoryError
+from baton.protocol.messages import StageInput
 from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME
 from baton.protocol.record import Record
 
@@ -86,6 +87,20 @@ def parsed(kind: type[RecordT], text: bytes | None) -> RecordT | None:
     try:
         return kind.model_validate_json(text)
     except ValidationError:
+        return None
+
+
+def stage_input(text: bytes | None) -> StageInput | None:
+    """Return what a stage was sent, as a handoff or plainly; None where it is something else.
+
+    A seal is not verified here: who reads a history trusts the server it came from.
+    """
+    plain = parsed(StageInput, text)
+    if plain is not None or text is None:
+        return plain
+    try:
+        return StageInput.of_handoff(json.loads(text))
+    except (ValueError, KeyError, TypeError):
         return None
 
 

@@ -159,8 +159,8 @@ def _listed(found: WorkflowExecution) -> ListedRun:
         for name in (ATTRIBUTE_STATUS, ATTRIBUTE_STAGE, ATTRIBUTE_TASK)
     }
     status = found.status.name if found.status else "RUNNING"
-    if status == "RUNNING" and labels[ATTRIBUTE_STATUS] == PipelineStatus.WAITING.value:
-        status = PipelineStatus.WAITING.value
+    if status == "RUNNING" and labels[ATTRIBUTE_STATUS] in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF):
+        status = str(labels[ATTRIBUTE_STATUS])
     return ListedRun(
         workflow_id=found.id,
         run_id=found.run_id,

@@ -15,8 +15,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from baton.client.events import decoded, innermost, local_activity, parsed, time_of
+from baton.client.events import decoded, innermost, local_activity, parsed, stage_input, time_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
+from baton.edge.failures import with_failures
 from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError, PatchError
 from baton.protocol.history import Outcome, StepKind
@@ -72,6 +73,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
     Raises:
         HistoryError: The events are not those of a pipeline.
     """
+    events = await with_failures(events, converter)
     texts = await decoded(events, converter)
     start = parsed(PipelineInput, texts.get(events[0].event_id)) if events else None
     if start is None:
@@ -140,7 +142,7 @@ class _Fold:
         for event in events:
             match event.WhichOneof("attributes"):
                 case "activity_task_scheduled_event_attributes":
-                    given = parsed(StageInput, self._text(event))
+                    given = stage_input(self._text(event))
                     if given is not None:
                         self._given[event.event_id] = given
                         self._sent.add((given.seq, given.attempt))
@@ -169,6 +171,9 @@ class _Fold:
     def _apply(self, returned: StageReturn, at: datetime) -> None:
         """Apply what a stage returned, unless the workflow refused it."""
         step = self._steps[returned.seq]
+        if returned.verdict is not None:
+            step.failure = f"its handoff was not accepted: {returned.verdict.reason}: {returned.verdict.details}"
+            return
         if returned.findings or (returned.seq, returned.attempt + 1) in self._sent:
             step.failure = "; ".join(returned.findings) or "refused; it was sent out again"
             return
@@ -240,6 +245,8 @@ class _Fold:
         returned = self._returned.get(event.event_id)
         if returned is None:
             return
+        if returned.anchor is not None:
+            self._run.anchors.append(returned.anchor)
         step = self._steps.get(returned.seq)
         if step is None:  # a light stage is in the history only as its result
             step = Step(returned.seq, returned.stage, StepKind.STAGE, began=self._clock, reset_event=task)

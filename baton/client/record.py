@@ -85,6 +85,8 @@ class RunRecord:
         next_run_id: The run that continues it.
         notes: Roll-backs and signals, as the history has them.
         last_event: The last event that was read.
+        anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
+            outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
     """
 
     workflow_id: str
@@ -103,6 +105,7 @@ class RunRecord:
     next_run_id: str | None = None
     notes: list[str] = field(default_factory=list)
     last_event: int = 0
+    anchors: list[str] = field(default_factory=list)
 
     @property
     def baton(self) -> Baton:

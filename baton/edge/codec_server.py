@@ -4,7 +4,8 @@ The UI's page, in the operator's browser, posts payloads here and shows what com
 --codec-endpoint URL` does the same. So this server answers a browser's preflight for the origins it is told
 and no others, and listens on this machine unless told otherwise.
 
-It decodes whatever it is asked to. With a codec that encrypts, who may call it may read: then set a token.
+It decodes whatever it is asked to. With a codec that encrypts, who may call it may read: then set a token. It never
+seals a handoff, so nobody can have it vouch for one.
 """
 
 import asyncio
@@ -25,6 +26,9 @@ from starlette.routing import Route
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
+from baton.edge.compression import CompressionCodec
+from baton.edge.encryption import EncryptionCodec
+from baton.edge.keyring import Keyring
 from baton.protocol.errors import PayloadError, ServerError
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -35,6 +39,20 @@ _STOP_SECONDS = 2
 _log = logging.getLogger(__name__)
 
 _Transform = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
+
+
+def codecs_for(keyring: Keyring | None) -> list[PayloadCodec]:
+    """Return the codecs of a codec server, for the payloads of Baton's own data converter.
+
+    Args:
+        keyring: The keys, where payloads are encrypted; what is typed into the UI or the CLI is encrypted, too.
+
+    Example:
+        >>> [type(codec).__name__ for codec in codecs_for(Keyring.generate())]
+        ['CompressionCodec', 'EncryptionCodec']
+    """
+    compression: list[PayloadCodec] = [CompressionCodec()]
+    return compression if keyring is None else [*compression, EncryptionCodec(keyring)]
 
 
 def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: str | None = None) -> Starlette:

@@ -3,12 +3,15 @@
 For every payload that enters or leaves a workflow, the SDK asks the sandboxed instance for a serialization
 context, and each question enters the sandbox: a fifth of a worker's time in short pipelines. The answer only
 matters to converters and codecs that take a context (`WithSerializationContext`). Where none does, this runner
-answers "none" at once. The sandbox itself, its restrictions and its determinism, is Temporal's, unchanged.
+answers "none" at once; where only Baton's own encryption does, which wants to know the workflow and no more, another
+one answers for the workflow and its activities. The sandbox itself, its restrictions and its determinism, is
+Temporal's, unchanged.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+from temporalio.api.enums.v1 import CommandType
 from temporalio.converter import (
     DataConverter,
     SerializationContext,
@@ -17,6 +20,8 @@ from temporalio.converter import (
 )
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from baton.edge.conversion import binds_to_workflow
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,32 @@ class ContextFreeRunner(SandboxedWorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance that is not asked for contexts."""
         return _ContextFreeInstance(super().create_instance(det))
+
+
+@dataclass(frozen=True)
+class WorkflowContextRunner(SandboxedWorkflowRunner):
+    """Temporal's sandbox for Baton's encryption: what an activity is sent counts as its workflow's own.
+
+    Children, and other workflows that are signalled, are still asked for inside the sandbox.
+    """
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Return a sandboxed instance that is asked for the contexts of other workflows only."""
+        own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
+        return _WorkflowContextInstance(super().create_instance(det), own)
+
+
+def runner_for(converter: DataConverter) -> type[SandboxedWorkflowRunner]:
+    """Return the sandbox that fits a data converter.
+
+    Example:
+        >>> from baton.edge.conversion import data_converter
+        >>> runner_for(data_converter()).__name__
+        'ContextFreeRunner'
+    """
+    if not takes_context(converter):
+        return ContextFreeRunner
+    return WorkflowContextRunner if binds_to_workflow(converter) else SandboxedWorkflowRunner
 
 
 def takes_context(converter: DataConverter) -> bool:
@@ -60,3 +91,16 @@ class _ContextFreeInstance(WorkflowInstance):
 
     def get_thread_id(self) -> int | None:
         return self._inner.get_thread_id()
+
+
+class _WorkflowContextInstance(_ContextFreeInstance):
+    """An instance that forwards the questions for a context where another workflow may be meant."""
+
+    def __init__(self, inner: WorkflowInstance, own: WorkflowSerializationContext) -> None:
+        super().__init__(inner)
+        self._own = own
+
+    def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
+        if command_info is None or command_info.command_type == CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK:
+            return self._own
+        return self._inner.get_serialization_context(command_info)

@@ -187,6 +187,15 @@ class Budget(CompactRecord):
             raise ValueError(f"{lack.text}; ask shortage() first")
         return self._with(open={**self.open, name: Reservation(stage=stage, micro_usd=micro_usd)})
 
+    def owing(self, name: str, stage: str) -> "Budget":
+        """Return the budget with something under way for which nothing could be set apart; its bills still count.
+
+        Args:
+            name: Names the reservation.
+            stage: The stage that it is for.
+        """
+        return self._with(open={**self.open, name: Reservation(stage=stage, micro_usd=0)})
+
     def charge(self, name: str, charge: Charge) -> "Budget":
         """Return the budget after a bill; a bill that is charged already changes nothing.
 

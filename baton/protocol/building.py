@@ -83,6 +83,7 @@ class Delivery:
         personal_data: Personal data, encrypted per subject.
         initial: Says that the handoff begins a task, which excuses it from having completed subtasks.
         limits: When the ping-pong guard ends a chain; the usual limits by default.
+        step: What a pipeline sends along for its own stage.
     """
 
     receivers: Sequence[str] = ()
@@ -92,6 +93,7 @@ class Delivery:
     personal_data: Mapping[str, JsonValue] | None = None
     initial: bool = False
     limits: HopLimits | None = None
+    step: Mapping[str, JsonValue] | None = None
 
 
 def build_handoff(
@@ -133,6 +135,7 @@ def build_handoff(
         "initial": delivery.initial or None,
         "contract_id": delivery.contract_id,
         "trail": None if state.trail is None else _next_trail(state, state.trail, target, delivery.limits),
+        "step": None if delivery.step is None else dict(delivery.step),
     }
     given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
     return Handoff(

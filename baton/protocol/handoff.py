@@ -7,7 +7,7 @@ message; signatures are made and verified over the received JSON itself, never o
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, JsonValue
 
@@ -213,7 +213,10 @@ class Handoff(OpenRecord):
         initial: True for a handoff that begins a task, and so has no completed subtasks.
         contract_id: The handoff contract that goes with it.
         trail: How the task came here; what the ping-pong guard looks at.
+        step: What a pipeline sends along for its own stages; of no meaning to other receivers.
     """
+
+    __baton_sealed__: ClassVar[bool] = True  # as a payload it is sealed as it leaves its sender
 
     schema_version: SchemaVersion
     handoff_id: Uuid4
@@ -245,6 +248,7 @@ class Handoff(OpenRecord):
     initial: Annotated[bool | None, NOT_NULL, Since(minor=2)] = None
     contract_id: Annotated[Name | None, NOT_NULL, Since(minor=2)] = None
     trail: Annotated[Trail | None, NOT_NULL, Since(minor=2)] = None
+    step: Annotated[dict[str, JsonValue] | None, NOT_NULL, Since(minor=2)] = None
 
 
 def begins_task(message: Mapping[str, Any]) -> bool:

@@ -1,14 +1,20 @@
 """What crosses the wire between client, workflow and stage: each a record with a published JSON Schema."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, overload
+from typing import Annotated, Any, Self, overload
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, StringConstraints
 
 from baton.protocol.artifacts import Name
 from baton.protocol.baton import Baton, BatonPatch, BatonT
+from baton.protocol.budget import Budget
 from baton.protocol.history import Outcome, Spend
 from baton.protocol.record import CompactRecord, Statement, Timestamp, Whole
+from baton.protocol.verdict import Verdict
+
+TraceHeader = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
+"""A W3C trace context header of version 00, which is what Baton itself writes."""
 
 
 class Origin(CompactRecord):
@@ -40,10 +46,14 @@ class PipelineInput(CompactRecord):
         baton: Further members of the first baton; `current_state` is `["Workflow starting"]` by default.
         params: What the pipeline's code needs to know, any JSON.
         task_id: Names the task across runs and pipelines, a UUID; made when the pipeline starts, if absent.
+        budget: What the whole chain may cost; without one nothing is refused for want of money.
+        traceparent: The trace of whoever started it, in the form of W3C Trace Context.
+        personal_data: Personal data, encrypted by the vault (`Vault.seal`); nowhere else in the input.
         outcomes: Steps that happened already and are not executed again.
         edit: A patch to apply once the outcomes are used up.
         origin: The run this one was forked from.
         continued: How often the run continued as new.
+        carried: What else a continued run needs to know: open exchanges, the conversation, who handed on last.
 
     Example:
         >>> PipelineInput(goal="Add OAuth2 login").first_baton().current_state
@@ -54,10 +64,14 @@ class PipelineInput(CompactRecord):
     baton: dict[str, JsonValue] = Field(default_factory=dict)
     params: dict[str, JsonValue] = Field(default_factory=dict)
     task_id: str | None = None
+    budget: Budget | None = None
+    traceparent: TraceHeader | None = None
+    personal_data: dict[str, JsonValue] = Field(default_factory=dict)
     outcomes: list[Outcome] = Field(default_factory=list)
     edit: dict[str, JsonValue] | None = None
     origin: Origin | None = None
     continued: Whole = Field(default=0, ge=0)
+    carried: dict[str, JsonValue] = Field(default_factory=dict)
 
     def first_baton(self, kind: type[Baton] = Baton) -> Baton:
         """Return the baton the pipeline begins with.
@@ -102,6 +116,7 @@ class PipelineStatus(StrEnum):
 
     RUNNING = "RUNNING"
     WAITING = "WAITING"
+    PENDING_HANDOFF = "PENDING_HANDOFF"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
 
@@ -115,6 +130,7 @@ class Overview(CompactRecord):
         seq: How many steps the code has asked for.
         waiting_for: What is under way or waited for, in order of the steps.
         spend: What all steps cost together.
+        remaining_micro_usd: What is left of the budget; absent without one.
         digest: The digest of the baton now.
         notes: What operators should know: roll-backs, refused signals; the newest 50.
     """
@@ -124,6 +140,7 @@ class Overview(CompactRecord):
     seq: Whole
     waiting_for: list[Waiting] = Field(default_factory=list)
     spend: Spend = Spend()
+    remaining_micro_usd: Whole | None = None
     digest: str
     notes: list[str] = Field(default_factory=list)
 
@@ -136,6 +153,7 @@ class PipelineResult(CompactRecord):
         baton: The final baton.
         steps: How many steps were taken.
         spend: What they cost together.
+        billed: What was really charged, refused attempts included; absent where that is the same.
         output: What the pipeline's own code wants to return, any JSON.
     """
 
@@ -143,6 +161,7 @@ class PipelineResult(CompactRecord):
     baton: dict[str, JsonValue]
     steps: Whole = Field(ge=0)
     spend: Spend = Spend()
+    billed: Spend | None = None
     output: JsonValue = None
 
     @overload
@@ -168,6 +187,10 @@ class StageInput(CompactRecord):
         params: The pipeline's parameters.
         branch: True in a fan-out, where the merge makes the change and not the branch.
         after: How many steps had ended when it was sent, which tells a reader what baton it was made from.
+        released: Texts that a person found harmless though the safety scan rejects them: digest to reviewer.
+        personal_data: Personal data that came with the handoff, encrypted; only for a stage that declares some.
+        turns: The newest turns of the conversation so far, word for word.
+        summary: The older turns in short; empty if nothing was compressed.
     """
 
     stage: Name
@@ -180,6 +203,36 @@ class StageInput(CompactRecord):
     params: dict[str, JsonValue] = Field(default_factory=dict)
     branch: bool = False
     after: Whole = Field(default=0, ge=0)
+    released: dict[str, str] = Field(default_factory=dict)
+    personal_data: dict[str, JsonValue] = Field(default_factory=dict)
+    turns: list[dict[str, JsonValue]] = Field(default_factory=list)
+    summary: str = ""
+
+    def step(self) -> dict[str, JsonValue]:
+        """Return what a handoff has no member of its own for: its `step`."""
+        elsewhere = {"stage", "task_id", "baton", "personal_data", "turns", "summary"}
+        members: dict[str, JsonValue] = self.model_dump(mode="json", exclude=elsewhere)
+        return members
+
+    @classmethod
+    def of_handoff(cls, message: Mapping[str, Any]) -> Self:
+        """Return the input that a handoff carries.
+
+        Args:
+            message: A message whose schema holds.
+
+        Raises:
+            pydantic.ValidationError: Its `step` is not what a pipeline sends along.
+        """
+        to, task = message["toAgent"]["agentType"], message["taskId"]
+        step = {name: value for name, value in message.get("step", {}).items() if name in cls.model_fields}
+        carried = {
+            "baton": message["currentState"],
+            "personal_data": message.get("personalDataPayload", {}),
+            "turns": message["conversationHistoryVerbatim"],
+            "summary": message["conversationHistorySummary"],
+        }
+        return cls.model_validate({**step, **carried, "stage": to, "task_id": task})
 
 
 class Selected(CompactRecord):
@@ -214,6 +267,11 @@ class StageReturn(CompactRecord):
         branch: True if it ran in a fan-out.
         after: How many steps had ended when it was sent.
         seconds: How long it ran, rounded, as its worker measured it.
+        verdict: Why the stage's worker did not accept the handoff, and so did not run it; absent if it did.
+        anchor: The head of the task's audit chain once the answer to the handoff was on record.
+        personal_data: The personal data that is to be handed on, encrypted; absent where it is what came.
+        turns: What was said in it, to be handed on.
+        tool_calls: Which tools it called, to be handed on.
     """
 
     stage: Name
@@ -228,6 +286,11 @@ class StageReturn(CompactRecord):
     branch: bool = False
     after: Whole = Field(default=0, ge=0)
     seconds: Whole = Field(default=0, ge=0)
+    verdict: Verdict | None = None
+    anchor: str | None = None
+    personal_data: dict[str, JsonValue] | None = None
+    turns: list[dict[str, JsonValue]] = Field(default_factory=list)
+    tool_calls: list[dict[str, JsonValue]] = Field(default_factory=list)
 
 
 class StageResult(CompactRecord):
@@ -237,6 +300,9 @@ class StageResult(CompactRecord):
         baton_patch: The change to the baton; `{}` is legal (C-10).
         output: Anything the pipeline's code wants to branch on, as JSON.
         spend: What the stage cost.
+        turns: What was said, if the next stages are to read it, each `{"role": …, "content": …}`; compressed where
+            it grows too long for them.
+        tool_calls: Which tools were called, each as an item of a handoff's `toolCallHistory`.
 
     Example:
         >>> StageResult(baton_patch=BatonPatch(current_state=["Tests pass"]), output={"passed": 12}).output
@@ -246,6 +312,8 @@ class StageResult(CompactRecord):
     baton_patch: BatonPatch | dict[str, JsonValue] = Field(default_factory=dict)
     output: JsonValue = None
     spend: Spend = Spend()
+    turns: list[dict[str, JsonValue]] = Field(default_factory=list)
+    tool_calls: list[dict[str, JsonValue]] = Field(default_factory=list)
 
 
 class Decision(CompactRecord):

@@ -5,7 +5,7 @@ ATTRIBUTE_PIPELINE = "BatonPipeline"
 ATTRIBUTE_STAGE = "BatonStage"
 """Search attribute: the stage the pipeline is at; written when its status changes, else once a second at most."""
 ATTRIBUTE_STATUS = "BatonStatus"
-"""Search attribute: a `PipelineStatus`."""
+"""Search attribute: `WAITING`, `PENDING_HANDOFF` or `FAILED`; absent while Temporal's own status says it all."""
 ATTRIBUTE_TASK = "BatonTaskId"
 """Search attribute: the task's id, the same across forks and continued runs."""
 SEARCH_ATTRIBUTES = (ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK)
@@ -13,6 +13,8 @@ SEARCH_ATTRIBUTES = (ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTR
 
 DECIDE = "decide"
 """Update and signal: a person decides about an open approval."""
+RESOLVE_HANDOFF = "resolve_handoff"
+"""Update: a person decides about a handoff that waits."""
 ROLLED_BACK = "rolled_back"
 """Signal: the run is told that it was rolled back, by whom and why."""
 QUERY_BATON = "baton"
@@ -21,6 +23,8 @@ QUERY_HISTORY = "history"
 """Query: the history entries."""
 QUERY_STATUS = "status"
 """Query: an `Overview`."""
+QUERY_INBOX = "inbox"
+"""Query: the handoffs that wait for a person."""
 QUERY_WAITING = "waiting"
 """Query: what the run waits for."""
 
@@ -28,3 +32,11 @@ MEMO_OUTCOME = "baton_outcome"
 """Memo: the outcome of the last step that no activity recorded; each upsert of it stays in the history."""
 MEMO_FIELDS = "baton_fields"
 """Memo: the first values of the fields that a derived baton has beyond the eight; a reader does not know its type."""
+
+ASKS_WHETHER_IT_SEALS = "baton: is what leaves this worker sealed?"
+"""A value that a pipeline has converted, to learn whether its worker seals: then the payload's metadata has `SEALS`.
+
+The SDK gives workflow code its payload converter wrapped up, so an attribute of ours could not be seen.
+"""
+SEALS = "baton-seals"
+"""The metadata member that answers it."""

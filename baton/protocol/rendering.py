@@ -5,12 +5,14 @@ the rest says how many are missing. The goal and the newest decision always stay
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.baton import Baton
 from baton.protocol.fencing import single_line
+from baton.protocol.handoff import Turn
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
 
 HEADING = "## Baton (Handoff Context)"
@@ -203,6 +205,34 @@ def render(
             break
         text = page.text()
     return text
+
+
+def conversation(summary: str, turns: Sequence[Turn]) -> str:
+    r"""Return a conversation as markdown that cannot be taken for headings or new lines: one line for each line said.
+
+    Args:
+        summary: The older turns in short, or nothing.
+        turns: The newest turns, word for word.
+
+    Returns:
+        Text to stand behind a rendered baton, inside the same fence.
+
+    Example:
+        >>> print(conversation("They chose JWT.", [Turn(role="planner", content="Keep it short.\n## New orders")]))
+        **Earlier Conversation (summary):**
+        - They chose JWT.
+        **Conversation:**
+        - planner: Keep it short.\n## New orders
+        <BLANKLINE>
+    """
+    rows: list[str] = []
+    if summary:
+        rows += ["**Earlier Conversation (summary):**"]
+        rows += [f"- {single_line(line)}" for line in summary.splitlines() if line.strip()]
+    if turns:
+        rows += ["**Conversation:**"]
+        rows += [f"- {single_line(turn.role or 'agent')}: {single_line(turn.content)}" for turn in turns]
+    return "\n".join([*rows, ""])
 
 
 def _sections(baton: Baton, emphasis: frozenset[str], earlier_decisions: int) -> dict[str, _Section]:

@@ -15,6 +15,7 @@ from pydantic_core import core_schema
 
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.budget import Budget
 from baton.protocol.history import Conflict, HistoryEntry, Outcome, Spend
 from baton.protocol.messages import (
     Decided,
@@ -30,7 +31,9 @@ from baton.protocol.messages import (
     StageReturn,
     Waiting,
 )
+from baton.protocol.pending import HandoffDecision, PendingHandoff
 from baton.protocol.record import Record
+from baton.protocol.verdict import Finding, Verdict
 
 SCHEMAS: Mapping[str, type[Record]] = {
     "baton": Baton,
@@ -52,6 +55,11 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "conflict": Conflict,
     "selected": Selected,
     "origin": Origin,
+    "budget": Budget,
+    "verdict": Verdict,
+    "finding": Finding,
+    "pending-handoff": PendingHandoff,
+    "handoff-decision": HandoffDecision,
 }
 """Every record with a published schema, by the schema's name; `stage-result` is the `{"baton_patch": …}` of S1 L51."""
 

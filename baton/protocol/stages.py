@@ -27,7 +27,12 @@ class Retries:
     first: timedelta = timedelta(seconds=1)
     factor: float = 2.0
     longest: timedelta = timedelta(minutes=1)
-    never: tuple[str, ...] = ("TypeError", "NotImplementedError")
+    never: tuple[str, ...] = (
+        "TypeError",
+        "NotImplementedError",
+        "UndeclaredPersonalDataError",
+        "SubjectErasedError",
+    )
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,14 @@ class StageSpec:
         attempts: How often it may answer before a refused patch fails it.
         light: Run inside the workflow's own worker, for stages of milliseconds only: cheaper, but such a run
             is durable only once its workflow task is, and has no heartbeat.
+        version: The version of the agent that does the stage, by semver.org; handoffs ask for it or a later one.
+        requires: What a handoff to the stage must bring: fields of the baton that may not be empty, or JSON
+            pointers into them.
+        reserve_micro_usd: What is set apart from the budget before it runs, in millionths of a US dollar.
+        closing: Whether it closes the work, and so may use what a budget set aside for that.
+        personal_data: The fields of personal data that it handles; a stage that declares none is handed none.
+        window: How many tokens its agent's context window holds; a conversation that fills more than 80 % of it is
+            compressed first.
     """
 
     name: str
@@ -56,6 +69,12 @@ class StageSpec:
     retries: Retries = Retries()
     attempts: int = 3
     light: bool = False
+    version: str = "1.0.0"
+    requires: frozenset[str] = frozenset()
+    reserve_micro_usd: int = 0
+    closing: bool = False
+    personal_data: frozenset[str] = frozenset()
+    window: int = 32_000
 
     def handed(self, baton: Baton) -> tuple[Baton, int]:
         """Return what the stage is handed of ``baton``, and how many decisions were left out.

@@ -199,6 +199,25 @@ class PipelineState:
         )
         return self._finish(seq, "edit", StepKind.EDIT, [entry], None, effect.baton)
 
+    def record_amendment(self, returned: StageReturn, at: datetime, why: str) -> Outcome:
+        """Apply what a stage answered when its handoff was not accepted and it was asked to mend that.
+
+        It is recorded like an edit: it belongs to no step of the pipeline's code, which asked for the stage once.
+
+        Args:
+            returned: The return of the stage's activity.
+            at: When (workflow time).
+            why: Why it was asked again.
+
+        Raises:
+            PatchError: The patch breaks a rule.
+        """
+        effect = patch_effect(self.baton, returned.baton_patch, self.stage_rules())
+        entry = _entry(returned, at, effect, []).model_copy(
+            update={"stage_id": returned.stage, "kind": StepKind.EDIT, "why": why}
+        )
+        return self._finish(returned.seq, returned.stage, StepKind.EDIT, [entry], None, effect.baton)
+
     def record_failure(self, seq: int, name: str, kind: StepKind, failure: str, *, canceled: bool = False) -> Outcome:
         """Record that a step failed or was canceled; the baton is as it was before it."""
         outcome = Outcome(seq=seq, order=len(self.outcomes), name=name, kind=kind, failure=failure, canceled=canceled)

@@ -19,7 +19,9 @@ A stage costs one activity and nothing else; an approval, fan-out or child adds 
 reader of the history needs no worker to know how it ended.
 """
 
+from baton.protocol.relay import HandoffTerms
+from baton.workflow.compensating import Compensations
 from baton.workflow.pipeline import Pipeline
 from baton.workflow.resuming import ContinueAfter
 
-__all__ = ["ContinueAfter", "Pipeline"]
+__all__ = ["Compensations", "ContinueAfter", "HandoffTerms", "Pipeline"]

@@ -12,15 +12,16 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureErro
 
 from baton.protocol.baton import Baton
 from baton.protocol.errors import PatchError, StageFailedError
+from baton.protocol.handoff import Handoff
 from baton.protocol.messages import (
     PipelineInput,
     PipelineResult,
-    PipelineStatus,
     StageInput,
     StageReturn,
 )
-from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
+from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK
 from baton.protocol.stages import Retries, StageSpec
+from baton.workflow.handing import Handing, Passage
 
 AcceptedT = TypeVar("AcceptedT")
 
@@ -28,17 +29,17 @@ _REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for mor
 
 
 async def run_stage(
-    spec: StageSpec,
-    given: StageInput,
+    passage: Passage,
+    handing: Handing,
     base: Callable[[], tuple[Baton, int]],
     accept: Callable[[StageReturn, Baton], AcceptedT],
     task_queue: str | None,
 ) -> AcceptedT:
-    """Run a stage until its patch is accepted, or its attempts are used up.
+    """Run a stage until its handoff and its patch are accepted, or its attempts are used up.
 
     Args:
-        spec: The stage's name and terms.
-        given: Its input but for the baton.
+        passage: The handoff to the stage.
+        handing: Sees handoffs through.
         base: The baton to hand to each attempt, and how many steps had ended by then.
         accept: Applies the patch, given what was returned and the baton it was made on; raises `PatchError`.
         task_queue: Where its workers listen, or None for the pipeline's own queue.
@@ -47,43 +48,70 @@ async def run_stage(
         What ``accept`` returned.
 
     Raises:
-        StageFailedError: The stage raised for good, or no attempt was accepted.
+        BudgetExhaustedError: There is no money for it, and the pipeline declared not to wait for more.
+        StageFailedError: The stage raised for good, no attempt was accepted, or its handoff was given up.
     """
+
+    async def execute(spec: StageSpec, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
+        return await _execute(spec, outgoing, seq, attempt, task_queue)
+
+    spec = passage.spec
     findings: list[str] = []
-    for attempt in range(1, spec.attempts + 1):
-        baton, after = base()
-        handed, earlier = spec.handed(baton)
-        message = given.model_copy(
-            update={
-                "baton": handed.to_json_object(),
-                "earlier_decisions": earlier,
-                "attempt": attempt,
-                "findings": findings,
-                "after": after,
-            }
-        )
-        returned = await _execute(spec, message, task_queue)
-        findings = returned.findings
-        if not findings:
+    refusals = 0
+    await handing.afford(passage)
+    try:
+        while refusals < spec.attempts:
+            passage.sent += 1
+            baton, after = handing.base(passage, base())
+            handed, earlier = spec.handed(baton)
+            message = passage.given.model_copy(
+                update={
+                    "baton": handed.to_json_object(),
+                    "earlier_decisions": earlier,
+                    "attempt": passage.sent,
+                    "findings": findings,
+                    "after": after,
+                }
+            )
+            message = await handing.fit(passage, message, task_queue)
             try:
-                return accept(returned, baton)
-            except PatchError as error:
-                findings = error.findings
+                returned = await execute(spec, handing.outgoing(passage, message), message.seq, message.attempt)
+            except StageFailedError as error:
+                await handing.failed(passage, str(error))
+                continue
+            handing.answered(returned)
+            if returned.verdict is not None:
+                await handing.rejected(passage, returned.verdict, execute)
+                continue
+            handing.purse.charge(passage.key, returned)
+            if handing.accepted(passage):
+                baton = base()[0]  # with what the sender mended in it
+            findings = returned.findings
+            if not findings:
+                try:
+                    return accept(returned, baton)
+                except PatchError as error:
+                    findings = error.findings
+            refusals += 1
+    finally:
+        handing.purse.settle(passage.key)
     raise StageFailedError(
         f"stage {spec.name!r} was refused {spec.attempts} times and is rolled back; the baton is as it was "
         f"before it. Last findings: {'; '.join(findings)}"
     )
 
 
-async def _execute(spec: StageSpec, given: StageInput, task_queue: str | None) -> StageReturn:
+async def _execute(
+    spec: StageSpec, outgoing: StageInput | Handoff, seq: int, attempt: int, task_queue: str | None
+) -> StageReturn:
     """Run the stage's activity once, with the retries Temporal makes of it."""
-    attempt = f", attempt {given.attempt}" if given.attempt > 1 else ""
-    summary = f"step {given.seq}: {spec.name}{attempt}"[:200]
+    nth = f", attempt {attempt}" if attempt > 1 else ""
+    summary = f"step {seq}: {spec.name}{nth}"[:200]
     try:
         if spec.light:
             local: StageReturn = await workflow.execute_local_activity(
                 spec.name,
-                given,
+                outgoing,
                 result_type=StageReturn,
                 start_to_close_timeout=spec.timeout,
                 retry_policy=_retry_policy(spec.retries),
@@ -92,7 +120,7 @@ async def _execute(spec: StageSpec, given: StageInput, task_queue: str | None) -
             return local
         returned: StageReturn = await workflow.execute_activity(
             spec.name,
-            given,
+            outgoing,
             result_type=StageReturn,
             task_queue=task_queue,
             start_to_close_timeout=spec.timeout,
@@ -130,7 +158,6 @@ async def run_child(
     """
     pairs: list[SearchAttributePair[Any]] = [
         SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE), kind),
-        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS), PipelineStatus.RUNNING.value),
         SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_TASK), given.task_id or ""),
     ]
     try:

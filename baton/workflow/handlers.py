@@ -1,15 +1,19 @@
 """What a running pipeline can be asked, and what it can be told besides decisions."""
 
 import asyncio
+from functools import cached_property
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 
 from baton.protocol.messages import Overview, RolledBack, Waiting
+from baton.protocol.metric_names import ROLLBACKS
 from baton.protocol.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS, QUERY_WAITING, ROLLED_BACK
 from baton.protocol.state import PipelineState
 from baton.workflow.approvals import Approvals
+from baton.workflow.metrics import Metrics
+from baton.workflow.purse import Purse
 from baton.workflow.visibility import Visibility
 
 _NOTES_KEPT = 50
@@ -26,20 +30,27 @@ class Desk:
         steps: How many steps the code has asked for.
     """
 
-    def __init__(self, state: PipelineState, task_id: str) -> None:
+    def __init__(self, state: PipelineState, task_id: str, purse: Purse) -> None:
         self._state = state
         self._task_id = task_id
+        self._purse = purse
         self._page_is_due = False
         self.under_way: dict[int, Waiting] = {}
         self.notes: list[str] = []
         self.steps = 0
         self.visibility = Visibility()
         self.approvals = Approvals(lambda: self._state.baton.digest, self.note)
+        self.metrics.begin(ROLLBACKS)
         workflow.set_query_handler(QUERY_BATON, self._on_baton)
         workflow.set_query_handler(QUERY_HISTORY, self._on_history)
         workflow.set_query_handler(QUERY_STATUS, self._on_status)
         workflow.set_query_handler(QUERY_WAITING, self._on_waiting)
         workflow.set_signal_handler(ROLLED_BACK, self._on_rolled_back)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """What the pipeline counts; silent while it is replayed."""
+        return Metrics(workflow.metric_meter())
 
     @property
     def is_quiet(self) -> bool:
@@ -82,6 +93,7 @@ class Desk:
             seq=self.steps,
             waiting_for=self.waiting(),
             spend=self._state.spend,
+            remaining_micro_usd=self._purse.budget.remaining_micro_usd if self._purse.limited else None,
             digest=self._state.baton.digest,
             notes=self.notes,
         )

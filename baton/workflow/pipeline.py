@@ -1,6 +1,7 @@
 """`Pipeline`: attached to a workflow in its `__init__`, it runs the stages and keeps the baton."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,14 +24,20 @@ from baton.protocol.messages import (
     StageReturn,
     Waiting,
 )
-from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME
+from baton.protocol.names import ASKS_WHETHER_IT_SEALS, MEMO_FIELDS, MEMO_OUTCOME, SEALS
 from baton.protocol.patching import PatchRules, patch_effect
+from baton.protocol.pending import HandoffDecision, PendingHandoff
+from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.stages import HasSpec, StageSpec
 from baton.protocol.state import PipelineState
 from baton.workflow.dispatch import child_patch, run_child, run_stage
+from baton.workflow.handing import Handing, Passage, nth_id
 from baton.workflow.handlers import Desk
+from baton.workflow.purse import Purse
 from baton.workflow.resuming import ContinueAfter, Past
+from baton.workflow.steps import results_of, workflow_type
 
+_UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _LONG_ENOUGH = 1  # seconds: what nobody measured is shown as a step of its own
 _WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child"}
 
@@ -45,6 +52,7 @@ class Pipeline:
     Attributes:
         state: The baton, its history and the recorded outcomes.
         task_id: The task's id; the same across continued and forked runs.
+        carries: What else the next run is to know when this one continues as new, by name.
     """
 
     def __init__(
@@ -56,6 +64,7 @@ class Pipeline:
         protected: Sequence[str] = (),
         merge: Mapping[str, MergeStrategy] | None = None,
         continue_after: ContinueAfter | None = None,
+        handoffs: HandoffTerms | None = None,
     ) -> None:
         """Begin a pipeline.
 
@@ -66,6 +75,7 @@ class Pipeline:
             protected: Fields whose entries no stage may remove, for example `["constraints"]` (C-5).
             merge: Further or other strategies for the fields of a fan-out.
             continue_after: When to continue as new.
+            handoffs: How it hands on from stage to stage; the usual terms by default.
         """
         self._start = start
         self._fault: PipelineError | None = None
@@ -75,8 +85,13 @@ class Pipeline:
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
         self._limits = continue_after or ContinueAfter()
         self._publish_fields()
-        self._desk = Desk(self.state, self.task_id)
-        self._past = Past(start, self.state)
+        self._purse = Purse(start)
+        self._desk = Desk(self.state, self.task_id, self._purse)
+        terms = handoffs or HandoffTerms()
+        self._handing = Handing(self._desk, self.state, self._purse, self._relay(terms), terms, self._publish)
+        self._past = Past(start, self.state, self._purse)
+        self.carries: dict[str, Callable[[], JsonValue]] = {"handing": self._handing.carried}
+        self._handing.restore(self.carried("handing"))
         self._desk.show()
 
     @property
@@ -110,16 +125,19 @@ class Pipeline:
         spec = stage.spec
         seq, past = await self._begin(spec.name, StepKind.STAGE)
         if past is not None:
-            return _results(past)[0]
+            return results_of(past)[0]
+
+        passage = self._passage(spec, seq, params)
 
         def accept(returned: StageReturn, made_on: Baton) -> Outcome:
             self._desk.visibility.ran(returned.seconds)
-            return self.state.record_stage(returned, workflow.now(), made_on=made_on)
+            outcome = self.state.record_stage(returned, workflow.now(), made_on=made_on)
+            self._handing.arrived(passage, returned)
+            return outcome
 
         with self._under_way(StepKind.STAGE, spec.name, seq):
-            given = self._given(spec, seq, params)
-            outcome = await run_stage(spec, given, self._base, accept, task_queue)
-        return _results(outcome)[0]
+            outcome = await run_stage(passage, self._handing, self._base, accept, task_queue)
+        return results_of(outcome)[0]
 
     async def fan_out(
         self,
@@ -153,19 +171,20 @@ class Pipeline:
         name = "+".join(names)[:200]
         seq, past = await self._begin(name, StepKind.MERGE)
         if past is not None:
-            return _results(past)
+            return results_of(past)
         base = self._base()
 
         def accept(returned: StageReturn, made_on: Baton) -> StageReturn:
             patch_effect(made_on, returned.baton_patch, self.state.stage_rules())
             return returned
 
-        def run(spec: StageSpec) -> Coroutine[Any, Any, StageReturn]:
-            given = self._given(spec, seq, params).model_copy(update={"branch": True})
-            return run_stage(spec, given, lambda: base, accept, task_queue)
+        passages = [self._passage(spec, seq, params, names) for spec in specs]
+
+        def run(passage: Passage) -> Coroutine[Any, Any, StageReturn]:
+            return run_stage(passage, self._handing, lambda: base, accept, task_queue)
 
         with self._under_way(StepKind.MERGE, name, seq):
-            ended = await asyncio.gather(*(run(spec) for spec in specs), return_exceptions=True)
+            ended = await asyncio.gather(*(run(passage) for passage in passages), return_exceptions=True)
             faults = [one for one in ended if isinstance(one, BaseException)]
             if faults:
                 raise StageFailedError("; ".join(str(fault) for fault in faults)) from faults[0]
@@ -176,8 +195,9 @@ class Pipeline:
                 outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
             except PatchError as error:
                 raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
+            self._handing.merged(name, passages, branches)
         self._publish(outcome)
-        return _results(outcome)
+        return results_of(outcome)
 
     async def approve(
         self, approval: str, *, within: timedelta, asks: str | None = None, default: bool = False
@@ -252,16 +272,24 @@ class Pipeline:
         Raises:
             StageFailedError: The child failed, or what it brought back breaks a rule here.
         """
-        kind = pipeline if isinstance(pipeline, str) else _workflow_type(pipeline)
+        kind = pipeline if isinstance(pipeline, str) else workflow_type(pipeline)
         step = name or kind
         seq, past = await self._begin(step, StepKind.CHILD)
         if past is not None:
             return PipelineResult.model_validate(past.value)
         inherited = {key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"}
-        given = PipelineInput(goal=goal, baton=inherited, params=dict(params or {}), task_id=self.task_id)
         with self._under_way(StepKind.CHILD, step, seq):
+            given = PipelineInput(
+                goal=goal,
+                baton=inherited,
+                params=dict(params or {}),
+                task_id=self.task_id,
+                budget=self._purse.for_child(step),
+                traceparent=self._start.traceparent,
+            )
             searchable = self._desk.visibility.enabled
             result = await run_child(kind, seq, step, given, task_queue, searchable=searchable)
+            self._purse.child_ended(step, result.billed or result.spend)
             self._desk.visibility.ran(_LONG_ENOUGH)
             try:
                 outcome = self.state.record_child(seq, step, result, takes(self.state.baton, result), workflow.now())
@@ -269,6 +297,24 @@ class Pipeline:
                 raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
         self._publish(outcome)
         return result
+
+    def carried(self, name: str) -> dict[str, Any]:
+        """Return what ``carries[name]`` told in the run that this one continues; nothing in a first run."""
+        told = self._start.carried.get(name)
+        return told if isinstance(told, dict) else {}
+
+    async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
+        """Put a handoff into the pipeline's inbox, and wait until a person decides about it (`baton inbox`).
+
+        Args:
+            pending: The handoff.
+            within: How long a decision may take; then the handoff counts as abandoned.
+        """
+        return await self._handing.inbox.wait(pending, within)
+
+    def note(self, text: str) -> None:
+        """Keep a note for the operators; it is shown in the status and in the run's details."""
+        self._desk.note(text)
 
     def result(self, output: JsonValue = None) -> PipelineResult:
         """Return what the pipeline's `run` is to return.
@@ -288,6 +334,7 @@ class Pipeline:
             baton=self.state.baton.to_json_object(),
             steps=self._desk.steps,
             spend=self.state.spend,
+            billed=self._purse.billed(self.state.spend),
             output=output,
         )
 
@@ -300,7 +347,7 @@ class Pipeline:
         if past is None:
             self._apply_edit()
             if self._desk.is_quiet:
-                await self._past.continue_if_long(self._limits, self.task_id)
+                await self._past.continue_if_long(self._limits, self.task_id, self.carries)
             self._desk.visibility.entered(name)
         return seq, past
 
@@ -338,15 +385,35 @@ class Pipeline:
         """Return the baton now, and how many steps have ended."""
         return self.state.baton, len(self.state.outcomes)
 
-    def _given(self, spec: StageSpec, seq: int, params: Mapping[str, JsonValue] | None) -> StageInput:
-        """Return a stage's input, but for the baton."""
-        return StageInput(
+    def _passage(
+        self, spec: StageSpec, seq: int, params: Mapping[str, JsonValue] | None, branches: Sequence[str] = ()
+    ) -> Passage:
+        """Return the handoff to a stage, before its first attempt."""
+        given = StageInput(
             stage=spec.name,
             seq=seq,
             task_id=self.task_id,
             baton={},
             params=dict(self._start.params if params is None else params),
+            branch=bool(branches),
         )
+        return Passage(spec, given, self._handing.new_id(), branches)
+
+    def _relay(self, terms: HandoffTerms) -> Relay | None:
+        """Return what makes the handoffs, if this worker seals what leaves it."""
+        [answer] = workflow.payload_converter().to_payloads([ASKS_WHETHER_IT_SEALS])
+        if SEALS not in answer.metadata or self._fault is not None:
+            return None
+        if not _UUID4.fullmatch(self.task_id):
+            self._fault = PipelineError(
+                f"task_id {self.task_id!r} is no random UUID (version 4, lower case), which handoffs need; leave it "
+                "out to have one made"
+            )
+            return None
+        start = self._start
+        relay = Relay(workflow.info().workflow_type, self.task_id, nth_id(0), terms, start.traceparent)
+        relay.personal_data = dict(start.personal_data)
+        return relay
 
     def _publish(self, outcome: Outcome) -> None:
         """Leave in the history what no activity recorded, for readers without a worker."""
@@ -372,21 +439,3 @@ class Pipeline:
         """Raise the fault of an unusable input."""
         if self._fault is not None:
             raise self._fault
-
-
-def _results(outcome: Outcome) -> list[StageResult]:
-    """Return what the stages of a step returned: one, or the branches of a fan-out in order."""
-    if outcome.kind is not StepKind.MERGE:
-        entry = outcome.entries[0]
-        return [StageResult(baton_patch=entry.effective, output=outcome.value, spend=entry.spend)]
-    outputs = outcome.value if isinstance(outcome.value, list) else []
-    return [
-        StageResult(baton_patch=entry.patch, output=output, spend=entry.spend)
-        for entry, output in zip(outcome.entries, outputs, strict=False)
-    ]
-
-
-def _workflow_type(run: Callable[..., Any]) -> str:
-    """Return the workflow type that a `run` method belongs to."""
-    definition = getattr(run, "__temporal_workflow_run_name__", None)
-    return definition or run.__qualname__.split(".")[-2]

@@ -1,14 +1,17 @@
 """Recorded outcomes: steps that happened in an earlier run are returned, not executed again."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.protocol.errors import OutcomeMismatchError, StageFailedError
 from baton.protocol.history import Outcome, StepKind
 from baton.protocol.messages import PipelineInput
 from baton.protocol.state import PipelineState
+from baton.workflow.purse import Purse
 
 _PATIENCE = timedelta(seconds=10)
 _SHORTEST_RUN = timedelta(seconds=1)  # continuing as new more often than once a second stalls on the server
@@ -34,9 +37,10 @@ class Past:
     that ended before it were asked for, so that the baton changes in the same order as it did.
     """
 
-    def __init__(self, start: PipelineInput, state: PipelineState) -> None:
+    def __init__(self, start: PipelineInput, state: PipelineState, purse: Purse) -> None:
         self._start = start
         self._state = state
+        self._purse = purse
         self._edit = start.edit
         outcomes = start.outcomes
         self._by_seq = {one.seq: one for one in outcomes if one.kind is not StepKind.EDIT}
@@ -77,6 +81,7 @@ class Past:
                     "ask for those before it; it has changed, so fork at an earlier step"
                 ) from None
         self._state.restore(outcome)
+        self._purse.taken_over(outcome)
         self._restore_edits()
         if outcome.canceled:
             await workflow.wait_condition(lambda: False)  # until the code cancels it again
@@ -99,7 +104,9 @@ class Past:
         by, why = (origin.by, origin.why) if origin else ("", "")
         return self._state.record_edit(patch, workflow.now(), by, why)
 
-    async def continue_if_long(self, limits: ContinueAfter, task_id: str) -> None:
+    async def continue_if_long(
+        self, limits: ContinueAfter, task_id: str, carries: Mapping[str, Callable[[], JsonValue]]
+    ) -> None:
         """Continue as new where the run's history has grown long; the next run takes up right here.
 
         It is asked before a step while no other is under way, so that nothing is lost: every step so far is a
@@ -108,6 +115,7 @@ class Past:
         Args:
             limits: What long means.
             task_id: The task's id, which the next run keeps.
+            carries: What else the next run is to know, by name.
         """
         info = workflow.info()
         long = (
@@ -123,6 +131,8 @@ class Past:
             "edit": None,
             "task_id": task_id,
             "continued": self._start.continued + 1,
+            "carried": {name: carry() for name, carry in carries.items()},
+            "budget": self._purse.budget if self._purse.limited else None,
         }
         workflow.continue_as_new(self._start.model_copy(update=carried))
 

@@ -6,11 +6,13 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 from baton.protocol.messages import PipelineStatus, Waiting
-from baton.protocol.names import ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, DECIDE
+from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, DECIDE
 from baton.protocol.rendering import render
 from baton.protocol.state import PipelineState
 
+_PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
 _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
+_STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF, PipelineStatus.FAILED})
 _STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
 _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
@@ -20,11 +22,11 @@ _DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at 
 class Visibility:
     """Keeps search attributes and details up to date, as cheaply as they can be.
 
-    An upsert of search attributes is an event and a visibility write, so the stage is written when the
-    status changes, and otherwise when the stages since then ran for a second. (Their workers measured that; the
-    workflow's clock will not do, because a query may make a worker read it earlier than a replay does.) Nothing
-    is upserted where the run was started without the attributes: on a server that does not know them the task
-    could never complete.
+    An upsert of search attributes is an event and a visibility write. So the status is there only while it says what
+    Temporal's own does not: that a run waits for a person, or failed. The stage is written when that changes, and
+    otherwise when the stages since then ran for a second. (Their workers measured that; the workflow's clock will
+    not do, because a query may make a worker read it earlier than a replay does.) Nothing is upserted where the run
+    was started without the attributes: on a server that does not know them the task could never complete.
 
     Attributes:
         enabled: Whether the run has Baton's search attributes.
@@ -32,7 +34,7 @@ class Visibility:
 
     def __init__(self) -> None:
         info = workflow.info()
-        self.enabled = info.typed_search_attributes.get(_STATUS) is not None
+        self.enabled = _is_searchable(info)
         self._status = PipelineStatus.RUNNING
         self._seconds = 0
         self._stages: list[tuple[str, int]] = []
@@ -55,8 +57,9 @@ class Visibility:
     def became(self, status: PipelineStatus, name: str | None = None) -> None:
         """Show another status, and the step it belongs to."""
         if status is not self._status:
-            self._status = status
-            self._upsert(name)
+            before, self._status = self._status, status
+            if before in _STATUS_OF_ITS_OWN or status in _STATUS_OF_ITS_OWN:
+                self._upsert(name)
 
     def page(self, state: PipelineState, under_way: list[Waiting], approvals: list[str], notes: list[str]) -> None:
         """Show the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
@@ -76,17 +79,24 @@ class Visibility:
 
     def _upsert(self, name: str | None) -> None:
         """Write the search attributes, if the run has them."""
-        if not self.enabled or workflow.unsafe.is_read_only():
+        # A pipeline that is only put aside, because its worker stops, closes its blocks outside of any task.
+        if not self.enabled or not workflow.in_workflow() or workflow.unsafe.is_read_only():
             return
         self._seconds = 0
-        updates = [_STATUS.value_set(self._status.value)]
+        shown = self._status.value if self._status in _STATUS_OF_ITS_OWN else None
+        updates = [_STATUS.value_unset() if shown is None else _STATUS.value_set(shown)]
         workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
 
 
 def show_failed() -> None:
     """Make the running workflow searchable as failed, if it is searchable at all."""
-    if workflow.info().typed_search_attributes.get(_STATUS) is not None:
+    if _is_searchable(workflow.info()):
         workflow.upsert_search_attributes([_STATUS.value_set(PipelineStatus.FAILED.value)])
+
+
+def _is_searchable(info: workflow.Info) -> bool:
+    """Return whether a run was started with Baton's search attributes, so that the server knows them."""
+    return info.typed_search_attributes.get(_PIPELINE) is not None
 
 
 def _text(text: str) -> str:

@@ -14,6 +14,8 @@ from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload, Payloads
 
 from baton.edge.compression import CompressionCodec
+from baton.edge.conversion import data_converter
+from baton.edge.keyring import Keyring
 from tests.acceptance.operating import WORKER, Operator
 
 STUBBORN = """\
@@ -119,6 +121,31 @@ class TestDev:
 
         assert json_format.ParseDict(answer, Payloads()).payloads[0] == payload
         assert (ready["database"], ready["worker"]) == (None, None)
+
+    async def test_what_is_encrypted_is_decrypted_for_the_ui_with_the_keys_of_this_machine(
+        self, operator: Operator
+    ) -> None:
+        """The keys are made on the way; the codec server beside the UI has them, and so do workers in this folder."""
+        secret = Operator(operator.folder, {"BATON_ENCRYPT": "true"})
+        async with running(secret, "--ephemeral", "--port", "0", "--ui-port", "0", "--no-worker") as (_, ready):
+            settings = await asyncio.to_thread(get, f"{ready['ui']}/api/v1/settings")
+            keyring = Keyring.development(operator.folder / ".baton", {})
+            [stored] = await data_converter(keyring=keyring, encrypt=True).encode([{"goal": "hunter2"}])
+            body = json_format.MessageToJson(Payloads(payloads=[stored])).encode()
+            answer = await asyncio.to_thread(get, f"{settings['Codec']['Endpoint']}/decode", body)
+
+        assert ready["encrypted"] is True
+        assert b"hunter2" not in stored.SerializeToString()
+        assert json_format.ParseDict(answer, Payloads()).payloads[0].data == b'{"goal":"hunter2"}'
+
+    async def test_production_gets_no_keys_of_this_machine(self, operator: Operator) -> None:
+        """Nothing is started, and the message says what to do instead."""
+        production = Operator(operator.folder, {"BATON_ENCRYPT": "true", "BATON_ENV": "production"})
+
+        said = await production.refused("dev", "--no-worker", code=1)
+
+        assert "baton keys new FILE" in said
+        assert not (operator.folder / ".baton").exists()
 
     async def test_a_second_signal_does_not_wait_for_a_stubborn_worker(self, operator: Operator) -> None:
         """The first asks the worker to end; the second kills it; nothing is left either way."""

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,12 +18,17 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.activity import WorkerParts
+from baton.activity.safeguards import Safeguards
 from baton.client import fork, roll_back
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineInput
+from baton.protocol.messages import PipelineInput, PipelineStatus
+from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
+from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import local_server, pipeline_worker, run_pipeline
-from tests.support import GOAL, Handle, approve, start
+from tests.support import GOAL, Handle, approve, start, until
+from tests.temporal import handoff_pipelines as handed
+from tests.temporal.handoff_stages import STAGES as HANDED_STAGES
 from tests.temporal.pipelines import PIPELINES, FansOut, Gated, Light, LightTogether, Linear, Long, Parent
 from tests.temporal.stages import STAGES
 
@@ -86,18 +92,50 @@ RECORDINGS: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
 }
 
 
+async def released(worker: Worker, id: str) -> Handle:
+    """Return a run in which a person released a dead letter."""
+    handle = await start(worker, handed.FourAgents.run, id=id, poisoned=True)
+    await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    inbox: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+    decision = HandoffDecision(handoff_id=inbox[0].handoff_id, action=HandoffAction.RELEASE, who="ann", why="quoted")
+    await handle.execute_update(RESOLVE_HANDOFF, decision)
+    await handle.result()
+    return handle
+
+
+HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
+    "handoffs": lambda worker, id: plain(worker, handed.FourAgents, id),
+    "handoffs-fan-out": lambda worker, id: plain(worker, handed.FansOutSealed, id),
+    "handoffs-mended": lambda worker, id: plain(worker, handed.Forgets, id),
+    "handoffs-released": released,
+    "handoffs-compressed": lambda worker, id: plain(worker, handed.Talks, id),
+}
+"""The recordings of workers with safeguards; they replay without keys."""
+
+
 async def record() -> None:
     """Record what is not there yet."""
     async with local_server() as server:
-        plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
+        parts = WorkerParts(artifacts=MemoryArtifactStore())
+        plugin = BatonPlugin(parts)
         client = await Client.connect(server.address, plugins=[plugin], identity="test")
         async with pipeline_worker(client, PIPELINES, STAGES, task_queue="recording") as worker:
-            for name, recording in RECORDINGS.items():
-                file = HISTORIES / f"{name}.json"
-                if not file.exists():
-                    history = await (await recording(worker, name)).fetch_history()
-                    file.write_text(json.dumps(json.loads(history.to_json()), indent=1) + "\n", encoding="utf-8")
-                    print(f"recorded {file.name}")
+            await _record(worker, RECORDINGS)
+        with tempfile.TemporaryDirectory() as folder:
+            plugin = BatonPlugin(parts, safeguards=Safeguards.development(Path(folder)))
+            client = await Client.connect(server.address, plugins=[plugin], identity="test")
+            async with pipeline_worker(client, handed.PIPELINES, HANDED_STAGES, task_queue="recording") as worker:
+                await _record(worker, HANDED)
+
+
+async def _record(worker: Worker, recordings: dict[str, Callable[[Worker, str], Awaitable[Handle]]]) -> None:
+    """Record what is not there yet on a worker."""
+    for name, recording in recordings.items():
+        file = HISTORIES / f"{name}.json"
+        if not file.exists():
+            history = await (await recording(worker, name)).fetch_history()
+            file.write_text(json.dumps(json.loads(history.to_json()), indent=1) + "\n", encoding="utf-8")
+            print(f"recorded {file.name}")
 
 
 if __name__ == "__main__":

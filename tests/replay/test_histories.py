@@ -16,9 +16,11 @@ from baton.plugin import BatonPlugin
 from baton.protocol.state import PipelineState
 from baton.testing import assert_replays
 from tests.replay import mutants
-from tests.replay.record import HISTORIES, RECORDINGS
+from tests.replay.record import HANDED, HISTORIES, RECORDINGS
+from tests.temporal import handoff_pipelines
 from tests.temporal.pipelines import PIPELINES
 
+ALL = [*PIPELINES, *handoff_pipelines.PIPELINES]
 RECORDED = [pytest.param(file, id=file.stem) for file in sorted(HISTORIES.glob("*.json"))]
 
 MUTANTS = [
@@ -45,7 +47,7 @@ class TestReplay:
 
     def test_every_recording_is_there(self) -> None:
         """One for each kind of step, and for each way a run can begin."""
-        assert {file.stem for file in HISTORIES.glob("*.json")} >= RECORDINGS.keys()
+        assert {file.stem for file in HISTORIES.glob("*.json")} >= RECORDINGS.keys() | HANDED.keys()
 
     @pytest.mark.parametrize("file", RECORDED)
     async def test_a_recorded_run_replays(self, file: Path) -> None:
@@ -53,7 +55,7 @@ class TestReplay:
         recorded = history(file)
         kind = recorded.events[0].workflow_execution_started_event_attributes.workflow_type.name
 
-        await assert_replays(recorded, [one for one in PIPELINES if one.__name__ == kind])
+        await assert_replays(recorded, [one for one in ALL if one.__name__ == kind])
 
     @pytest.mark.parametrize("file", RECORDED)
     async def test_a_recorded_run_is_read_to_the_end_it_had(self, file: Path) -> None:

@@ -4,7 +4,12 @@
 sandbox, where the guard stands on every clock, random number, setting and file it might reach for.
 """
 
+import contextlib
+import doctest
+import importlib
+import io
 import os
+import pkgutil
 import random
 import time
 import uuid
@@ -13,17 +18,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from temporalio import workflow
+from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError
 
+from baton import protocol
 from baton.protocol import names
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.baton import AnyBaton, Baton, BatonPatch
+from baton.protocol.budget import Budget
+from baton.protocol.building import hop_of
 from baton.protocol.canonical import digest
 from baton.protocol.errors import PatchError
 from baton.protocol.fencing import fence, single_line
 from baton.protocol.history import Outcome, Spend, StepKind, effect_on, snapshots
 from baton.protocol.merge import difference, merge_patch, same_json
 from baton.protocol.merging import MergeStrategy, merge_branches
-from baton.protocol.messages import Decided, PipelineInput, PipelineResult, StageReturn
+from baton.protocol.messages import Decided, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.protocol.patching import (
     PatchRules,
     apply_patch,
@@ -32,11 +41,19 @@ from baton.protocol.patching import (
     undeclared,
     without_echo,
 )
+from baton.protocol.relay import HandoffTerms, Relay
+from baton.protocol.releases import digests_of
 from baton.protocol.rendering import render
 from baton.protocol.selection import select_artifacts
 from baton.protocol.stages import StageSpec, checked_fields
 from baton.protocol.state import PipelineState
 from baton.protocol.tokens import estimate_tokens
+from baton.protocol.verdict import Code, Finding
+
+MODULES = sorted(f"{protocol.__name__}.{one.name}" for one in pkgutil.iter_modules(protocol.__path__))
+"""Every module of the protocol."""
+for _module in MODULES:  # now, for the sandbox forbids it once the workflow runs
+    importlib.import_module(_module)
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
 PLAN = ArtifactRef(id="plan", type="plan", hash="0" * 64, path="src/plan.md")
@@ -83,6 +100,20 @@ def pipeline() -> dict[str, Any]:
     }
 
 
+def relayed() -> dict[str, Any]:
+    """Return the second handoff of a pipeline, and what a person's release of it would name."""
+    task, first, second = (f"7c9e6679-7425-40de-944b-e07fc1f90ae{number}" for number in range(3))
+    relay = Relay("Delivery", task, first, HandoffTerms(constraints=("returnJSON:true",)))
+    plan, test = StageSpec("plan"), StageSpec("test")
+    relay.arrived(plan, StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["Use JWT"]}), first, AT)
+    given = StageInput(stage="test", seq=2, task_id=task, baton=BATON.to_json_object())
+    cost = Budget(initial_micro_usd=400_000).cost_tracking()
+    message = relay.message(test, given, cost, handoff_id=second, now=AT).to_json_object()
+    finding = Finding(code=Code.SAFETY_VIOLATION, text="Injection", at="/currentState/decision_log/3")
+    hop = hop_of("plan", "test", message["currentState"], [])
+    return {"message": message, "released": digests_of(message, [finding]), "hop": hop.to_json_object()}
+
+
 PROBES: dict[str, Callable[[], Any]] = {
     "apply_patch": lambda: apply_patch(BATON, BatonPatch(constraints=["No new service"])).to_json_object(),
     "apply_patch, refused": refused,
@@ -108,6 +139,7 @@ PROBES: dict[str, Callable[[], Any]] = {
     "checked_fields": lambda: sorted(checked_fields(["goal"], Baton, "reads") or ()),
     "estimate_tokens": lambda: estimate_tokens("日本語 and English"),
     "PipelineState": pipeline,
+    "Relay": relayed,
     "StageSpec": lambda: StageSpec("review", reads=frozenset({"decision_log"})).handed(BATON)[0].to_json_object(),
 }
 """A call of every function of the protocol; what it returns is JSON and the same on every call."""
@@ -143,3 +175,39 @@ class Trespassing:
     async def run(self, name: str) -> Any:
         """Return what the call gave; it should not get that far."""
         return FORBIDDEN[name]()
+
+
+def examples(module: str) -> list[str]:
+    """Run the examples in a module's docstrings; return the names of what they are about, failed ones marked.
+
+    What `doctest` runs them with reaches for a debugger, which the sandbox stops; so they are run by hand.
+    """
+    told: list[str] = []
+    for test in doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module)):
+        if test.examples:
+            wrong = [one.source for one in test.examples if not _holds(one, test.globs)]
+            told.append(f"{test.name}: FAILED at {wrong[0]}" if wrong else test.name)
+    return told
+
+
+def _holds(example: doctest.Example, names: dict[str, Any]) -> bool:
+    """Return whether an example shows what it says that it shows."""
+    shown = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(shown):
+            exec(compile(example.source, "<example>", "single"), names)
+    except Exception as error:
+        if isinstance(error, RestrictedWorkflowAccessError) or example.exc_msg is None:
+            return False
+        return type(error).__name__ == example.exc_msg.partition(":")[0].rpartition(".")[2]
+    return doctest.OutputChecker().check_output(example.want, shown.getvalue(), 0)
+
+
+@workflow.defn
+class Exemplifying:
+    """Runs the examples of a module inside the sandbox."""
+
+    @workflow.run
+    async def run(self, module: str) -> list[str]:
+        """Return what `examples` tells."""
+        return examples(module)

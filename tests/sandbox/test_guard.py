@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-import pkgutil
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,10 +12,14 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
-from baton import protocol
 from baton.devserver import DevServer
 from baton.protocol import names
-from tests.sandbox.probes import FORBIDDEN, PROBES, Probing, Trespassing
+from tests.sandbox.probes import FORBIDDEN, MODULES, PROBES, Exemplifying, Probing, Trespassing, examples
+
+OUTSIDE = {
+    *("audit", "audit_chain", "audit_entries", "audit_proof", "evidence", "handoff_schema", "merkle", "personal"),
+}
+"""What activities, auditors and readers call, and no workflow does."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +29,7 @@ async def worker(server: DevServer) -> AsyncIterator[Worker]:
     async with Worker(
         client,
         task_queue=f"guard-{uuid.uuid4()}",
-        workflows=[Probing, Trespassing],
+        workflows=[Probing, Trespassing, Exemplifying],
         workflow_failure_exception_types=[Exception],
     ) as running:
         yield running
@@ -57,20 +61,35 @@ class TestProtocol:
 
         assert await run_inside(worker, Probing, []) == {"DECIDE": "decide"}
 
-    def test_no_function_is_left_out(self) -> None:
-        """A new function is probed too; the schemas are for readers and no workflow makes them."""
-        modules = [
-            importlib.import_module(f"{protocol.__name__}.{one.name}")
-            for one in pkgutil.iter_modules(protocol.__path__)
-        ]
-        functions = {
-            name
-            for module in modules
-            for name, found in inspect.getmembers(module, inspect.isfunction)
-            if found.__module__ == module.__name__ and not name.startswith("_")
-        }
+    @pytest.mark.parametrize("module", MODULES)
+    async def test_its_examples_hold_inside(self, worker: Worker, module: str) -> None:
+        """What the docstrings show is so in the sandbox too, where no clock, file or setting can be reached."""
+        told = await run_inside(worker, Exemplifying, module)
 
-        assert functions - {"schema", "schema_names"} <= PROBES.keys()
+        assert [one for one in told if "FAILED" in one] == []
+        assert told == examples(module)
+
+    def test_no_function_is_left_out(self) -> None:
+        """Each public function runs in a probe or in an example."""
+        ran: set[Any] = set()
+        before = sys.getprofile()
+        sys.setprofile(lambda frame, event, argument: ran.add(frame.f_code) if event == "call" else None)
+        try:
+            for module in MODULES:
+                examples(module)
+            for probe in PROBES.values():
+                probe()
+        finally:
+            sys.setprofile(before)
+        left_out = [
+            f"{module}.{name}"
+            for module in MODULES
+            for name, found in inspect.getmembers(importlib.import_module(module), inspect.isfunction)
+            if found.__module__ == module and not name.startswith("_") and inspect.unwrap(found).__code__ not in ran
+            if module.rpartition(".")[2] not in OUTSIDE
+        ]
+
+        assert left_out == []
 
 
 class TestGuard:

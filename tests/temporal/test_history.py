@@ -117,7 +117,7 @@ class TestRecord:
             task_queue=worker.task_queue,
         )
 
-        assert "cannot start from this input: current_state: Input should be a valid array" in await failure(handle)
+        assert "cannot start from this input: current_state: Input should be a valid list" in await failure(handle)
         run = await read_run(client, handle.id)
         assert (run.status, run.steps) == (RunStatus.FAILED, [])
         assert run.failure is not None

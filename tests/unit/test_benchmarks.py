@@ -20,12 +20,12 @@ class TestResults:
     """The committed `results.json`."""
 
     def test_it_holds_every_figure_and_nothing_else(self) -> None:
-        """The README takes its figures from there by name, so each is there as a number above zero."""
+        """The README takes its figures from there by name, so each is there as a number."""
         results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
 
         figures = {name: value for name, value in results.items() if name not in ("environment", "command")}
         assert list(figures) == list(GOALS)
-        assert all(type(value) in (int, float) and value > 0 for value in figures.values())
+        assert all(type(value) in (int, float) and value >= 0 for value in figures.values())
 
     def test_it_says_how_it_was_measured(self) -> None:
         """Whoever doubts a figure can measure it again: with all rounds, and every figure in the same run."""

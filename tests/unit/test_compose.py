@@ -1,7 +1,9 @@
 """docker-compose.yml and deploy/: what can be known of them without a Docker engine."""
 
+import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +13,8 @@ import yaml
 from temporalio.envconfig import ClientConfig
 
 from baton.devserver import TUNED
+from baton.edge.key_files import read_file
+from baton.edge.keyring import ENVIRONMENT, PRODUCTION
 from baton.protocol.names import SEARCH_ATTRIBUTES
 from worker import Settings
 
@@ -18,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
-WORKER_VARIABLES = {f"BATON_{name.upper()}" for name in Settings.model_fields}
+WORKER_VARIABLES = {f"BATON_{name.upper()}" for name in Settings.model_fields} | {"BATON_KEYS", ENVIRONMENT}
+VOLUME_OF_KEYS = "keys:/etc/baton"
 
 JOBS = {name for name, service in SERVICES.items() if str(service["restart"]).startswith("on-failure")}
 VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:?[-?])?([^}]*)\}")
@@ -222,11 +227,14 @@ class TestWorkerImage:
     def test_it_writes_only_where_it_may(self) -> None:
         """Its file system is read-only but for a scratch folder and the volume that the image prepares."""
         worker = SERVICES["worker"]
-        (volume,) = worker["volumes"]
+        volume, keys = (mount.split(":") for mount in worker["volumes"])
+        kept = [worker["environment"][f"BATON_{name}"] for name in ("ARTIFACTS", "LEDGER", "VAULT")]
 
         assert worker["read_only"] is True
         assert worker["tmpfs"] == ["/tmp"]
-        assert f"--owner=baton --group=baton --mode=0750 {volume.split(':')[1]}" in DOCKERFILE
+        assert f"--owner=baton --group=baton --mode=0750 {volume[1]} {keys[1]}\n" in DOCKERFILE
+        assert [path for path in kept if not path.startswith(f"{volume[1]}/")] == []
+        assert keys[2:] == ["ro"]
 
     def test_it_tells_its_health_and_starts_the_worker(self) -> None:
         """The container's health is the worker's, asked of the service; its main process is the worker."""
@@ -250,6 +258,66 @@ class TestWorkerImage:
         version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
         assert SERVICES["worker"]["image"] == f"baton-worker:{version}"
+
+
+class TestKeys:
+    """The keys of the compose file: made once, read by those who need them."""
+
+    def test_the_job_makes_keys_for_production_once(self, tmp_path: Path) -> None:
+        """Its script makes a file that production takes, and leaves alone one that is there."""
+        file = tmp_path / "keys.toml"
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        made = []
+        for _ in range(2):
+            subprocess.run(
+                ["sh", "-euc", shell_body("keys")],
+                env={"PATH": programs, "BATON_KEYS": str(file)},
+                cwd=tmp_path,
+                capture_output=True,
+                check=True,
+            )
+            made.append(file.read_bytes())
+
+        assert made[0] == made[1]
+        assert not read_file(file).is_development
+
+    def test_worker_and_codec_server_read_the_keys_that_the_job_made(self) -> None:
+        """They name the same file, cannot write it, wait for it, and refuse keys of a developer's machine."""
+        job, worker, codec = (SERVICES[name] for name in ("keys", "worker", "codec"))
+
+        assert job["volumes"] == [VOLUME_OF_KEYS]
+        assert worker["depends_on"]["keys"] == {"condition": "service_completed_successfully"}
+        for reader in (worker, codec):
+            assert f"{VOLUME_OF_KEYS}:ro" in reader["volumes"]
+            assert reader["environment"]["BATON_KEYS"] == job["environment"]["BATON_KEYS"]
+            assert reader["environment"][ENVIRONMENT] == PRODUCTION
+        assert worker["environment"]["BATON_ENCRYPT"] == codec["environment"]["BATON_ENCRYPT"]
+
+    def test_nobody_else_reads_them(self) -> None:
+        """The keys are in a volume of their own, so that a backup of the artifacts does not hold them."""
+        holders = {name for name, service in SERVICES.items() if "keys" in str(service.get("volumes", []))}
+
+        assert holders == {"keys", "worker", "codec"}
+
+
+class TestTelemetry:
+    """Prometheus and Grafana, for those who ask for them."""
+
+    def test_they_come_up_only_with_their_profile(self) -> None:
+        """Everything else comes up without a profile."""
+        assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == {
+            "prometheus": ["metrics"],
+            "grafana": ["metrics"],
+        }
+
+    def test_prometheus_reads_the_port_at_which_workers_serve(self) -> None:
+        """The port stands in two files."""
+        scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
+        (job,) = scraped["scrape_configs"]
+        (where,) = job["dns_sd_configs"]
+
+        assert SERVICES["worker"]["environment"]["BATON_METRICS"] == f"0.0.0.0:{where['port']}"
+        assert where["names"] == ["worker"]
 
 
 class TestProfiles:

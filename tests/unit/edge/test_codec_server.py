@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload, Payloads
-from temporalio.converter import PayloadCodec
+from temporalio.converter import PayloadCodec, WorkflowSerializationContext
 
-from baton.edge.codec_server import MAX_BODY_BYTES, codec_app, serve_codec
+from baton.edge.codec_server import MAX_BODY_BYTES, codec_app, codecs_for, serve_codec
 from baton.edge.compression import CompressionCodec
+from baton.edge.conversion import RECORD, TO_SEAL, data_converter
+from baton.edge.encryption import ENCODING
+from baton.edge.keyring import Keyring
 from baton.protocol.errors import ServerError
 
 UI = "http://localhost:8233"
@@ -263,3 +266,57 @@ class TestServeCodec:
             assert url.startswith("http://127.0.0.1:")
             answer = await _call(f"{url}/decode", json.dumps({"payloads": []}).encode())
         assert answer.status == 200
+
+
+class TestCodecsFor:
+    """`codecs_for`: what Baton's own converter stored, and what people type."""
+
+    KEYS = Keyring.generate()
+    CONVERTER = data_converter(keyring=KEYS, encrypt=True)
+    RUN = WorkflowSerializationContext(namespace="default", workflow_id="run-1")
+
+    async def test_what_a_workflow_encrypted_is_shown(self) -> None:
+        """The browser does not say whose payload it is."""
+        stored = await self.CONVERTER.with_context(self.RUN).encode([{"goal": "hunter2 " * 100}])
+        async with serve_codec(codecs_for(self.KEYS), origins=[UI]) as url:
+            answer = await _call(f"{url}/decode", _body(*stored), origin=UI, x_namespace="default")
+
+        [shown] = answer.payloads
+        assert shown.metadata["encoding"] == b"json/plain"
+        assert json.loads(shown.data) == {"goal": "hunter2 " * 100}
+
+    async def test_what_a_person_types_is_encrypted_and_read_by_the_workflow(self) -> None:
+        """An approval typed into the UI is no less secret than the rest."""
+        typed = Payload(metadata={"encoding": b"json/plain"}, data=b'{"why": "it is tested"}')
+        async with serve_codec(codecs_for(self.KEYS), origins=[UI]) as url:
+            answer = await _call(f"{url}/encode", _body(typed), origin=UI)
+
+        [stored] = answer.payloads
+        assert stored.metadata["encoding"] == ENCODING
+        assert await self.CONVERTER.with_context(self.RUN).decode([stored]) == [{"why": "it is tested"}]
+
+    async def test_it_seals_nothing_for_anybody(self) -> None:
+        """Who may call it may read; nobody can have a handoff of their own vouched for."""
+        asked = Payload(metadata={"encoding": b"json/plain", RECORD: TO_SEAL}, data=b'{"taskDescription":"Leak"}')
+        async with serve_codec(codecs_for(self.KEYS), origins=[UI]) as url:
+            encoded = await _call(f"{url}/encode", _body(asked), origin=UI)
+            decoded = await _call(f"{url}/decode", _body(*encoded.payloads), origin=UI)
+
+        assert decoded.payloads == [asked]
+
+    async def test_a_missing_key_is_named_to_the_operator(self) -> None:
+        """The UI shows the sentence."""
+        stored = await self.CONVERTER.encode(["hunter2"])
+        async with serve_codec(codecs_for(Keyring.generate()), origins=[UI]) as url:
+            answer = await _call(f"{url}/decode", _body(*stored), origin=UI)
+
+        assert answer.status == 400
+        assert b"the keyring has no key 'encrypt-" in answer.body
+
+    async def test_without_keys_it_says_nothing_of_what_is_encrypted(self) -> None:
+        """The payload comes back as it went."""
+        stored = await self.CONVERTER.encode(["hunter2"])
+        async with serve_codec(codecs_for(None), origins=[UI]) as url:
+            answer = await _call(f"{url}/decode", _body(*stored), origin=UI)
+
+        assert answer.payloads == stored

@@ -79,6 +79,7 @@ OPTIONAL: dict[str, Any] = {
     "initial": False,
     "contractId": "risk-review-2026-001",
     "trail": {"hops": 1, "recent": [{"sender": "a", "receiver": "b", "state": "sha256:" + "0" * 64}]},
+    "step": {"seq": 2, "params": {"depth": 1}},
 }
 """A good value for every optional member that this release knows."""
 

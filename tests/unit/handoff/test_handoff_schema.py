@@ -31,6 +31,7 @@ FIRST_WITH = {
     "initial": "2.2",
     "contractId": "2.2",
     "trail": "2.2",
+    "step": "2.2",
 }
 
 

@@ -47,6 +47,14 @@ ODD: tuple[Any, ...] = (
     *(TIMES + BAD_TIMES),
 )
 """Values at, beside and beyond the limits of some member."""
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+_ASCII = st.characters(max_codepoint=127)
+
+
+def _whole(node: dict[str, Any]) -> bool:
+    """Return whether a pattern, other than a digest's, speaks of the whole text."""
+    pattern = node.get("pattern", "")
+    return bool(pattern.startswith("^00-") and pattern.endswith("$"))
 
 
 def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -77,6 +85,8 @@ def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
             return st.sampled_from(TIMES)
         if node.get("pattern") == "^[0-9a-f]{64}$":
             return st.text("0123456789abcdef", min_size=64, max_size=64)
+        if _whole(node):
+            return st.from_regex(node["pattern"].replace("$", r"\Z"), fullmatch=True, alphabet=_ASCII)
         if "pattern" in node:
             return texts.map(lambda text: f"{text}x")
         least, most = node.get("minLength", 0), node.get("maxLength", 10_000)
@@ -107,11 +117,13 @@ def fullest(schema: dict[str, Any]) -> Any:
             return node["enum"][0]
         if "properties" in node:
             return {name: value(one) for name, one in node["properties"].items()}
+        if isinstance(node.get("additionalProperties"), dict):
+            return {"a": value(node["additionalProperties"])}
         simple: dict[str | None, Any] = {
             "object": {"a": [{"b": None}]},
             "boolean": True,
             "integer": 1,
-            "string": TIMES[0] if node.get("format") else "a" * 64,
+            "string": TIMES[0] if node.get("format") else TRACE if _whole(node) else "a" * 64,
         }
         return [value(node["items"])] if node.get("type") == "array" else simple.get(node.get("type"))
 

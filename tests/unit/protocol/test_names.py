@@ -8,13 +8,17 @@ PUBLISHED = {
     "ATTRIBUTE_STATUS": "BatonStatus",
     "ATTRIBUTE_TASK": "BatonTaskId",
     "DECIDE": "decide",
+    "RESOLVE_HANDOFF": "resolve_handoff",
     "ROLLED_BACK": "rolled_back",
     "QUERY_BATON": "baton",
     "QUERY_HISTORY": "history",
     "QUERY_STATUS": "status",
+    "QUERY_INBOX": "inbox",
     "QUERY_WAITING": "waiting",
     "MEMO_OUTCOME": "baton_outcome",
     "MEMO_FIELDS": "baton_fields",
+    "ASKS_WHETHER_IT_SEALS": "baton: is what leaves this worker sealed?",
+    "SEALS": "baton-seals",
 }
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.protocol import artifacts, baton, history, messages
+from baton.protocol import artifacts, baton, history, messages, pending
 from baton.protocol.record import CompactRecord, Record
 from baton.protocol.schemas import SCHEMAS, schema, schema_names
 from tests.unit.protocol.documents import almost, documents, fullest, one_change
@@ -80,7 +80,7 @@ class TestSchema:
         bases = {Record, CompactRecord, baton.AnyBaton}
         found = {
             kind
-            for module in (artifacts, baton, history, messages)
+            for module in (artifacts, baton, history, messages, pending)
             for _, kind in inspect.getmembers(module, inspect.isclass)
             if issubclass(kind, Record)
         }

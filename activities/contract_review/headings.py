@@ -1,0 +1,258 @@
+"""Which lines open a clause: numbers, articles, paragraphs signs, capitals, lettered points.
+
+A number at the beginning of a line may be the middle of a sentence that a PDF broke there, so a number opens a
+clause only where it continues the numbering, and what follows it can begin one.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from activities.contract_review.records import Line
+
+_KEYWORD = re.compile(
+    r"^(article|section|clause|schedule|exhibit|annex|appendix|part)\s+"
+    r"(\d{1,3}(?:\.\d{1,3}){0,3}|[IVXLC]{1,7}|[A-Z])\b(\s*[.:)–—-]+)?\s*(.*)$",
+    re.IGNORECASE,
+)
+_SIGN = re.compile(r"^§\s*(\d{1,3}(?:\.\d{1,3}){0,3})(\s*[.:)–—-]+)?\s*(.*)$")
+_DECIMAL = re.compile(r"^(\d{1,3}(?:\.\d{1,3}){0,4})([.)]?)(?:\s+(\S.*))?$")
+_ROMAN = re.compile(r"^([IVXLC]{1,7})\.\s+(\S.*)$")
+_POINT = re.compile(r"^\(?([a-z]|[ivxl]{1,6}|[A-Z]|\d{1,2})\)\s+(\S.*)$")
+_CONTENTS = re.compile(r"(?:\.\s?){4,}\d{1,4}$")
+_OPENS = re.compile(r'^[A-Z(“"\[]')
+_RUN_IN = re.compile(r'^([A-Z][^.:;“”"]{1,70})[.:]\s+(?=[A-Z“"(\[])')
+_VERB = re.compile(r"\b(?:shall|may|must|will|is|are|was|has|have|means?|does|agrees?)\b")
+_WORD = re.compile(r"[^\W\d_][\w'’-]*")
+# fmt: off
+_SMALL = frozenset({
+    "a", "an", "and", "as", "at", "by", "for", "from", "in", "into", "its", "of", "on", "or", "per", "the", "to",
+    "upon", "with",
+})
+# fmt: on
+_ATTACHED = frozenset({"schedule", "exhibit", "annex", "appendix"})
+_LONGEST_TITLE = 80
+_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A line that could open a clause.
+
+    Attributes:
+        style: `number`, `article`, `attached` (a schedule), `heading` (without a number) or `point`.
+        label: As written: `5.2`, `Article IV`, `(a)`; empty for a heading.
+        path: The number as whole numbers; empty where there is none.
+        rest: What follows on the line.
+    """
+
+    style: str
+    label: str
+    path: Path
+    rest: str
+
+
+def opening_of(line: Line, before: str, after: str) -> Opening | None:
+    """Return what a line could open, by its shape alone.
+
+    Args:
+        line: The line.
+        before: The text of the line before, empty at the top.
+        after: The text of the next line.
+
+    Example:
+        >>> found = opening_of(Line(text="5.2 Cap. The total liability", number=1), "", "")
+        >>> found.path, found.rest
+        ((5, 2), 'Cap. The total liability')
+        >>> opening_of(Line(text="30 days after the invoice", number=2), "", "") is None
+        True
+    """
+    text = line.text
+    if not text or _CONTENTS.search(text[-200:]):
+        return None
+    found = _keyword(text, after) or _numbered(text, line.heading > 0) or _lettered(text)
+    if found:
+        return found
+    if line.heading or _stands_out(text, before, after) or text.upper().startswith("IN WITNESS WHEREOF"):
+        return Opening("heading", "", (), text)
+    return None
+
+
+def split_title(rest: str, after: str, *, heading: bool = False) -> tuple[str, str]:
+    """Return the title that stands after a number, and the words of the clause itself.
+
+    Args:
+        rest: The line after its number.
+        after: The next line.
+        heading: Whether the line is a Markdown heading, all of which is title.
+
+    Example:
+        >>> split_title("Payment Terms. Invoices are due", "")
+        ('Payment Terms', 'Invoices are due')
+        >>> split_title("The Supplier shall deliver.", "")
+        ('', 'The Supplier shall deliver.')
+    """
+    if heading:
+        return rest.rstrip(".:"), ""
+    found = _RUN_IN.match(rest)
+    if found and (is_title(found[1]) or (is_title(found[1], strict=False) and not _VERB.search(found[1]))):
+        return found[1], rest[found.end() :]
+    if rest.endswith(".") and is_title(rest[:-1]) and ". " not in rest and not _VERB.search(rest.lower()):
+        return rest[:-1], ""
+    fresh = not after or opening_of(Line(text=after, number=1), "", "") is not None
+    ends = fresh or (_OPENS.match(after) and not _in_capitals(after))
+    if rest and ends and rest[-1] not in ".;," and ". " not in rest and is_title(rest.rstrip(":"), strict=not fresh):
+        return rest.rstrip(":"), ""
+    return "", rest
+
+
+def is_title(text: str, *, strict: bool = True) -> bool:
+    """Return whether a text reads like a title: short, and most of its longer words with a capital.
+
+    Args:
+        text: The text.
+        strict: Otherwise the first word alone may have one ("Limitation of liability").
+    """
+    words = _WORD.findall(text[: _LONGEST_TITLE + 1])
+    if not words or len(text) > _LONGEST_TITLE or len(words) > 10 or not words[0][0].isupper():
+        return False
+    if not strict:
+        return len(words) <= 8
+    counted = [word for word in words if word.lower() not in _SMALL]
+    capitals = sum(word[0].isupper() for word in counted)
+    return bool(10 * capitals >= 7 * max(1, len(counted)))
+
+
+def follows(candidate: Path, last: Path) -> bool:
+    """Return whether a number can come after another one: its first point, or the next of it or one above.
+
+    Up to two numbers may be missing, as in contracts from which a clause was struck.
+
+    Example:
+        >>> follows((5, 1), (5,)), follows((6,), (5, 3)), follows((12, 5), (5, 3))
+        (True, True, False)
+    """
+    if not last:
+        return candidate[0] <= 1 and set(candidate[1:]) <= {1}
+    if candidate == (*last, 1):
+        return True
+    depth = len(candidate)
+    if depth <= len(last) and candidate[:-1] == last[: depth - 1] and 1 <= candidate[-1] - last[depth - 1] <= 3:
+        return True
+    return depth > 1 and candidate[-1] == 1 and depth - 1 <= len(last) and follows(candidate[:-1], last)
+
+
+@dataclass
+class Points:
+    """The lettered points that are open: (a), (b), and (i), (ii) below them."""
+
+    _open: list[tuple[str, int]] = field(default_factory=list)
+    _labels: list[str] = field(default_factory=list)
+
+    def take(self, mark: str) -> list[str] | None:
+        """Return the labels from the outermost to ``mark``, or None where it continues no list.
+
+        Example:
+            >>> points = Points()
+            >>> [points.take(mark) for mark in ("a", "b", "i", "ii", "c", "30")]
+            [['(a)'], ['(b)'], ['(b)', '(i)'], ['(b)', '(ii)'], ['(c)'], None]
+        """
+        readings = _readings(mark)
+        for depth in range(len(self._open) - 1, -1, -1):
+            style, last = self._open[depth]
+            if readings.get(style) == last + 1:
+                del self._open[depth:], self._labels[depth:]
+                return self._push(style, last + 1, mark)
+        used = {style for style, _ in self._open}
+        for style in ("roman", "alpha", "digit", "capital"):
+            if readings.get(style) == 1 and style not in used and len(self._open) < 4:
+                return self._push(style, 1, mark)
+        return None
+
+    def _push(self, style: str, number: int, mark: str) -> list[str]:
+        self._open.append((style, number))
+        self._labels.append(f"({mark})")
+        return list(self._labels)
+
+
+def _readings(mark: str) -> dict[str, int]:
+    """Return what a point's mark can mean: `i` is a letter and a number."""
+    found: dict[str, int] = {}
+    if mark.isdecimal():
+        found["digit"] = int(mark)
+    elif len(mark) == 1 and mark.isupper():
+        found["capital"] = ord(mark) - 64
+    elif len(mark) == 1:
+        found["alpha"] = ord(mark) - 96
+    if mark.islower() and set(mark) <= set("ivxl"):
+        found["roman"] = _roman(mark.upper())
+    return found
+
+
+def _roman(text: str) -> int:
+    """Return the value of a Roman number.
+
+    Example:
+        >>> _roman("XIV")
+        14
+    """
+    values = [_VALUES[letter] for letter in text]
+    return sum(-value if value < nxt else value for value, nxt in zip(values, [*values[1:], 0], strict=True))
+
+
+def _keyword(text: str, after: str) -> Opening | None:
+    """Read `Article IV`, `Section 4.2`, `§ 4`, `Schedule A`; not a sentence that begins with a reference."""
+    sign = _SIGN.match(text)
+    if sign:
+        word, number, ended, rest = "§", sign[1], sign[2], sign[3]
+    else:
+        found = _KEYWORD.match(text)
+        if not found:
+            return None
+        word, number, ended, rest = found[1].lower(), found[2], found[3], found[4]
+    if (rest and not (ended or split_title(rest, after)[0])) or (rest and not _OPENS.match(rest)):
+        return None
+    label = f"{word} {number}" if sign else f"{word.capitalize()} {number.upper()}"
+    if word in _ATTACHED:
+        return Opening("attached", label, (), rest)
+    path = tuple(int(part) for part in number.split(".")) if number[0].isdecimal() else ()
+    if not path and set(number.upper()) <= _VALUES.keys():
+        path = (_roman(number.upper()),)
+    if not path:
+        return Opening("attached", label, (), rest)
+    return Opening("article" if word in ("article", "part") else "number", label, path, rest)
+
+
+def _numbered(text: str, heading: bool) -> Opening | None:
+    """Read `5.`, `5.2`, `5)` and `IV.` before something that can begin a clause."""
+    found = _DECIMAL.match(text)
+    if found:
+        rest = found[3] or ""
+        dotted = bool(found[2]) or "." in found[1]
+        if (dotted or heading or is_title(rest)) and (not rest or _OPENS.match(rest)):
+            return Opening("number", found[1], tuple(int(part) for part in found[1].split(".")), rest)
+        return None
+    roman = _ROMAN.match(text)
+    if roman and is_title(roman[2]):
+        return Opening("article", roman[1], (_roman(roman[1]),), roman[2])
+    return None
+
+
+def _lettered(text: str) -> Opening | None:
+    found = _POINT.match(text)
+    return Opening("point", found[1], (), found[2]) if found else None
+
+
+def _stands_out(text: str, before: str, after: str) -> bool:
+    """Return whether a line in capitals is a heading, and not part of a paragraph in capitals."""
+    letters = [letter for letter in text[: _LONGEST_TITLE + 1] if letter.isalpha()]
+    if len(text) > _LONGEST_TITLE or len(letters) < 4 or text[-1] in ".,;" or not all(map(str.isupper, letters)):
+        return False
+    return (not before or before[-1] in ".;:") and not _in_capitals(after)
+
+
+def _in_capitals(text: str) -> bool:
+    """Return whether a line shouts, as disclaimers do over many lines."""
+    beginning = text[:_LONGEST_TITLE]
+    return beginning[:1].isalpha() and beginning.upper() == beginning

@@ -1,0 +1,93 @@
+"""What a worker does for pipelines that hand off to one another: the gate, and the seals of everything else."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from temporalio import activity
+
+from baton.activity.context import current_parts
+from baton.activity.receiving import gate_of, run_of_activity
+from baton.edge.keyring import Keyring
+from baton.edge.sealing import open_sealed
+from baton.edge.tracing import handoff_answered
+from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, REPLY_TO, AcceptRequest, Admission, Opened
+from baton.protocol.exchange import message_digest
+from baton.protocol.sealed import SealError
+from baton.protocol.validating import Check
+from baton.protocol.verdict import Answer, Code, Finding
+
+
+class _HasKeys(Protocol):
+    """A gate that says which keys open seals."""
+
+    @property
+    def keyring(self) -> Keyring:
+        """The keys."""
+
+
+@activity.defn(name=ACCEPT_HANDOFF)
+async def accept_handoff(request: AcceptRequest) -> Admission:
+    """Lead a handoff that a pipeline received through the worker's gate; the answer is on record when it returns.
+
+    It does not look whether the pipeline has answered the handoff before: that the pipeline itself knows.
+
+    Raises:
+        LedgerUnavailableError: The answer could not be put on record; it is tried again.
+    """
+    gate = gate_of(current_parts().gate)
+    receipt, message = await gate.accept(
+        request.message, request.requirements, run_id=run_of_activity(), further=[addressed_to(request.audience)]
+    )
+    handoff_answered(receipt.verdict.reason.value if receipt.verdict.reason else Answer.ACCEPTED.value)
+    if not message:
+        return Admission(receipt=receipt)
+    step, sender = message.get("step"), message.get("fromAgent")
+    reply_to = step.get(REPLY_TO) if isinstance(step, Mapping) else None
+    agent = sender.get("agentId") if isinstance(sender, Mapping) else None
+    return Admission(
+        receipt=receipt,
+        digest=message_digest(message),
+        sender=agent if isinstance(agent, str) else "",
+        reply_to=reply_to if isinstance(reply_to, str) else None,
+        message=dict(message) if receipt.verdict else None,
+    )
+
+
+@activity.defn(name=OPEN_MESSAGE)
+async def open_message(raw: str) -> Opened:
+    """Verify the seal of an answer, a chunk or a move; a seal that does not hold is a value and no exception.
+
+    Args:
+        raw: The message's bytes, in base64.
+    """
+    keyring = gate_of(current_parts().gate).keyring
+    try:
+        return Opened(message=dict(open_sealed(base64.b64decode(raw), keyring).message))
+    except SealError as error:
+        return Opened(fault=str(error))
+
+
+EXCHANGE_ACTIVITIES = (accept_handoff, open_message)
+"""What a worker must know so that its pipelines can hand off to one another."""
+
+
+def addressed_to(audience: str) -> Check:
+    """Return the check that a message names this receiver; sent on to another one, it would be a replay.
+
+    Args:
+        audience: The receiver's workflow id, or the name of an agent outside.
+    """
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        if message.get("audience") == audience:
+            return []
+        return [
+            Finding(
+                code=Code.SIGNATURE_INVALID,
+                text=f"the message is not for {audience!r}; its member 'audience' must name the receiver",
+                at="/audience",
+            )
+        ]
+
+    return check

@@ -1,0 +1,356 @@
+"""The receiver's gate: what every handoff passes before anybody acts on it, the same for all kinds of receivers.
+
+The seal is verified over the received bytes, then the message is read; then come its age, its schema, completeness,
+safety and budget, all reported. Whatever the verdict, it is written to the ledger before the caller learns it: a
+handoff whose record could not be written is not accepted and nothing runs (S3-6.1, S3-6.2-a, S3-7.1.5-a).
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from baton.edge.keyring import Keyring, Purpose
+from baton.edge.ledger import Ledger
+from baton.edge.schema_gate import handoff_gate
+from baton.edge.sealing import open_sealed
+from baton.protocol.audit import AuditCost, AuditEntry, Status, digest_of
+from baton.protocol.audit_chain import ChainHead
+from baton.protocol.audit_entries import LONGEST_NAME, cost_of, handoff_entry, usable_name
+from baton.protocol.canonical_json import canonical_json
+from baton.protocol.detector import detect
+from baton.protocol.freshness import stale_or_misaddressed
+from baton.protocol.handoff_errors import HandoffError
+from baton.protocol.history import Spend
+from baton.protocol.ledger_errors import LedgerConflictError
+from baton.protocol.personal import is_payload, recordable
+from baton.protocol.receipts import Receipt
+from baton.protocol.releases import after_release
+from baton.protocol.routing import ReceiverRequirements
+from baton.protocol.safety import labels, violations
+from baton.protocol.scanning import Detector, ScanPolicy, scan
+from baton.protocol.sealed import SealError
+from baton.protocol.strict_json import loads_strict
+from baton.protocol.validating import Check, Scan, Unsafe, validate_handoff
+from baton.protocol.verdict import Code, Finding, Verdict, rejected
+
+START = "start"
+"""The kind of record of a first agent's start: no agent handed on to it, so it is no handoff record (C-50)."""
+LONGEST_ERROR = 1_000
+"""How much of what a receiver raised is put on record, in characters."""
+LONGEST_RAW = 64 * 1024
+"""How much of a message that is no JSON is put on record, in bytes."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """How old a handoff may be, and to whom it may be addressed.
+
+    Attributes:
+        max_age: The oldest that is accepted; None leaves it to the message's own `expiresAt`.
+        tolerance: How far ahead of the receiver's clock a sender's may be.
+        audience: The receiver's own address, if it has one.
+    """
+
+    max_age: timedelta | None = None
+    tolerance: timedelta = timedelta(minutes=5)
+    audience: str | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the gate makes of a handoff before it is on record.
+
+    Attributes:
+        verdict: The verdict; no person's release is in it.
+        message: The message as it was read: empty if its seal does not hold.
+        flags: What the safety scan noticed and let pass.
+    """
+
+    verdict: Verdict
+    message: Mapping[str, Any]
+    flags: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Everything a receiver needs in order to answer handoffs.
+
+    Attributes:
+        keyring: Opens seals.
+        ledger: Where each answer is put on record; it must be open.
+        policy: What to make of suspicions.
+        detector: The safety detector.
+        freshness: How old a handoff may be.
+        clock: Tells the time.
+    """
+
+    keyring: Keyring
+    ledger: Ledger
+    policy: ScanPolicy = field(default_factory=ScanPolicy)
+    detector: Detector = detect
+    freshness: Freshness = field(default_factory=Freshness)
+    clock: Callable[[], datetime] = _now
+
+    async def accept(
+        self,
+        raw: bytes,
+        receiver: ReceiverRequirements,
+        *,
+        run_id: str | None = None,
+        task_id: str | None = None,
+        further: Iterable[Check] = (),
+    ) -> tuple[Receipt, Mapping[str, Any]]:
+        """Answer a handoff, and return the answer once it is on record.
+
+        Args:
+            raw: The message as it was received.
+            receiver: What the receiving agent requires.
+            run_id: The receiver's workflow and run, for the record.
+            task_id: The task as the receiver knows it; a message of another task is not accepted.
+            further: Further checks of a message whose schema holds.
+
+        Returns:
+            The answer, and the message as it was read: empty if its seal does not hold.
+
+        Raises:
+            LedgerUnavailableError: The answer could not be written. Nothing may run; try again.
+        """
+        judged = self.judge(raw, receiver, task_id=task_id, further=further)
+        message = judged.message
+        at, digest = self.clock(), "sha256:" + hashlib.sha256(raw).hexdigest()
+        shown = message or _unread(raw)
+        attempt = _attempt(shown)
+        verdict, released = after_release(judged.verdict, message)
+        chain = task_id or usable_name(shown.get("taskId")) or "unknown"
+        recorded = recordable(shown, self._salt(shown))
+        entry = handoff_entry(
+            recorded,
+            task_id=chain,
+            status=Status(verdict.answer.value),
+            timestamp=at,
+            attempt=attempt,
+            reason=None if verdict.reason is None else verdict.reason.value,
+            details=verdict.details,
+            actor=released,
+            run_id=run_id,
+        )
+        # The canonical bytes: made here several times faster than the ledger could, for what is strict JSON already.
+        entry = entry.model_copy(update={"message": canonical_json(recorded)})
+        if verdict and message.get("initial") is True:
+            entry = entry.model_copy(update={"kind": START})
+        try:
+            head = await self.ledger.append(entry)
+        except LedgerConflictError:
+            verdict = rejected(
+                Code.SIGNATURE_INVALID,
+                "another message with this handoff id was answered before; a handoff is sent again as it was",
+                "/handoffId",
+            )
+            head = await self.ledger.append(_conflicting(entry, verdict, digest))
+        receipt = Receipt(
+            handoff_id=usable_name(shown.get("handoffId")) or "",
+            task_id=chain,
+            digest=digest,
+            attempt=attempt,
+            verdict=verdict,
+            flags=[*judged.flags] if verdict.valid else [],
+            anchor=head.anchor,
+            at=at,
+        )
+        return receipt, message
+
+    def judge(
+        self,
+        raw: bytes,
+        receiver: ReceiverRequirements,
+        *,
+        task_id: str | None = None,
+        further: Iterable[Check] = (),
+    ) -> Judged:
+        """Return what a handoff is worth, without putting anything on record: nothing may follow from it yet.
+
+        Args:
+            raw: As for `accept`.
+            receiver: As for `accept`.
+            task_id: As for `accept`.
+            further: As for `accept`.
+        """
+        try:
+            message = open_sealed(raw, self.keyring).message
+        except SealError as error:
+            return Judged(rejected(Code.SIGNATURE_INVALID, str(error)), {})
+        checks: list[Check] = [self._freshness_check, _personal_check, *further]
+        if task_id is not None:
+            checks.append(_task_check(task_id))
+        flags: list[str] = []
+        verdict = validate_handoff(message, receiver, self._scan(flags), check_schema=handoff_gate(), further=checks)
+        return Judged(verdict, message, flags)
+
+    async def returned(
+        self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
+    ) -> ChainHead:
+        """Put on record what a receiver made of a handoff, with its own cost in it (C-12).
+
+        A receiver that ran again because its first answer was lost may answer otherwise: both are on record.
+
+        Args:
+            message: The handoff that it had accepted.
+            answer: What it returned, as JSON.
+            spend: What it cost.
+            run_id: The receiver's workflow and run.
+
+        Raises:
+            LedgerUnavailableError: It could not be written.
+        """
+        entry = AuditEntry(
+            kind="completion",
+            task_id=message["taskId"],
+            event_id=message["handoffId"],
+            attempt=_attempt(message),
+            status="RETURNED",
+            timestamp=self.clock(),
+            from_agent=message["toAgent"]["agentType"],
+            run_id=run_id,
+            cost=_with(cost_of(message), spend),
+            message=dict(answer),
+        )
+        try:
+            return await self.ledger.append(entry)
+        except LedgerConflictError:  # a run before this one was on record when its worker died, and answered otherwise
+            second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
+            return await self.ledger.append(entry.model_copy(update={"event_id": second}))
+
+    async def failed(self, message: Mapping[str, Any], error: str, attempt: int, *, run_id: str | None = None) -> None:
+        """Put on record that a receiver failed after it had accepted (S3-6.3-b).
+
+        Args:
+            message: The handoff that it had accepted.
+            error: What it raised.
+            attempt: Which run of the receiver it was, from 1.
+            run_id: The receiver's workflow and run.
+
+        Raises:
+            LedgerUnavailableError: It could not be written.
+        """
+        await self.ledger.append(
+            AuditEntry(
+                kind="completion",
+                task_id=message["taskId"],
+                event_id=message["handoffId"],
+                attempt=attempt,
+                status=f"FAILED_{_attempt(message)}",
+                timestamp=self.clock(),
+                from_agent=message["toAgent"]["agentType"],
+                details=error[:LONGEST_ERROR],
+                run_id=run_id,
+                message={},
+            )
+        )
+
+    async def record(self, entry: AuditEntry) -> str:
+        """Put anything else on record, and return the head of its chain as a text.
+
+        Args:
+            entry: What happened.
+
+        Raises:
+            LedgerUnavailableError: It could not be written.
+        """
+        return (await self.ledger.append(entry)).anchor
+
+    def _salt(self, message: Mapping[str, Any]) -> bytes:
+        """Return the salt of a commitment: nobody can guess it, and a repeated answer has the same."""
+        named = f"commitment {message.get('handoffId')}".encode("utf-8", "replace")
+        return hmac.digest(self.keyring.current(Purpose.INDEX).secret, named, "sha256")
+
+    def _scan(self, flags: list[str]) -> Scan:
+        """Return the safety scan of one message, which leaves in ``flags`` what it notices and lets pass."""
+
+        def look(message: Any) -> list[Unsafe]:
+            report = scan(message, self.detector, self.policy)
+            flags.extend(labels(report))
+            return violations(report)
+
+        return look
+
+    def _freshness_check(self, message: Mapping[str, Any]) -> list[Finding]:
+        """Return a finding if a message is stale, from the future, or meant for another address."""
+        terms = self.freshness
+        reason = stale_or_misaddressed(message, self.clock(), terms.audience, terms.max_age, terms.tolerance)
+        return [Finding(code=Code.SIGNATURE_INVALID, text=reason, at="/timestamp")] if reason else []
+
+
+def _task_check(task_id: str) -> Check:
+    """Return the check that a message belongs to the receiver's task: one from another task is a replay."""
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        if message["taskId"] == task_id:
+            return []
+        return [Finding(code=Code.SIGNATURE_INVALID, text="the message is of another task", at="/taskId")]
+
+    return check
+
+
+def _conflicting(entry: AuditEntry, verdict: Verdict, digest: str) -> AuditEntry:
+    """Return the entry of a second message under a handoff's id; its event is its own."""
+    return entry.model_copy(
+        update={
+            "event_id": _second_id(entry.event_id, digest),
+            "status": Status.REJECTED,
+            "reason": Code.SIGNATURE_INVALID.value,
+            "details": verdict.details,
+        }
+    )
+
+
+def _second_id(event_id: str, digest: str) -> str:
+    """Return the id under which something else of an event that is on record already goes on record as well."""
+    return f"{event_id[: LONGEST_NAME - 17]}#{digest[7:23]}"
+
+
+def _unread(raw: bytes) -> dict[str, Any]:
+    """Return a message whose seal does not hold, for the record only: read if it can be, else as a text."""
+    try:
+        message = loads_strict(raw)
+    except HandoffError:
+        message = None
+    if isinstance(message, dict):
+        return message
+    return {"raw": raw[:LONGEST_RAW].decode("utf-8", "backslashreplace")}
+
+
+def _personal_check(message: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding if personal data is in clear: it is never in a message, and so never on record (S3-12.3-b)."""
+    if is_payload(message.get("personalDataPayload", {})):
+        return []
+    text = "personalDataPayload holds what no vault sealed; seal it with the vault before it is handed on"
+    return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/personalDataPayload")]
+
+
+def _attempt(message: Mapping[str, Any]) -> int:
+    step = message.get("step")
+    attempt = step.get("attempt", 1) if isinstance(step, Mapping) else 1
+    return attempt if isinstance(attempt, int) and 0 < attempt < 1_000_000 else 1
+
+
+def _with(cost: AuditCost | None, spend: Spend) -> AuditCost | None:
+    """Return the figures of a handoff after its receiver's own cost."""
+    if cost is None:
+        return None
+    left = cost.remaining_micro_usd
+    return cost.model_copy(
+        update={
+            "spent_micro_usd": cost.spent_micro_usd + spend.micro_usd,
+            "remaining_micro_usd": None if left is None else left - spend.micro_usd,
+            "own_micro_usd": spend.micro_usd,
+            "prompt_tokens": cost.prompt_tokens + spend.prompt_tokens,
+            "completion_tokens": cost.completion_tokens + spend.completion_tokens,
+        }
+    )

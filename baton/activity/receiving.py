@@ -1,0 +1,203 @@
+"""How a stage receives a handoff: through its worker's gate, before any of its own code runs."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from baton.edge.keyring import Keyring
+from baton.edge.metering import tell_answer
+from baton.protocol.audit import AuditEntry
+from baton.protocol.audit_chain import ChainHead
+from baton.protocol.history import Spend
+from baton.protocol.ledger_errors import LedgerError, LedgerUnavailableError
+from baton.protocol.messages import StageInput, StageReturn
+from baton.protocol.metric_names import Transport
+from baton.protocol.receipts import Receipt
+from baton.protocol.relay import STEP_WORKFLOW
+from baton.protocol.routing import ReceiverRequirements
+from baton.protocol.sealed import UnverifiedHandoff
+from baton.protocol.stages import StageSpec
+from baton.protocol.validating import Check
+from baton.protocol.verdict import Code, Finding
+from baton.workflow.metrics import Metrics
+
+_PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a stage returned
+_LONGEST_WORKFLOW_ID = 200  # Temporal takes 1,000 characters, the ledger 255 with the run behind it
+_log = logging.getLogger(__name__)
+
+
+class ReceiversGate(Protocol):
+    """What a worker needs to answer handoffs; `baton.activity.gate.Gate` is one."""
+
+    @property
+    def keyring(self) -> Keyring:
+        """The keys that open seals."""
+
+    async def accept(
+        self,
+        raw: bytes,
+        receiver: ReceiverRequirements,
+        *,
+        run_id: str | None = None,
+        task_id: str | None = None,
+        further: Iterable[Check] = (),
+    ) -> tuple[Receipt, Mapping[str, Any]]:
+        """Answer a handoff, on record."""
+
+    async def returned(
+        self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
+    ) -> ChainHead:
+        """Put on record what a receiver made of a handoff."""
+
+    async def failed(self, message: Mapping[str, Any], error: str, attempt: int, *, run_id: str | None = None) -> None:
+        """Put on record that a receiver failed after it had accepted."""
+
+    async def record(self, entry: AuditEntry) -> str:
+        """Put anything else on record, and return the head of its chain."""
+
+
+def requirements(spec: StageSpec) -> ReceiverRequirements:
+    """Return what a stage requires of a handoff.
+
+    Example:
+        >>> requirements(StageSpec("review", version="1.2.0")).agent_version
+        '1.2.0'
+    """
+    return ReceiverRequirements(spec.name, spec.version, spec.requires)
+
+
+def not_empty(fields: frozenset[str]) -> Check:
+    """Return the check that required fields of the baton hold something; one that is empty was not sent (S3-6.1-g).
+
+    Example:
+        >>> [finding.at for finding in not_empty(frozenset({"constraints"}))({"currentState": {"constraints": []}})]
+        ['/currentState/constraints']
+    """
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        state = message["currentState"]
+        return [
+            Finding(
+                code=Code.INCOMPLETE_CONTEXT,
+                text=f"currentState holds nothing in {name!r}, which the receiver requires; fill it",
+                at=f"/currentState/{name}",
+            )
+            for name in sorted(fields)
+            if not name.startswith("/") and name in state and not state[name] and state[name] not in (0, False)
+        ]
+
+    return check
+
+
+def gate_of(gate: ReceiversGate | None) -> ReceiversGate:
+    """Return the worker's gate.
+
+    Raises:
+        ApplicationError: It has none; another worker may, so the stage is tried again.
+    """
+    if gate is None:
+        raise ApplicationError(
+            "this worker was handed a sealed handoff and has no gate to verify it with; start it with "
+            "BatonPlugin(safeguards=…)",
+            type="NoGate",
+        )
+    return gate
+
+
+async def accepted(
+    gate: ReceiversGate, metrics: Metrics, sealed: UnverifiedHandoff, spec: StageSpec
+) -> tuple[Receipt, StageInput | None, Mapping[str, Any]]:
+    """Answer the handoff that a stage was sent.
+
+    Args:
+        gate: The worker's gate.
+        metrics: The worker's metrics.
+        sealed: The handoff.
+        spec: The stage.
+
+    Returns:
+        The answer on record, the stage's input if it was accepted, and the message.
+    """
+    further = [not_empty(spec.requires), _of_this_workflow, _step_is_readable]
+    receipt, message = await gate.accept(sealed.raw, requirements(spec), run_id=run_of_activity(), further=further)
+    tell_answer(metrics, receipt, message, spec.name, Transport.QUEUE)
+    given = StageInput.of_handoff(message) if receipt.verdict else None
+    return receipt, given, message
+
+
+def _of_this_workflow(message: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding if a handoff was made for a stage of another workflow: its seal holds there as well as here."""
+    named = message.get("step", {}).get(STEP_WORKFLOW)
+    if not activity.in_activity() or named == activity.info().workflow_id:
+        return []
+    text = "the handoff was made for a stage of another workflow; one that is sent on to this one is a replay"
+    return [Finding(code=Code.SIGNATURE_INVALID, text=text, at=f"/step/{STEP_WORKFLOW}")]
+
+
+def _step_is_readable(message: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding if a handoff lacks what a stage needs beside the document's members."""
+    try:
+        StageInput.of_handoff(message)
+    except ValidationError as error:
+        places = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in error.errors(include_input=False)}))
+        text = f"'step' is not what a pipeline sends its stages: see {places}"
+        return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/step")]
+    return []
+
+
+def refused(receipt: Receipt, spec: StageSpec, message: Mapping[str, Any]) -> StageReturn:
+    """Return what a stage answers to a handoff that it did not accept; a rejection is a value and no exception."""
+    step = message.get("step")
+    seq = step.get("seq", 1) if isinstance(step, Mapping) else 1
+    seq = seq if isinstance(seq, int) and seq > 0 else 1
+    # What is not genuine, or of another task, is on record in the chain that it names: no anchor of this run's chain.
+    anchor = None if receipt.verdict.reason is Code.SIGNATURE_INVALID else receipt.anchor
+    return StageReturn(stage=spec.name, seq=seq, attempt=receipt.attempt, verdict=receipt.verdict, anchor=anchor)
+
+
+async def returned_on_record(
+    gate: ReceiversGate, message: Mapping[str, Any], returned: StageReturn, anchor: str | None
+) -> str | None:
+    """Put on record what a stage returned, and return the chain's head after it.
+
+    The stage has run, and must not run again because of this: what cannot be recorded within a few tries is
+    left out with a warning. Its acceptance is on record, and the next handoff tells its cost.
+
+    Args:
+        gate: The worker's gate.
+        message: The handoff that the stage had accepted.
+        returned: What it returned.
+        anchor: The head when it was accepted.
+    """
+    answer = {"baton_patch": returned.baton_patch, "output": returned.output, "findings": returned.findings}
+    for pause in (*_PAUSES, None):
+        try:
+            return (await gate.returned(message, answer, returned.spend, run_id=run_of_activity())).anchor
+        except LedgerUnavailableError as error:
+            if pause is None:
+                _log.warning("what %s returned is not on record: %s", returned.stage, error)
+                break
+            await asyncio.sleep(pause)
+    return anchor
+
+
+async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], error: Exception) -> None:
+    """Put on record that a stage failed after it had accepted; without the ledger it is left to the worker's log."""
+    attempt = activity.info().attempt if activity.in_activity() else 1
+    try:
+        await gate.failed(message, f"{type(error).__name__}: {error}", attempt, run_id=run_of_activity())
+    except LedgerError as unrecorded:
+        _log.warning("that a stage failed is not on record: %s", unrecorded)
+
+
+def run_of_activity() -> str | None:
+    """Return the workflow and run that the running stage belongs to; a very long workflow id is cut."""
+    if not activity.in_activity():
+        return None
+    info = activity.info()
+    return f"{(info.workflow_id or '')[:_LONGEST_WORKFLOW_ID]}/{info.workflow_run_id}"

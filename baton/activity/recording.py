@@ -1,0 +1,52 @@
+"""The protocol's own activity: what a pipeline puts on record beside the answers of its receivers."""
+
+from temporalio import activity
+
+from baton.activity.context import current_parts
+from baton.activity.receiving import gate_of, run_of_activity
+from baton.protocol.audit import AuditEntry
+from baton.protocol.recording import RECORD, RecordedEvent
+
+
+@activity.defn(name=RECORD)
+async def record(event: RecordedEvent) -> str:
+    """Write what happened to a handoff to the ledger, and return the head of the task's chain after it.
+
+    Repeating it writes nothing: the same event is on record once.
+
+    Args:
+        event: What happened.
+
+    Raises:
+        LedgerUnavailableError: It could not be written; the worker tries again.
+    """
+    return await gate_of(current_parts().gate).record(entry_of(event, run_of_activity()))
+
+
+def entry_of(event: RecordedEvent, run_id: str | None) -> AuditEntry:
+    """Return the audit entry of an event.
+
+    Args:
+        event: What happened.
+        run_id: The workflow and run in which it did.
+
+    Example:
+        >>> from datetime import UTC, datetime
+        >>> at = datetime(2026, 11, 21, tzinfo=UTC)
+        >>> event = RecordedEvent(kind="decision", task_id="t", event_id="h.1", status="RELEASE", actor="ann", at=at)
+        >>> entry_of(event, None).actor
+        'ann'
+    """
+    return AuditEntry(
+        kind=event.kind.value,
+        task_id=event.task_id,
+        event_id=event.event_id,
+        status=event.status,
+        timestamp=event.at,
+        to_agent=event.agent,
+        reason=event.reason,
+        details=event.details,
+        actor=event.actor,
+        run_id=run_id,
+        message={**event.message},
+    )

@@ -1,0 +1,73 @@
+"""Asking a run something that only its worker can answer, and not waiting for ever for it."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.cli.targets import Target
+from baton.client.waiting import has_pollers
+from baton.protocol.errors import PipelineError
+
+AnswerT = TypeVar("AnswerT")
+
+_ANSWER_SECONDS = 10.0
+_NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION)
+
+
+async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) -> AnswerT:
+    """Return what a worker answers.
+
+    Args:
+        client: A connected client.
+        target: The run that is asked.
+        asking: The question.
+
+    Raises:
+        PipelineError: No worker answers within ten seconds.
+    """
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return await asking
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+        pass
+    except RPCError as error:
+        if error.status not in _NO_ANSWER:
+            raise
+    description = await client.get_workflow_handle(target.workflow_id).describe()
+    raise nobody(description.task_queue)
+
+
+async def must_be_answerable(client: Client, target: Target, what: str) -> str:
+    """Check that a run is its workflow's newest, goes on, and has a worker.
+
+    Args:
+        client: A connected client.
+        target: The run.
+        what: What it is asked for, for the message, such as `"decision"`.
+
+    Returns:
+        Its task queue.
+
+    Raises:
+        PipelineError: It is not so.
+        temporalio.service.RPCError: There is no such run.
+    """
+    description = await client.get_workflow_handle(target.workflow_id).describe()
+    if target.run_id not in (None, description.run_id):
+        raise PipelineError(f"run {target.run_id} is over; {target.workflow_id!r} goes on as {description.run_id}")
+    if description.close_time is not None:
+        status = description.status.name if description.status else "over"
+        raise PipelineError(f"{target.workflow_id!r} waits for no {what} any more: it is {status}")
+    if not await has_pollers(client, description.task_queue):
+        raise nobody(description.task_queue)
+    return description.task_queue
+
+
+def nobody(task_queue: str) -> PipelineError:
+    """Return the error for a run whose worker does not answer."""
+    return PipelineError(
+        f"no worker of task queue {task_queue!r} answers; nothing was decided. Start a worker and decide again"
+    )

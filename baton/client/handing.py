@@ -1,0 +1,136 @@
+"""How a service that is no workflow hands a task to a pipeline: by the same signal, through the same gate.
+
+```python
+handoff = build_handoff(state, Target(agent_type="risk-scoring", agent_version=">=1.5.0"), [], handoff_id=str(uuid4()),
+                        timestamp=datetime.now(UTC), delivery=Delivery(audience="risk-7"))
+answer = await hand_off_to(client, handoff, within=timedelta(minutes=5), keyring=keyring)
+```
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.edge.keyring import Keyring
+from baton.edge.public_keys import PublicKeys
+from baton.edge.sealing import open_sealed
+from baton.protocol.errors import PipelineError
+from baton.protocol.exchange import Acknowledgement, message_digest
+from baton.protocol.handoff import Handoff
+from baton.protocol.messages import PipelineInput
+from baton.protocol.sealed import SealError, UnverifiedHandoff
+from baton.workflow.arrivals import QUERY_ANSWERED
+from baton.workflow.correspondence import HANDOFF
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds
+_NOT_YET = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED)
+
+
+@dataclass(frozen=True)
+class Starting:
+    """How a receiver is started if it does not run yet.
+
+    Attributes:
+        pipeline: The workflow type, or its `run` method.
+        start: Its input.
+        task_queue: Where its workers listen.
+    """
+
+    pipeline: Callable[..., Any] | str
+    start: PipelineInput
+    task_queue: str
+
+
+async def hand_off_to(
+    client: Client,
+    message: Handoff,
+    *,
+    within: timedelta,
+    keyring: Keyring | PublicKeys,
+    starting: Starting | None = None,
+) -> Acknowledgement:
+    """Hand a task to a pipeline, and wait for its answer.
+
+    Sending the same message again is harmless: it gets the same answer, and is executed once.
+
+    Args:
+        client: A client whose plugin has the safeguards: it seals the message.
+        message: The message; its `audience` is the receiver's workflow id.
+        within: How long to wait for the answer.
+        keyring: Verifies the answer's seal.
+        starting: How to start the receiver; without it, it must run already.
+
+    Returns:
+        The answer. A refusal is no exception.
+
+    Raises:
+        ValueError: The message names no audience.
+        PipelineError: The receiver does not run, or did not answer in time; the handoff may still be accepted.
+        SealError: The answer's seal does not hold.
+    """
+    if message.audience is None:
+        raise ValueError("the message names no audience; build it with Delivery(audience=<the workflow id>)")
+    await _send(client, message, message.audience, starting)
+    try:
+        async with asyncio.timeout(within.total_seconds()):
+            return await _answer(client, message, message.audience, keyring)
+    except TimeoutError as error:
+        raise PipelineError(
+            f"{message.audience!r} has not answered handoff {message.handoff_id} within {within}; "
+            "send the same message again, or ask later"
+        ) from error
+
+
+async def _send(client: Client, message: Handoff, workflow_id: str, starting: Starting | None) -> None:
+    """Signal the message, together with the start of its receiver if that is wanted."""
+    if starting is not None:
+        definition: Any = starting.pipeline
+        await client.start_workflow(
+            definition,
+            starting.start,
+            id=workflow_id,
+            task_queue=starting.task_queue,
+            start_signal=HANDOFF,
+            start_signal_args=[message],
+        )
+        return
+    try:
+        await client.get_workflow_handle(workflow_id).signal(HANDOFF, message)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        raise PipelineError(f"nothing runs as {workflow_id!r}; start it, or say how with `starting`") from error
+
+
+async def _answer(client: Client, message: Handoff, workflow_id: str, keyring: Keyring | PublicKeys) -> Acknowledgement:
+    """Ask for the answer until it is there."""
+    pause, digest = _FIRST_PAUSE, message_digest(message.to_json_object())
+    while True:
+        said = await _ask(client, workflow_id, message.handoff_id)
+        if isinstance(said, UnverifiedHandoff):
+            try:
+                ack = Acknowledgement.from_json_object(open_sealed(said.raw, keyring).message)
+            except ValidationError as error:
+                raise SealError("the answer's seal holds, but it is no acknowledgement") from error
+            if ack.digest == digest:
+                return ack
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+async def _ask(client: Client, workflow_id: str, handoff_id: str) -> object:
+    """Ask once; None while the receiver cannot be asked."""
+    try:
+        return await client.get_workflow_handle(workflow_id).query(QUERY_ANSWERED, handoff_id)
+    except WorkflowQueryFailedError:
+        return None
+    except RPCError as error:
+        if error.status not in _NOT_YET:
+            raise
+        return None

@@ -1,0 +1,215 @@
+"""What agents outside do with the handoffs that wait for them, for Python programs and for the HTTP service.
+
+```python
+agents = OutsideAgents(client, gate)
+for found in await agents.list_open("reviewer"):
+    work = await agents.claim(found, "reviewer", holder="ann")
+    if await agents.accept(work, "reviewer", holder="ann"):
+        await agents.return_patch(work, "reviewer", {"decision_log": ["Approved"]}, holder="ann")
+```
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.activity.exchange import addressed_to
+from baton.activity.gate import Gate
+from baton.edge.sealing import open_sealed
+from baton.protocol.errors import PipelineError
+from baton.protocol.exchange import message_digest
+from baton.protocol.messages import PipelineStatus
+from baton.protocol.names import ATTRIBUTE_STATUS
+from baton.protocol.outside import (
+    MOVE,
+    QUERY_MESSAGE,
+    QUERY_OUTSIDE,
+    Move,
+    MoveKind,
+    OutsideHandoff,
+    outside_address,
+)
+from baton.protocol.receipts import Receipt
+from baton.protocol.routing import ReceiverRequirements
+from baton.protocol.sealed import UnverifiedHandoff
+
+MOST_PIPELINES = 1_000
+"""How many waiting pipelines are asked for what they have; the newest first."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A handoff that waits, and where.
+
+    Attributes:
+        workflow_id: The pipeline that it waits in.
+        handoff: The handoff.
+    """
+
+    workflow_id: str
+    handoff: OutsideHandoff
+
+
+@dataclass(frozen=True)
+class OutsideAgents:
+    """What agents outside may do. Whoever calls must know who the agent is: nothing here asks for a token.
+
+    Attributes:
+        client: A client whose plugin has the safeguards: it seals the moves.
+        gate: Answers handoffs on record, before an agent may begin.
+    """
+
+    client: Client
+    gate: Gate
+
+    async def list_open(self, agent: str) -> list[Found]:
+        """Return the handoffs that wait for an agent, oldest first.
+
+        Only pipelines that a worker serves can be asked; the others are found once a worker is back.
+
+        Args:
+            agent: The agent's name.
+        """
+        waiting = f"ExecutionStatus = 'Running' AND {ATTRIBUTE_STATUS} = '{PipelineStatus.WAITING.value}'"
+        found = []
+        async for run in self.client.list_workflows(waiting, limit=MOST_PIPELINES):
+            found += [Found(run.id, one) for one in await self._waiting(run.id) if one.agent == agent]
+        return sorted(found, key=lambda one: one.handoff.since)
+
+    async def find(self, workflow_id: str, agent: str, handoff_id: str) -> Found:
+        """Return a handoff that waits for an agent.
+
+        Raises:
+            PipelineError: It does not wait there for that agent.
+        """
+        for one in await self._waiting(workflow_id):
+            if one.handoff_id == handoff_id and one.agent == agent:
+                return Found(workflow_id, one)
+        raise PipelineError(f"no handoff {handoff_id!r} waits for {agent!r} in {workflow_id!r}; list what is open")
+
+    async def read(self, found: Found) -> bytes:
+        """Return the sealed message of a handoff, byte for byte as its seal covers it.
+
+        Raises:
+            PipelineError: It waits no longer.
+            SealError: Its seal does not hold.
+        """
+        handle = self.client.get_workflow_handle(found.workflow_id)
+        message: Any = await handle.query(QUERY_MESSAGE, found.handoff.handoff_id)
+        if not isinstance(message, UnverifiedHandoff):
+            raise PipelineError(f"handoff {found.handoff.handoff_id!r} waits no longer; list what is open")
+        opened = open_sealed(message.raw, self.gate.keyring)
+        if message_digest(opened.message) != found.handoff.digest:
+            raise PipelineError(f"handoff {found.handoff.handoff_id!r} has another message by now; list again")
+        return message.raw
+
+    async def claim(
+        self, found: Found, agent: str, *, holder: str | None = None, lease: timedelta = timedelta(minutes=10)
+    ) -> Found:
+        """Claim a handoff for a while, or for a while longer.
+
+        Args:
+            found: The handoff.
+            agent: The agent's name.
+            holder: Which one of its kind it is; the agent's name by default.
+            lease: For how long.
+
+        Raises:
+            PipelineError: Another one has claimed it, or it waits no longer.
+        """
+        return await self._move(found, agent, holder, MoveKind.CLAIM, lease_seconds=int(lease.total_seconds()))
+
+    async def give_back(self, found: Found, agent: str, *, holder: str | None = None) -> Found:
+        """Let go of a claim, so that another one may claim the handoff."""
+        return await self._move(found, agent, holder, MoveKind.GIVE_BACK)
+
+    async def accept(self, found: Found, agent: str, *, holder: str | None = None, version: str = "1.0.0") -> Receipt:
+        """Lead a claimed handoff through the gate, and take it on if it passes; the answer is on record first.
+
+        Args:
+            found: The handoff.
+            agent: The agent's name.
+            holder: Which one of its kind it is.
+            version: The agent's version.
+
+        Returns:
+            The gate's answer. If it is no, the pipeline was told so, and the agent must not begin.
+
+        Raises:
+            PipelineError: The claim has run out, or was never made.
+            LedgerUnavailableError: The answer could not be put on record; nothing was accepted.
+        """
+        await self._move(found, agent, holder, MoveKind.CLAIM)  # whoever holds no claim leaves no record
+        receipt, _ = await self.gate.accept(
+            await self.read(found),
+            ReceiverRequirements(agent, version, expects_work=False),
+            run_id=found.workflow_id,
+            further=[addressed_to(outside_address(agent))],
+        )
+        if receipt.verdict:
+            await self._move(found, agent, holder, MoveKind.ACCEPT)
+        else:
+            await self.reject(found, agent, receipt.verdict.details or "not accepted", holder=holder)
+        return receipt
+
+    async def reject(self, found: Found, agent: str, reason: str, *, holder: str | None = None) -> Found:
+        """Say no to a claimed handoff, with a reason."""
+        return await self._move(found, agent, holder, MoveKind.REJECT, reason=reason)
+
+    async def needs_input(self, found: Found, agent: str, unmet: Sequence[str], *, holder: str | None = None) -> Found:
+        """Say what a claimed handoff lacks, a sentence each."""
+        return await self._move(found, agent, holder, MoveKind.NEEDS_INPUT, unmet=list(unmet))
+
+    async def return_patch(
+        self, found: Found, agent: str, patch: Mapping[str, JsonValue], *, holder: str | None = None, report: Any = None
+    ) -> Found:
+        """Return a patch for the baton, and a report if there is one; the handoff is done.
+
+        Raises:
+            PipelineError: The patch breaks a rule of the pipeline, which the message names; mend it and try again.
+        """
+        return await self._move(found, agent, holder, MoveKind.PATCH, patch=dict(patch), report=report)
+
+    async def return_report(self, found: Found, agent: str, report: JsonValue, *, holder: str | None = None) -> Found:
+        """Return a report; the handoff is done and the baton unchanged."""
+        return await self._move(found, agent, holder, MoveKind.REPORT, report=report)
+
+    async def _move(self, found: Found, agent: str, holder: str | None, kind: MoveKind, **members: Any) -> Found:
+        """Bring a sealed move to the pipeline.
+
+        Raises:
+            PipelineError: It is refused.
+        """
+        move = Move(
+            handoff_id=found.handoff.handoff_id,
+            digest=found.handoff.digest,
+            agent=agent,
+            holder=holder or agent,
+            kind=kind,
+            at=self.gate.clock(),
+            **members,
+        )
+        handle = self.client.get_workflow_handle(found.workflow_id)
+        try:
+            after: OutsideHandoff = await handle.execute_update(MOVE, move, result_type=OutsideHandoff)
+        except WorkflowUpdateFailedError as error:
+            raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise PipelineError(f"{found.workflow_id!r} has ended or never was; list what is open") from error
+            raise
+        return Found(found.workflow_id, after)
+
+    async def _waiting(self, workflow_id: str) -> list[OutsideHandoff]:
+        """Ask a pipeline what waits there; one without such handoffs, or without a worker, has none to tell."""
+        handle = self.client.get_workflow_handle(workflow_id)
+        try:
+            waiting: list[OutsideHandoff] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
+        except (WorkflowQueryFailedError, RPCError):
+            return []
+        return waiting

@@ -1,0 +1,236 @@
+"""The HTTP service by which agents outside fetch, answer and return handoffs, each with a token of its own.
+
+```
+GET  /handoffs                              what waits for me
+GET  /handoffs/{id}?workflow=W              the sealed message, byte for byte
+POST /handoffs/{id}/claim?workflow=W        {"holder": "ann", "leaseSeconds": 600}
+POST /handoffs/{id}/give-back?workflow=W    {"holder": "ann"}
+POST /handoffs/{id}/accept?workflow=W       {"holder": "ann", "version": "1.0.0"}
+POST /handoffs/{id}/reject?workflow=W       {"holder": "ann", "reason": "…"}
+POST /handoffs/{id}/needs-input?workflow=W  {"holder": "ann", "unmet": ["…"]}
+POST /handoffs/{id}/patch?workflow=W        {"holder": "ann", "patch": {…}, "report": …}
+POST /handoffs/{id}/report?workflow=W       {"holder": "ann", "report": …}
+```
+
+A token stands for one agent, which sees and moves its own handoffs and nobody else's. The service holds the keys, so
+it belongs beside the workers; it listens on this machine unless told otherwise, and speaks no TLS itself.
+"""
+
+import contextlib
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from pydantic import Field, JsonValue, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from baton.client.outside import Found, OutsideAgents
+from baton.edge.serving import serving
+from baton.protocol.artifacts import Name
+from baton.protocol.errors import BatonError, PipelineError
+from baton.protocol.outside import LONGEST_LEASE
+from baton.protocol.strict_json import loads_strict
+from baton.protocol.wire import OpenRecord
+
+MAX_BODY_BYTES = 1024 * 1024
+"""A request's body may not be larger: a patch has to fit into a workflow's history."""
+SHORTEST_TOKEN = 16
+"""Shorter tokens are refused: they can be guessed."""
+
+_log = logging.getLogger(__name__)
+
+
+class Ask(OpenRecord):
+    """What the body of a request says; each route reads what it needs.
+
+    Attributes:
+        holder: Which one of its kind the agent is.
+        lease_seconds: Of a claim: for how long.
+        version: The agent's version, by semver.org.
+        reason: Why not.
+        unmet: What is missing.
+        patch: The patch.
+        report: The report.
+    """
+
+    holder: Name | None = None
+    lease_seconds: int = Field(default=600, ge=1, le=int(LONGEST_LEASE.total_seconds()))
+    version: str = "1.0.0"
+    reason: str = ""
+    unmet: list[str] = Field(default_factory=list)
+    patch: dict[str, JsonValue] = Field(default_factory=dict)
+    report: JsonValue = None
+
+
+_Do = Callable[[OutsideAgents, Found, str, Ask], Awaitable[Any]]
+
+
+async def _claim(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
+    lease = timedelta(seconds=ask.lease_seconds)
+    return _shown(await agents.claim(found, agent, holder=ask.holder, lease=lease))
+
+
+async def _give_back(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
+    return _shown(await agents.give_back(found, agent, holder=ask.holder))
+
+
+async def _accept(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
+    receipt = await agents.accept(found, agent, holder=ask.holder, version=ask.version)
+    return receipt.model_dump(mode="json")
+
+
+async def _reject(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
+    return _shown(await agents.reject(found, agent, ask.reason, holder=ask.holder))
+
+
+async def _needs_input(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
+    return _shown(await agents.needs_input(found, agent, ask.unmet, holder=ask.holder))
+
+
+async def _patch(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
+    return _shown(await agents.return_patch(found, agent, ask.patch, holder=ask.holder, report=ask.report))
+
+
+async def _report(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
+    return _shown(await agents.return_report(found, agent, ask.report, holder=ask.holder))
+
+
+_VERBS: dict[str, _Do] = {
+    "claim": _claim,
+    "give-back": _give_back,
+    "accept": _accept,
+    "reject": _reject,
+    "needs-input": _needs_input,
+    "patch": _patch,
+    "report": _report,
+}
+
+
+def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
+    """Return the ASGI application.
+
+    Args:
+        agents: What the agents do.
+        tokens: Each agent's own token, by the agent's name.
+
+    Raises:
+        ValueError: A token is shorter than 16 characters, or two agents have the same.
+    """
+    short = sorted(agent for agent, token in tokens.items() if len(token) < SHORTEST_TOKEN)
+    if short:
+        raise ValueError(f"the tokens of {short} are shorter than {SHORTEST_TOKEN} characters; make them at random")
+    if len(set(tokens.values())) < len(tokens):
+        raise ValueError("two agents have the same token; give each one of its own")
+
+    def authenticated(
+        answer: Callable[[Request, str], Awaitable[Response]],
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            agent = _agent(request, tokens)
+            if agent is None:
+                return _error(401, "expected 'Authorization: Bearer <the agent's token>'")
+            try:
+                return await answer(request, agent)
+            except PipelineError as error:
+                return _error(409, str(error))
+            except BatonError as error:
+                _log.exception("a handoff outside failed")
+                return _error(503, f"{type(error).__name__}; the service's log says more")
+
+        return endpoint
+
+    async def list_open(request: Request, agent: str) -> Response:
+        return JSONResponse([_shown(one) for one in await agents.list_open(agent)])
+
+    async def read(request: Request, agent: str) -> Response:
+        found = await _found(request, agent)
+        return Response(await agents.read(found), media_type="application/json")
+
+    async def move(request: Request, agent: str) -> Response:
+        do = _VERBS.get(request.path_params["verb"])
+        if do is None:
+            return _error(404, f"there is {', '.join(_VERBS)}")
+        body = await _body(request)
+        if body is None:
+            return _error(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+        try:
+            ask = Ask.from_json_object(loads_strict(body or b"{}"))
+        except (ValidationError, BatonError, TypeError) as error:
+            return _error(400, _fault(error))
+        return JSONResponse(await do(agents, await _found(request, agent), agent, ask))
+
+    async def _found(request: Request, agent: str) -> Found:
+        workflow_id = request.query_params.get("workflow", "")
+        return await agents.find(workflow_id, agent, request.path_params["id"])
+
+    return Starlette(
+        routes=[
+            Route("/handoffs", authenticated(list_open), methods=["GET"]),
+            Route("/handoffs/{id}", authenticated(read), methods=["GET"]),
+            Route("/handoffs/{id}/{verb}", authenticated(move), methods=["POST"]),
+        ]
+    )
+
+
+@contextlib.asynccontextmanager
+async def serve_outside(
+    agents: OutsideAgents, tokens: Mapping[str, str], *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[str]:
+    """Serve `outside_app` inside the running event loop while the context is open.
+
+    Args:
+        agents: As for `outside_app`.
+        tokens: As for `outside_app`.
+        host: The address to listen on; only this machine reaches the default.
+        port: The port, or 0 for a free one.
+
+    Yields:
+        The service's URL.
+
+    Raises:
+        ServerError: The port is taken, or the address is not this machine's.
+        ValueError: As for `outside_app`.
+    """
+    async with serving(outside_app(agents, tokens), "the service for agents outside", host=host, port=port) as url:
+        yield url
+
+
+def _agent(request: Request, tokens: Mapping[str, str]) -> str | None:
+    """Return whose token a request carries; every token is compared, so the time tells nothing."""
+    given = request.headers.get("authorization", "").encode()
+    found = None
+    for agent, token in tokens.items():
+        if hmac.compare_digest(given, f"Bearer {token}".encode()):
+            found = agent
+    return found
+
+
+def _shown(found: Found) -> dict[str, Any]:
+    return {"workflow": found.workflow_id, **found.handoff.model_dump(mode="json", exclude={"end"})}
+
+
+def _fault(error: Exception) -> str:
+    """Return what is wrong with a body, without quoting it."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    rows = error.errors(include_url=False, include_input=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, row['loc'])) or 'body'}: {row['msg']}" for row in rows)
+
+
+def _error(status: int, why: str) -> JSONResponse:
+    return JSONResponse({"error": why}, status_code=status)
+
+
+async def _body(request: Request) -> bytes | None:
+    """Return the request's body, or None if it is too large; no more of it than that is ever held."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            return None
+    return bytes(body)

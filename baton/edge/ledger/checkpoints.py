@@ -1,0 +1,123 @@
+"""Checkpoints of a whole ledger: making them, and the proofs that rest on them (RFC 6962)."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from baton.edge.ledger.database import Connection, Database, Row
+from baton.protocol.audit import AuditRecord, digest_of, stamp
+from baton.protocol.audit_chain import HeadSigner, from_base64url, to_base64url
+from baton.protocol.audit_proof import Checkpoint
+from baton.protocol.evidence import InclusionProof
+from baton.protocol.ledger_errors import LedgerConflictError, LedgerError
+from baton.protocol.merkle import HASH_BYTES, Frontier, consistency_proof, inclusion_proofs, leaf_hash
+
+_COLUMNS = "size, position, root, peaks, at, key_id, signature"
+_ALL = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint ORDER BY size"  # noqa: S608 - our own names
+_NEWEST = f"{_ALL} DESC LIMIT 1"
+_OF_SIZE = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint WHERE size = ?"  # noqa: S608
+_ADD = f"INSERT INTO handoff_audit_checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_HASHES = "SELECT record_hash FROM handoff_audit WHERE position > ? AND position <= ? ORDER BY position"
+_RANKS = "SELECT position, record_hash FROM handoff_audit ORDER BY position LIMIT ?"
+
+
+class Checkpoints:
+    """The checkpoints of one ledger.
+
+    Args:
+        database: Where the ledger is.
+        name: Its name.
+        signer: The key that signs them, or None.
+        clock: Gives the time.
+    """
+
+    def __init__(self, database: Database, name: str, signer: HeadSigner | None, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._name = name
+        self._signer = signer
+        self._clock = clock
+
+    async def make(self, end: int) -> Checkpoint:
+        """Return a checkpoint of all records up to the position ``end``; the newest one if none came after it.
+
+        Takes about a second for each half million records since the last one.
+        """
+        newest = await self._database.read(lambda connection: connection.rows(_NEWEST))
+        tree, after = _frontier(newest[0]) if newest else (Frontier(), 0)
+        if newest and after >= end:
+            return self._checkpoint(newest[0])
+        for row in await self._database.read(lambda connection: connection.rows(_HASHES, after, end)):
+            tree.append(row["record_hash"])
+        made = Checkpoint(ledger=self._name, size=tree.size, root=digest_of(tree.root), at=stamp(self._clock()))
+        made = made.signed(self._signer)
+        signature = None if made.signature is None else from_base64url(made.signature)
+        row = (made.size, end, tree.root, b"".join(tree.peaks), made.at, made.key_id, signature)
+        try:
+            await self._database.write(lambda connection: connection.rows(_ADD, *row))
+        except LedgerConflictError:  # somebody made the same one meanwhile
+            return await self._of_size(made.size)
+        return made
+
+    async def all(self) -> list[Checkpoint]:
+        """Return every checkpoint that was made, the oldest first; their signatures are not checked."""
+        found = await self._database.read(lambda connection: connection.rows(_ALL))
+        return [self._checkpoint(row) for row in found]
+
+    async def consistency(self, old_size: int, checkpoint: Checkpoint) -> list[bytes]:
+        """Return the proof that the ledger of ``old_size`` records is the beginning of the one at a checkpoint.
+
+        Raises:
+            ValueError: The checkpoint is of fewer records.
+        """
+        ranks = await self._database.read(lambda connection: _ranks(connection, checkpoint.size))
+        return consistency_proof([leaf_hash(record_hash) for _, record_hash in ranks], old_size)
+
+    async def inclusions(self, records: Iterable[AuditRecord], checkpoint: Checkpoint) -> list[InclusionProof]:
+        """Return the proof, for the last record of each task that a checkpoint covers, that it stands there.
+
+        Args:
+            records: Records of some tasks, in the ledger's order.
+            checkpoint: The checkpoint.
+        """
+        ranks = await self._database.read(lambda connection: _ranks(connection, checkpoint.size))
+        index_of = {position: index for index, (position, _) in enumerate(ranks)}
+        last = {record.members["taskId"]: record for record in records if record.position in index_of}
+        indexes = [index_of[record.position] for record in last.values()]
+        proofs = inclusion_proofs([leaf_hash(record_hash) for _, record_hash in ranks], indexes)
+        return [
+            InclusionProof(
+                task_id=task_id,
+                sequence=record.members["sequence"],
+                index=index,
+                size=checkpoint.size,
+                path=tuple(digest_of(node) for node in proof),
+            )
+            for (task_id, record), index, proof in zip(last.items(), indexes, proofs, strict=True)
+        ]
+
+    async def _of_size(self, size: int) -> Checkpoint:
+        found = await self._database.read(lambda connection: connection.rows(_OF_SIZE, size))
+        if not found:
+            raise LedgerError(f"a checkpoint at {size} records was refused, and there is no other one")
+        return self._checkpoint(found[0])
+
+    def _checkpoint(self, row: Row) -> Checkpoint:
+        return Checkpoint(
+            ledger=self._name,
+            size=row["size"],
+            root=digest_of(row["root"]),
+            at=row["at"],
+            key_id=row["key_id"],
+            signature=None if row["signature"] is None else to_base64url(row["signature"]),
+        )
+
+
+def _ranks(connection: Connection, size: int) -> list[tuple[int, bytes]]:
+    """Return the positions and hashes of the first ``size`` records."""
+    return [(row["position"], row["record_hash"]) for row in connection.rows(_RANKS, size)]
+
+
+def _frontier(newest: Row) -> tuple[Frontier, int]:
+    """Return the tree that the newest checkpoint is of, to go on from, and the position it ends at."""
+    peaks = newest["peaks"]
+    apart = [peaks[at : at + HASH_BYTES] for at in range(0, len(peaks), HASH_BYTES)]
+    return Frontier(newest["size"], apart), newest["position"]

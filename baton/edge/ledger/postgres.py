@@ -1,0 +1,156 @@
+"""A ledger in a Postgres database of its own, which its writer can read and add to, and nothing else.
+
+Three roles (§10.3): the owner migrates; the **writer**, whose credentials the workers have, inserts and
+selects; the **keeper** moves old records to the cold tier and can delete bytes only of records that a sealed
+segment holds, which a trigger checks. An owner or superuser can undo all of it: hence anchors outside.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import asyncpg
+
+from baton.edge.ledger.database import APPEND_ONLY, Connection, Row, T, Work, first_line, refused, shown, unavailable
+from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableError
+
+_CONNECTIONS = 8
+_WAIT_SECONDS = 15
+_SEED = 0x62617463  # of the hash that turns a task into a lock; any number does, as long as all writers have it
+_APPENDING = 0x6261746F6E  # the lock that appenders share, and that `settle` takes for itself
+
+_HOLD = (
+    "SELECT pg_advisory_xact_lock(key) FROM (SELECT DISTINCT hashtextextended(task, ?::bigint) AS key "
+    "FROM unnest(?::text[]) AS task ORDER BY key) AS tasks"
+)
+_LOST = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.OperatorInterventionError, ConnectionError)
+
+
+@dataclass(frozen=True)
+class PostgresConnection:
+    """A transaction on a ledger's database, for a function that runs in a thread beside the event loop."""
+
+    raw: Any
+    loop: asyncio.AbstractEventLoop
+    dialect: str = "postgresql"
+
+    def rows(self, statement: str, *values: Any) -> Sequence[Row]:
+        """Execute a statement and return the rows it gives."""
+        found: Sequence[Row] = self._done(self.raw.fetch(numbered(statement), *values))
+        return found
+
+    def many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement once for each of several lists of values."""
+        self._done(self.raw.executemany(numbered(statement), values))
+
+    def _done(self, doing: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(doing, self.loop).result()
+
+
+class PostgresDatabase:
+    """A ledger's database.
+
+    Args:
+        url: `postgresql://user:password@host/database`.
+    """
+
+    dialect = "postgresql"
+
+    def __init__(self, url: str) -> None:
+        self.where = shown(url)
+        self._url = url
+        self._pool: Any = None
+        self._opening = asyncio.Lock()
+        self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="ledger-postgres")
+
+    async def read(self, work: Work[T]) -> T:
+        """Return what ``work`` returns, within one transaction."""
+        return await self._run(work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Return what ``work`` returns, once what it wrote is committed."""
+        return await self._run(work)
+
+    def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
+        """Keep every other writer from these tasks' chains until the transaction ends."""
+        connection.rows("SELECT pg_advisory_xact_lock_shared(?)", _APPENDING)
+        connection.rows(_HOLD, _SEED, sorted(set(task_ids)))
+
+    def settle(self, connection: Connection) -> None:
+        """Wait for the appends under way, half a second at most, so that no smaller position appears later.
+
+        Raises:
+            LedgerUnavailableError: They took longer; another try may find a gap between them.
+        """
+        connection.rows("SET LOCAL lock_timeout = '500ms'")
+        try:
+            connection.rows("SELECT pg_advisory_xact_lock(?)", _APPENDING)
+        except asyncpg.LockNotAvailableError as error:
+            raise LedgerUnavailableError(f"appends to the ledger at {self.where!r} did not end: try again") from error
+
+    async def close(self) -> None:
+        """Close every connection once what was begun is done."""
+        if self._pool is not None:
+            await self._pool.close()
+        self._threads.shutdown()
+
+    async def _run(self, work: Work[T]) -> T:
+        # A caller who is cancelled leaves; the connection stays taken until the thread that uses it is done.
+        running = asyncio.ensure_future(self._named(work))
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(running)
+
+    async def _named(self, work: Work[T]) -> T:
+        """Run ``work``, and turn what the database raises into a `LedgerError`."""
+        try:
+            try:
+                return await self._once(work)
+            except _LOST:  # a pooled connection that the server closed meanwhile; all work can be done twice
+                return await self._once(work)
+        except asyncpg.IntegrityConstraintViolationError as error:
+            raise LedgerConflictError(f"the ledger at {self.where!r} refused a row: {first_line(error)}") from error
+        except asyncpg.PostgresError as error:
+            if isinstance(error, asyncpg.InsufficientPrivilegeError) or APPEND_ONLY in str(error):
+                raise refused(self.where, error) from error
+            raise unavailable(self.where, error) from error
+        except (asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise unavailable(self.where, error) from error
+
+    async def _once(self, work: Work[T]) -> T:
+        pool = await self._connected()
+        loop = asyncio.get_running_loop()
+        async with pool.acquire(timeout=_WAIT_SECONDS) as connection, connection.transaction():
+            return await loop.run_in_executor(self._threads, work, PostgresConnection(connection, loop))
+
+    async def _connected(self) -> Any:
+        async with self._opening:
+            if self._pool is None:
+                self._pool = await asyncpg.create_pool(
+                    self._url,
+                    min_size=0,
+                    max_size=_CONNECTIONS,
+                    timeout=_WAIT_SECONDS,
+                    command_timeout=_WAIT_SECONDS,
+                    server_settings={
+                        "application_name": "baton-ledger",
+                        "synchronous_commit": "on",
+                        # A worker that hangs in an append must not keep others waiting for its task for ever.
+                        "idle_in_transaction_session_timeout": f"{_WAIT_SECONDS}s",
+                    },
+                )
+        return self._pool
+
+
+@lru_cache(maxsize=512)
+def numbered(statement: str) -> str:
+    """Return a statement with numbers in place of its question marks.
+
+    Example:
+        >>> numbered("INSERT INTO t VALUES (?, ?)")
+        'INSERT INTO t VALUES ($1, $2)'
+    """
+    first, *rest = statement.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))

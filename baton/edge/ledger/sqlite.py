@@ -1,0 +1,167 @@
+"""A ledger in one SQLite file: for one machine, any number of processes.
+
+Three things that SQLite's defaults get wrong for a hash chain: the driver starts its transaction after the
+read, so two appends join to the same record and neither fails (BEGIN IMMEDIATE instead); a commit may be lost
+with the power (synchronous FULL, so an acknowledged record is on the disk); and readers wait for the writer (WAL).
+"""
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baton.edge.ledger.database import APPEND_ONLY, Row, T, Work, first_line, refused, unavailable
+from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableError
+
+_READERS = 4
+_PRAGMAS = (
+    "journal_mode=wal",
+    "synchronous=full",
+    "foreign_keys=on",
+    "trusted_schema=off",
+    "recursive_triggers=on",  # or INSERT OR REPLACE deletes a row without asking the delete trigger
+    "cell_size_check=on",
+)
+
+
+@dataclass(frozen=True)
+class SqliteConnection:
+    """A transaction on a ledger's file."""
+
+    raw: sqlite3.Connection
+    dialect: str = "sqlite"
+
+    def rows(self, statement: str, *values: Any) -> Sequence[Row]:
+        """Execute a statement and return the rows it gives."""
+        return self.raw.execute(statement, values).fetchall()
+
+    def many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement once for each of several lists of values."""
+        self.raw.executemany(statement, values)
+
+
+class SqliteDatabase:
+    """A ledger's file.
+
+    Args:
+        path: The file; it is made, readable by its owner only, together with its folder.
+        wait: For how many seconds to wait while another process writes.
+        create: Make the file if it is not there; otherwise that is an error.
+    """
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path, *, wait: float = 15.0, create: bool = True) -> None:
+        self.path = path
+        self._wait = wait
+        self._create = create
+        # One writer at a time is all that SQLite allows; its queue is here, where waiting costs nothing.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-writer")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger-reader")
+        self._mine = threading.local()  # each thread has a connection of its own
+        self._opened: list[sqlite3.Connection] = []
+        self._identity: tuple[int, int] | None = None  # which file it is: device and inode
+
+    async def read(self, work: Work[T]) -> T:
+        """Return what ``work`` returns, within one transaction that only reads."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._transaction, "BEGIN", work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Return what ``work`` returns, once what it wrote is on the disk."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writer, self._transaction, "BEGIN IMMEDIATE", work)
+
+    def hold_tasks(self, connection: object, task_ids: Sequence[str]) -> None:
+        """Do nothing: BEGIN IMMEDIATE keeps every other writer from the whole file."""
+
+    def settle(self, connection: object) -> None:
+        """Do nothing: positions are given in the order of commits."""
+
+    async def close(self) -> None:
+        """Close the file once what was begun is done."""
+        await asyncio.to_thread(self._shut_down)
+
+    def _shut_down(self) -> None:
+        self._writer.shutdown()
+        self._readers.shutdown()
+        while self._opened:
+            self._opened.pop().close()
+
+    def _transaction(self, begin: str, work: Work[T]) -> T:
+        """Run ``work`` between a BEGIN and a COMMIT, on this thread's connection."""
+        try:
+            connection = self._connected()
+            self._check_still_there()
+            try:
+                connection.execute(begin)
+                result = work(SqliteConnection(connection))
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()  # does nothing where nothing was begun
+                raise
+            return result
+        except sqlite3.IntegrityError as error:
+            if APPEND_ONLY in str(error):
+                raise refused(str(self.path), error) from error
+            raise LedgerConflictError(f"the ledger at {str(self.path)!r} refused a row: {first_line(error)}") from error
+        except (sqlite3.Error, OSError) as error:
+            raise unavailable(str(self.path), error) from error
+
+    def _connected(self) -> sqlite3.Connection:
+        found: sqlite3.Connection | None = getattr(self._mine, "connection", None)
+        if found is None:
+            self._find()
+            # The thread that shuts down is another one; until then none uses the connection of another.
+            found = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
+            self._opened.append(found)
+            found.row_factory = sqlite3.Row
+            for pragma in _PRAGMAS:
+                found.execute(f"PRAGMA {pragma}")
+            self._identity = self._identity or self._identified()
+            self._mine.connection = found
+        return found
+
+    def _identified(self) -> tuple[int, int]:
+        """Return which file is at the path now."""
+        found = os.stat(self.path)
+        return found.st_dev, found.st_ino
+
+    def _check_still_there(self) -> None:
+        """Make sure that the file at the path is the one that is open.
+
+        SQLite goes on writing to a file that was deleted, moved or replaced, and nobody would ever read it.
+
+        Raises:
+            LedgerUnavailableError: It is not there any more, or another one is in its place.
+        """
+        try:
+            same = self._identified() == self._identity
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise LedgerUnavailableError(
+                f"the ledger's file at {str(self.path)!r} is gone, or replaced by another: put it back, or restart "
+                "the worker if the other one is to be used from now on"
+            )
+
+    def _find(self) -> None:
+        """Make the file if it is not there, for its owner only: it holds every message.
+
+        Raises:
+            LedgerUnavailableError: It is not there, and shall not be made.
+        """
+        if self._identity is not None:
+            self._check_still_there()
+        if self.path.exists():
+            return
+        if not self._create:
+            raise LedgerUnavailableError(
+                f"there is no ledger at {str(self.path)!r}; check the path: a worker makes the file when it opens it"
+            )
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))

@@ -1,0 +1,242 @@
+"""Appending: each event once, each chain without forks, and all that waits in one durable transaction.
+
+While one transaction is on its way to the disk, further appends gather, and the next one takes them all: under
+load that is one flush for many records. An append that was refused, or whose answer was lost, is simply
+repeated: an event that is on record already gives the head it gave the first time.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from baton.edge.ledger.database import Connection, Database, Row, scalar
+from baton.edge.ledger.storing import HASH_AT, StoredRecord, insert
+from baton.protocol.audit import AuditEntry, AuditRecord, ChainLink, digest_of, hash_of, seal
+from baton.protocol.audit_chain import ChainHead, HeadSigner, head_statement, to_base64url
+from baton.protocol.ledger_errors import LedgerConflictError, LedgerError, LedgerUnavailableError
+
+MOST_AT_ONCE = 256
+"""How many appends share a transaction at most."""
+_KEYS_AT_ONCE = 500
+
+_COLUMNS = "task_id, event_key, sequence, record_hash, recorded_at, message_hash, key_id, signature"
+_LAST = f"SELECT {_COLUMNS} FROM handoff_audit WHERE task_id = ? ORDER BY sequence DESC LIMIT 1"  # noqa: S608
+_SAME = f"SELECT {_COLUMNS} FROM handoff_audit WHERE (task_id, event_key) IN (VALUES "  # noqa: S608 - our own names
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An entry with the bytes of its message, made before the transaction begins."""
+
+    entry: AuditEntry
+    message: bytes
+    message_hash: bytes
+
+    @classmethod
+    def of(cls, entry: AuditEntry) -> "Prepared":
+        """Return the entry with its message in canonical form.
+
+        Raises:
+            rfc8785.CanonicalizationError: The message has a value that JSON cannot carry.
+        """
+        message = entry.message_bytes()
+        return cls(entry, message, hashlib.sha256(message).digest())
+
+
+@dataclass
+class _Call:
+    """One append that waits: what to write, and who waits for it."""
+
+    entries: Sequence[Prepared]
+    after: ChainHead | None
+    done: "asyncio.Future[list[ChainHead]]"
+
+
+@dataclass
+class _Plan:
+    """What a transaction is about to write."""
+
+    links: dict[str, ChainLink] = field(default_factory=dict)
+    heads: dict[tuple[str, str], tuple[bytes, ChainHead]] = field(default_factory=dict)
+    records: list[AuditRecord] = field(default_factory=list)
+
+    def merge(self, other: "_Plan") -> None:
+        """Take over what a call added to a copy of this plan."""
+        self.links |= other.links
+        self.heads |= other.heads
+        self.records += other.records
+
+
+class Writer:
+    """Appends to one ledger, for one event loop.
+
+    Args:
+        database: Where the ledger is.
+        name: Its name.
+        signer: The key that signs heads, or None.
+        clock: Gives the time of recording.
+    """
+
+    def __init__(self, database: Database, name: str, signer: HeadSigner | None, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._name = name
+        self._signer = signer
+        self._clock = clock
+        self._waiting: deque[_Call] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._grown = asyncio.Event()
+        self.generation = 0
+        """How many transactions this writer has made: another number means that there is something new."""
+
+    async def append(self, entries: Sequence[Prepared], after: ChainHead | None = None) -> list[ChainHead]:
+        """Return the heads of the entries' chains right after each, once all of them are durable.
+
+        All of them are recorded, or none.
+
+        Raises:
+            LedgerConflictError: An event is on record with another message.
+            LedgerError: The chain no longer has the record of ``after``, or the database refused.
+        """
+        call = _Call(entries, after, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._drain())
+        return await call.done
+
+    async def finish(self) -> None:
+        """Return once nothing waits any more."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def wait_for_more(self, seen: int, seconds: float) -> None:
+        """Return once there is another `generation` than the one that was seen, or after some seconds."""
+        if self.generation == seen:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._grown.wait(), seconds)
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            calls = [self._waiting.popleft()]
+            while self._waiting and sum(len(call.entries) for call in calls) < MOST_AT_ONCE:
+                calls.append(self._waiting.popleft())
+            await self._together(calls)
+
+    async def _together(self, calls: list[_Call]) -> None:
+        """Write the calls in one transaction; if the tables refuse it, each in one of its own."""
+        try:
+            outcomes = await self._database.write(lambda connection: self._write(connection, calls))
+        except Exception as error:  # whatever it is, those who wait are told
+            if len(calls) > 1 and not isinstance(error, LedgerUnavailableError):
+                for call in calls:
+                    await self._together([call])
+                return
+            outcomes = [error for _ in calls]
+        for call, outcome in zip(calls, outcomes, strict=True):
+            if call.done.done():  # whoever waited was cancelled
+                continue
+            if isinstance(outcome, BaseException):
+                call.done.set_exception(outcome)
+            else:
+                call.done.set_result(outcome)
+        self.generation += 1
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    def _write(self, connection: Connection, calls: list[_Call]) -> list[list[ChainHead] | BaseException]:
+        """Write what the calls ask for; return, for each, the heads or why it is refused."""
+        self._database.hold_tasks(connection, sorted({one.entry.task_id for call in calls for one in call.entries}))
+        plan = self._known(connection, [one.entry for call in calls for one in call.entries])
+        outcomes: list[list[ChainHead] | BaseException] = []
+        for call in calls:
+            added = _Plan(dict(plan.links), dict(plan.heads))
+            try:
+                outcomes.append(self._planned(connection, call, added))
+                plan.merge(added)
+            except LedgerError as error:
+                outcomes.append(error)
+        if plan.records:
+            insert(connection, [StoredRecord.of(record) for record in plan.records])
+        return outcomes
+
+    def _planned(self, connection: Connection, call: _Call, plan: _Plan) -> list[ChainHead]:
+        """Add the records of a call to the plan; return the heads."""
+        if call.after is not None:
+            self._check_still_there(connection, call.after)
+        heads = []
+        for one in call.entries:
+            key = (one.entry.task_id, one.entry.event_key)
+            if key not in plan.heads:
+                plan.heads[key] = (one.message_hash, self._joined(one, plan))
+            message_hash, head = plan.heads[key]
+            if message_hash != one.message_hash:
+                raise LedgerConflictError(
+                    f"the event {one.entry.event_key!r} of task {one.entry.task_id!r} is on record already, with the "
+                    f"message {digest_of(message_hash)!r}, and not {digest_of(one.message_hash)!r}; "
+                    "an event is recorded once: give another attempt another number"
+                )
+            heads.append(head)
+        return heads
+
+    def _joined(self, one: Prepared, plan: _Plan) -> ChainHead:
+        """Join an entry to its chain, sign the head, and plan the record; return the head."""
+        link = plan.links[one.entry.task_id]
+        key_id = self._signer.key_id if self._signer else None
+        record = seal(one.entry, link, recorded_at=self._clock(), key_id=key_id, message=one.message)
+        if self._signer:
+            statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key_id)
+            record = replace(record, signature=self._signer.sign(statement))
+        plan.links[one.entry.task_id] = record.link
+        plan.records.append(record)
+        return ChainHead.of(record)
+
+    def _known(self, connection: Connection, entries: Sequence[AuditEntry]) -> _Plan:
+        """Return what the ledger has already: the ends of the entries' chains, and the events among them."""
+        plan = _Plan()
+        keys = sorted({(entry.task_id, entry.event_key) for entry in entries})
+        for at in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[at : at + _KEYS_AT_ONCE]
+            pairs = ", ".join(["(?, ?)"] * len(some))
+            for row in connection.rows(f"{_SAME}{pairs})", *itertools.chain.from_iterable(some)):
+                plan.heads[row["task_id"], row["event_key"]] = (row["message_hash"], self._head_of(row))
+        for task_id in {entry.task_id for entry in entries}:
+            last = connection.rows(_LAST, task_id)
+            plan.links[task_id] = (
+                ChainLink(self._name, task_id, last[0]["sequence"], last[0]["record_hash"], last[0]["recorded_at"])
+                if last
+                else ChainLink.genesis(self._name, task_id)
+            )
+        return plan
+
+    def _check_still_there(self, connection: Connection, head: ChainHead) -> None:
+        """Make sure that the chain still has the record that the caller knows.
+
+        Raises:
+            LedgerError: It has another, or none.
+        """
+        found = scalar(connection, HASH_AT, head.task_id, head.sequence)
+        if head.ledger != self._name or (head.sequence and found != hash_of(head.record_hash)):
+            raise LedgerError(
+                f"the chain of task {head.task_id!r} in the ledger {self._name!r} does not have the record "
+                f"{head.anchor!r} of {head.ledger!r} any more: verify it before anything is added to it"
+            )
+
+    def head(self, connection: Connection, task_id: str) -> ChainHead | None:
+        """Return the head of a task's chain as the index has it, or None without records."""
+        last = connection.rows(_LAST, task_id)
+        return self._head_of(last[0]) if last else None
+
+    def _head_of(self, row: Row) -> ChainHead:
+        """Return the head that a row of the index is."""
+        return ChainHead(
+            ledger=self._name,
+            task_id=row["task_id"],
+            sequence=row["sequence"],
+            record_hash=digest_of(row["record_hash"]),
+            key_id=row["key_id"],
+            signature=None if row["signature"] is None else to_base64url(row["signature"]),
+        )

@@ -1,0 +1,88 @@
+"""What a worker measures of its activities, and what a gate tells of its answers.
+
+Workflows keep their own `Metrics`; here is what only the worker knows: clocks, queues, verdicts.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from temporalio import activity, client, worker
+from temporalio.runtime import Runtime
+
+from baton.edge.tracing import handoff_answered
+from baton.protocol.messages import StageInput, StageReturn
+from baton.protocol.metric_names import HANDOFFS, Transport
+from baton.protocol.receipts import Receipt
+from baton.protocol.sealed import UnverifiedHandoff
+from baton.protocol.tracing import HandoffTrace
+from baton.protocol.verdict import Answer
+from baton.workflow.metrics import Metrics
+
+UNKNOWN = "unknown"
+"""The sender of a message whose seal does not hold: whatever name it gives may be anybody's."""
+
+
+def worker_metrics(client: client.Client) -> Metrics:
+    """Return the metrics of a client's worker: those of its runtime, with the counters of its gate begun."""
+    metrics = Metrics((client.service_client.config.runtime or Runtime.default()).metric_meter)
+    metrics.begin(HANDOFFS)
+    return metrics
+
+
+def tell_answer(
+    metrics: Metrics, receipt: Receipt, message: Mapping[str, Any], receiver: str, transport: Transport
+) -> None:
+    """Tell metrics and trace what a gate answered.
+
+    The latency is measured where the handoff was accepted at once: a later attempt of the activity would measure the
+    pause before it.
+
+    Args:
+        metrics: The worker's.
+        receipt: The answer, on record.
+        message: The message; empty if its seal does not hold.
+        receiver: Who answered.
+        transport: How the message came.
+    """
+    told = HandoffTrace.of(message)
+    sender = UNKNOWN if told is None else told.sender
+    verdict = receipt.verdict.reason.value if receipt.verdict.reason else Answer.ACCEPTED.value
+    metrics.handoff(verdict, sender, receiver)
+    handoff_answered(verdict)
+    again = activity.in_activity() and activity.info().attempt > 1
+    if receipt.verdict and told is not None and told.sent_at is not None and not again:
+        metrics.latency(transport, sender, receiver, (receipt.at - told.sent_at).total_seconds())
+
+
+class MeteredWorker(worker.Interceptor):
+    """Measures every execution of a stage: how long it waited, how long it took, what it cost."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
+        """Return the worker's next interceptor with ours before it."""
+        return _MeteredActivity(next, self._metrics)
+
+
+class _MeteredActivity(worker.ActivityInboundInterceptor):
+    def __init__(self, next: worker.ActivityInboundInterceptor, metrics: Metrics) -> None:
+        super().__init__(next)
+        self._metrics = metrics
+
+    async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
+        if not input.args or not isinstance(input.args[0], StageInput | UnverifiedHandoff):
+            return await super().execute_activity(input)
+        info = activity.info()
+        if not info.is_local:
+            waited = info.started_time - info.current_attempt_scheduled_time
+            self._metrics.queued(info.activity_type, waited.total_seconds())
+        began = time.monotonic()
+        try:
+            answer = await super().execute_activity(input)
+        finally:
+            self._metrics.stage(info.activity_type, time.monotonic() - began)
+        if isinstance(answer, StageReturn):
+            self._metrics.spent(info.activity_type, answer.spend.micro_usd)
+        return answer

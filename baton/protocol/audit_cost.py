@@ -1,0 +1,132 @@
+"""What a task cost and who spent it, from its audit records alone.
+
+`costSpentSoFarUSD` is cumulative, so adding it up over the records counts the first agent's money once for each
+handoff after it (0.1 + 0.2 + 0.3 for a task that cost 0.3), and the last agent's never, since it hands nothing
+off. So: the total is the last record's, the completion's if there is one; an agent's own share is the
+difference to the record before. The shares add up to the total (EAAPL-MAG006 §6.2, §13.3; C-12).
+"""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from baton.protocol.audit import AuditCost, AuditHeader, CamelRecord, Kind, Status
+from baton.protocol.money import usd
+
+
+class CostShare(CamelRecord):
+    """What one record added to a task's cost.
+
+    Attributes:
+        sequence: The record.
+        agent: The agent that handed off, or that completed the task; None if the record names none.
+        micro_usd: Its own cost, in millionths of a US dollar.
+        prompt_tokens: Its own prompt tokens.
+        completion_tokens: Its own completion tokens.
+    """
+
+    sequence: int
+    agent: str | None
+    micro_usd: int
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class TaskCost(CamelRecord):
+    """What a task has cost.
+
+    Attributes:
+        micro_usd: The total, in millionths of a US dollar.
+        prompt_tokens: All tokens sent to models.
+        completion_tokens: All tokens that models answered with.
+        shares: The same by record, in order.
+        complete: Whether the last agent's own cost is in it, because the task's completion is on record.
+        findings: What does not add up, a sentence each: money that came back, a budget that changed.
+    """
+
+    micro_usd: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    shares: tuple[CostShare, ...] = ()
+    complete: bool = False
+    findings: tuple[str, ...] = ()
+
+    @property
+    def usd(self) -> Decimal:
+        """The total in US dollars, exactly."""
+        return usd(self.micro_usd)
+
+    @property
+    def by_agent(self) -> dict[str, Decimal]:
+        """Each agent's own cost in US dollars; what no agent is named for is left out."""
+        micro: dict[str, int] = {}
+        for share in self.shares:
+            if share.agent is not None:
+                micro[share.agent] = micro.get(share.agent, 0) + share.micro_usd
+        return {agent: usd(amount) for agent, amount in micro.items()}
+
+
+def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
+    """Return what a task has cost, from the headers of its chain in order.
+
+    A rejected handoff adds nothing: what it says may be forged, and what its sender really spent is in the
+    next record that was accepted.
+
+    Args:
+        records: The headers of the task's chain, in order; those without a cost are passed over.
+
+    Returns:
+        The cost; nothing at all for a chain without costs.
+
+    Example:
+        >>> task_cost([]).usd
+        Decimal('0')
+    """
+    counted = [(record, record.cost) for record in records if record.cost is not None and not _is_rejected(record)]
+    before, shares, findings = AuditCost(spent_micro_usd=0), [], []
+    for place, (record, cost) in enumerate(counted):
+        findings += _oddities(record.sequence, before if place else cost, cost)
+        share = _share(record, before, cost)
+        shares.append(share)
+        before = cost
+    added = sum(share.micro_usd for share in shares)
+    if added != before.spent_micro_usd:
+        findings.append(
+            f"the shares add up to {usd(added)} USD, and the last record says {usd(before.spent_micro_usd)}"
+        )
+    return TaskCost(
+        micro_usd=before.spent_micro_usd,
+        prompt_tokens=before.prompt_tokens,
+        completion_tokens=before.completion_tokens,
+        shares=tuple(shares),
+        complete=any(record.kind == Kind.COMPLETION for record, _ in counted),
+        findings=tuple(findings),
+    )
+
+
+def _is_rejected(record: AuditHeader) -> bool:
+    return record.kind == Kind.HANDOFF and record.status == Status.REJECTED
+
+
+def _share(record: AuditHeader, before: AuditCost, cost: AuditCost) -> CostShare:
+    own = cost.spent_micro_usd - before.spent_micro_usd if cost.own_micro_usd is None else cost.own_micro_usd
+    return CostShare(
+        sequence=record.sequence,
+        agent=record.from_agent,
+        micro_usd=own,
+        prompt_tokens=cost.prompt_tokens - before.prompt_tokens,
+        completion_tokens=cost.completion_tokens - before.completion_tokens,
+    )
+
+
+def _oddities(sequence: int, before: AuditCost, cost: AuditCost) -> list[str]:
+    """Return what a budget that is only spent never does: go back, or change its size."""
+    found = []
+    if cost.spent_micro_usd < before.spent_micro_usd:
+        less = usd(before.spent_micro_usd - cost.spent_micro_usd)
+        found.append(f"record {sequence}: {less} USD less is spent than before it")
+    if before.remaining_micro_usd is not None and cost.remaining_micro_usd is not None:
+        old = before.spent_micro_usd + before.remaining_micro_usd
+        new = cost.spent_micro_usd + cost.remaining_micro_usd
+        if old != new:
+            found.append(f"record {sequence}: the budget changed from {usd(old)} to {usd(new)} USD")
+    return found

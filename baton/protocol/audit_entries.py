@@ -1,0 +1,174 @@
+"""What is put on record, made of what happened: a receiver's answer, the end of a task, an erasure.
+
+A rejected message may be anything at all, and must be on record all the same. So nothing here trusts it: a
+member that is missing or of a wrong type is left out of the header, and stands in the message as it came.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from baton.protocol.audit import AuditCost, AuditEntry, Kind, Status
+from baton.protocol.canonical import digest
+from baton.protocol.money import micro_usd
+
+LONGEST_NAME = 255
+LONGEST_DETAILS = 16_000
+
+
+def handoff_entry(
+    message: dict[str, Any],
+    *,
+    task_id: str,
+    status: Status,
+    timestamp: datetime,
+    attempt: int = 1,
+    reason: str | None = None,
+    details: str | None = None,
+    actor: str | None = None,
+    run_id: str | None = None,
+) -> AuditEntry:
+    """Return the entry of a receiver's answer to a handoff (EAAPL-MAG006 §6.2, §7.2; C-20, C-22).
+
+    Args:
+        message: The whole message, redacted.
+        task_id: The task whose chain it goes into: as the receiver knows it, which of a rejected message may
+            be another than the message says.
+        status: The answer.
+        timestamp: When it was given.
+        attempt: Which attempt of the handoff this is, from 1.
+        reason: Of a rejection its code.
+        details: Of a rejection its findings; what is longer than 16,000 characters is cut.
+        actor: The person whose release it follows, if any.
+        run_id: The receiver's workflow and run.
+
+    Returns:
+        The entry. Its event id is the message's `handoffId`, or the message's digest if it has none.
+
+    Example:
+        >>> message = {"handoffId": "h-1", "fromAgent": {"agentId": "planner"}, "toAgent": "?"}
+        >>> entry = handoff_entry(message, task_id="t-1", status=Status.REJECTED, reason="SCHEMA_INVALID",
+        ...                       timestamp=datetime.fromisoformat("2026-11-21T10:00:00Z"))
+        >>> entry.event_id, entry.from_agent, entry.to_agent
+        ('h-1', 'planner', None)
+    """
+    return AuditEntry(
+        kind=Kind.HANDOFF,
+        task_id=task_id,
+        event_id=usable_name(message.get("handoffId")) or digest(message),
+        attempt=attempt,
+        status=status,
+        timestamp=timestamp,
+        from_agent=usable_name(_inner(message, "fromAgent", "agentId")),
+        to_agent=usable_name(_inner(message, "toAgent", "agentType")),
+        reason=reason,
+        details=details if details is None else details[:LONGEST_DETAILS],
+        actor=actor,
+        run_id=run_id,
+        cost=cost_of(message),
+        message=message,
+    )
+
+
+def completion_entry(
+    output: dict[str, Any],
+    *,
+    task_id: str,
+    status: str,
+    timestamp: datetime,
+    agent: str | None = None,
+    cost: AuditCost | None = None,
+    run_id: str | None = None,
+) -> AuditEntry:
+    """Return the entry of a task's end: its final output, and its cost with the last stage in it (§12.1; C-12).
+
+    Args:
+        output: The final output, redacted.
+        task_id: The task.
+        status: How it ended, such as `"COMPLETED"`.
+        timestamp: When it ended.
+        agent: The last agent, whose own cost no handoff carries.
+        cost: What the task has cost in all.
+        run_id: The workflow and run.
+    """
+    return AuditEntry(
+        kind=Kind.COMPLETION,
+        task_id=task_id,
+        event_id=run_id or task_id,
+        status=status,
+        timestamp=timestamp,
+        from_agent=agent,
+        run_id=run_id,
+        cost=cost,
+        message=output,
+    )
+
+
+def erasure_entry(
+    erasure_id: str,
+    *,
+    task_id: str,
+    subject: str,
+    removed: Mapping[str, int],
+    timestamp: datetime,
+    actor: str | None = None,
+) -> AuditEntry:
+    """Return the entry, in one task's chain, of the erasure of a data subject (§12.3; C-24).
+
+    Args:
+        erasure_id: The id of the erasure request.
+        task_id: A task that held data of the subject; each such chain gets the record.
+        subject: A pseudonym of the subject, never a name: the record is for ever.
+        removed: How many keys, salts, files and so on were destroyed, by name.
+        timestamp: When.
+        actor: Who carried it out.
+    """
+    return AuditEntry(
+        kind=Kind.ERASURE,
+        task_id=task_id,
+        event_id=erasure_id,
+        status="ERASED",
+        timestamp=timestamp,
+        actor=actor,
+        message={"removed": dict(removed), "subject": subject},
+    )
+
+
+def cost_of(message: Mapping[str, Any]) -> AuditCost | None:
+    """Return what `costTracking` of a handoff message says, or None if it says nothing that can be read.
+
+    Example:
+        >>> tracking = {"costSpentSoFarUSD": 0.08, "costBudgetRemainingUSD": 0.32,
+        ...             "tokenSpent": {"prompt": 4200, "completion": 1800}}
+        >>> cost_of({"costTracking": tracking}).spent_micro_usd
+        80000
+    """
+    try:
+        tracking = message["costTracking"]
+        tokens = tracking["tokenSpent"]
+        return AuditCost(
+            spent_micro_usd=_micro(tracking["costSpentSoFarUSD"]),
+            remaining_micro_usd=_micro(tracking["costBudgetRemainingUSD"]),
+            prompt_tokens=tokens["prompt"],
+            completion_tokens=tokens["completion"],
+        )
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        return None
+
+
+def _micro(amount: Any) -> int:
+    if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
+        raise TypeError("an amount of money is a number")
+    return micro_usd(Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount))
+
+
+def _inner(message: Mapping[str, Any], outer: str, member: str) -> Any:
+    holder = message.get(outer)
+    return holder.get(member) if isinstance(holder, dict) else None
+
+
+def usable_name(value: Any) -> str | None:
+    """Return a value that can stand in a header as a name, or None: the sender may have put anything there."""
+    usable = isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
+    return value if usable else None

@@ -1,0 +1,48 @@
+"""Characters that a reader, or a model, takes for another one: a text means what it looks like.
+
+The detector reads through them, and the fence around data is not ended by them. Not in here are characters whose
+compatibility form is the letter itself, such as full-width ones: Unicode's own normal forms take care of those.
+"""
+
+import unicodedata
+
+_LETTERS = {
+    "a": "аɑαᴀⲁ∂ɐ🅰🄰", "b": "ьвϐʙƅɓᏼᖯ🅱🄱", "c": "сϲᴄⲥƈ🅲🄲", "d": "ԁɗᴅժɖ🅳🄳", "e": "еєεҽɛᴇⲉəǝ🅴🄴",
+    "f": "ғƒꜰϝք🅵🄵", "g": "ɡցɢԍɠƃ🅶🄶", "h": "һհʜнɦηɥ🅷🄷", "i": "іιɪıɩӏᎥⲓ🅸🄸", "j": "јϳᴊʝɾ🅹🄹", "k": "кκᴋқƙ🅺🄺",
+    "l": "ʟɭוƚŀǀ🅻🄻", "m": "мᴍɱϻɯ🅼🄼", "n": "пոɴռɲи🅽🄽", "o": "оοσօᴏ०๐໐ⲟө🅾🄾", "p": "рρᴘթⲣƿ🅿🄿",
+    "q": "ԛգʠ🆀🅀", "r": "гʀɼґяᴦɹ🆁🅁", "s": "ѕꜱʂƨ🆂🅂", "t": "тτᴛƭեʇⲧ🆃🅃", "u": "υսᴜцʋµμ🆄🅄", "v": "νѵᴠⅴט🆅🅅",
+    "w": "ԝѡᴡաωʍш🆆🅆", "x": "хχҳ×🆇🅇", "y": "уγүʏʎ🆈🅈", "z": "ᴢʐȥʑƶ🆉🅉",
+}  # fmt: skip
+_BRACKETS = dict.fromkeys("【〔〖〘〚⁅⟦❲", "[")
+
+TWINS = {twin: letter for letter, twins in _LETTERS.items() for twin in twins}
+"""The letter that each character looks like, after NFKD and in lower case; of several, the latest in the alphabet."""
+
+_MOST_KEPT = 4_096
+
+
+class _Looks(dict[int, str]):
+    """What each character looks like, worked out when it is first met, as `str.translate` takes it."""
+
+    def __missing__(self, code: int) -> str:
+        letter = unicodedata.normalize("NFKD", chr(code).lower())[:1]
+        look = TWINS.get(letter) or _BRACKETS.get(letter, letter)
+        if len(self) < _MOST_KEPT:
+            self[code] = look
+        return look
+
+
+_looks = _Looks()
+
+
+def looks(text: str) -> str:
+    """Return what a text looks like in lower case, a character for each of its characters.
+
+    Args:
+        text: Any text. What is made of several letters, such as a ligature, is taken for the first of them.
+
+    Example:
+        >>> looks("［ЕND ÓF】"), looks("plain")
+        ('[end of】', 'plain')
+    """
+    return text.lower() if text.isascii() else text.translate(_looks)

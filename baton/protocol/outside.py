@@ -1,0 +1,242 @@
+"""Handoffs to agents outside: people's tools, other services, coding agents that come and fetch their work.
+
+A handoff waits in its pipeline until such an agent claims it for a while, accepts it, and returns a patch for the
+baton or a report. Whoever claims and does not come back loses the claim, not the handoff.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import Field, JsonValue
+
+from baton.protocol.artifacts import Name
+from baton.protocol.exchange import Acknowledgement, Reply
+from baton.protocol.record import CompactRecord, Timestamp
+from baton.protocol.wire import Count, Digest, Instant, OpenRecord, Uuid4
+
+MOVE = "handoff_outside"
+"""Update: a sealed `Move` of an agent outside, the one argument; it answers with the `OutsideHandoff` afterwards."""
+QUERY_OUTSIDE = "handoffs_outside"
+"""Query: the handoffs that wait for agents outside, a list of `OutsideHandoff`."""
+QUERY_MESSAGE = "handoff_outside_message"
+"""Query: the sealed message of one of them, by its id."""
+
+LONGEST_LEASE = timedelta(hours=24)
+"""How long a claim may hold; it can be renewed."""
+
+
+def outside_address(agent: str) -> str:
+    """Return the audience of handoffs to an agent outside.
+
+    Example:
+        >>> outside_address("reviewer")
+        'outside/reviewer'
+    """
+    return f"outside/{agent}"
+
+
+class MoveKind(StrEnum):
+    """What an agent outside does with a handoff."""
+
+    CLAIM = "claim"
+    """Reserve it for a while, or for a while longer; nobody else may touch it then."""
+    GIVE_BACK = "give_back"
+    """Let go of the claim."""
+    ACCEPT = "accept"
+    """Take it on: it passed the gate and is on record."""
+    REJECT = "reject"
+    """Say no, with a reason."""
+    NEEDS_INPUT = "needs_input"
+    """Say what is missing."""
+    PATCH = "patch"
+    """Return a patch for the baton; the handoff is done."""
+    REPORT = "report"
+    """Return a report; the handoff is done and the baton unchanged."""
+
+
+ENDS = frozenset({MoveKind.REJECT, MoveKind.NEEDS_INPUT, MoveKind.PATCH, MoveKind.REPORT})
+"""The moves that end the wait."""
+
+
+class Move(OpenRecord):
+    """What an agent outside does, sealed by the service that knows who the agent is.
+
+    Attributes:
+        handoff_id: The handoff.
+        digest: Of its message, as the agent has read it.
+        agent: Who moves.
+        holder: Which one of them, where several answer to that name; it holds the claim.
+        kind: What it does.
+        lease_seconds: Of a claim: for how long.
+        reason: Why not.
+        unmet: What is missing.
+        patch: The patch for the baton.
+        report: The report, any JSON.
+        at: When; on the wire it is `timestamp`, as in every sealed message.
+    """
+
+    __baton_sealed__: ClassVar[bool] = True
+
+    handoff_id: Uuid4
+    digest: Digest
+    agent: Name
+    holder: Name
+    kind: MoveKind = Field(strict=False)
+    lease_seconds: Count = 600
+    reason: str = ""
+    unmet: list[str] = Field(default_factory=list)
+    patch: dict[str, JsonValue] = Field(default_factory=dict)
+    report: JsonValue = None
+    at: Instant = Field(alias="timestamp")
+
+
+class OutsideHandoff(CompactRecord):
+    """A handoff that waits for an agent outside, as the agent sees it in its list.
+
+    Attributes:
+        handoff_id: The handoff.
+        digest: Of its message.
+        agent: Whom it is for.
+        description: What the agent is to do.
+        since: Since when it waits.
+        until: When it expires.
+        holder: Who has claimed it, if anybody has.
+        leased_until: Until when the claim holds.
+        accepted: Whether it was accepted.
+        end: The move that ended the wait.
+    """
+
+    handoff_id: str
+    digest: Digest
+    agent: str
+    description: str
+    since: Timestamp
+    until: Timestamp
+    holder: str | None = None
+    leased_until: Timestamp | None = None
+    accepted: bool = False
+    end: Move | None = None
+
+    def held_by(self, now: datetime) -> str | None:
+        """Return who holds a claim that is still good."""
+        return self.holder if self.leased_until is not None and now < self.leased_until else None
+
+
+class OutsideResult(CompactRecord):
+    """What came of a handoff to an agent outside.
+
+    Attributes:
+        answer: The agent's answer.
+        patch: The patch that it returned.
+        report: The report that it returned.
+        holder: Who did it.
+    """
+
+    answer: Acknowledgement
+    patch: dict[str, JsonValue] = Field(default_factory=dict)
+    report: JsonValue = None
+    holder: str
+
+    @classmethod
+    def of(cls, end: Move) -> "OutsideResult":
+        """Return what a move that ends the wait amounts to."""
+        refused = {MoveKind.REJECT: Reply.REJECTED, MoveKind.NEEDS_INPUT: Reply.NEEDS_INPUT}
+        answer = Acknowledgement(
+            handoff_id=end.handoff_id,
+            digest=end.digest,
+            answer=refused.get(end.kind, Reply.ACCEPTED),
+            unmet=end.unmet,
+            reason=end.reason,
+            by=end.agent,
+            at=end.at,
+        )
+        return cls(answer=answer, patch=end.patch, report=end.report, holder=end.holder)
+
+
+class OutsideDesk:
+    """The handoffs of a pipeline that wait for agents outside, and the rules by which these may move."""
+
+    def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Begin empty, or with what an earlier run carried over."""
+        records = (OutsideHandoff.model_validate(each, strict=False) for each in carried)
+        self._waiting = {one.handoff_id: one for one in records}
+
+    def put(self, waiting: OutsideHandoff) -> None:
+        """Let a handoff wait."""
+        self._waiting[waiting.handoff_id] = waiting
+
+    def get(self, handoff_id: str) -> OutsideHandoff | None:
+        """Return a handoff that waits, or waited until just now."""
+        return self._waiting.get(handoff_id)
+
+    def remove(self, handoff_id: str) -> None:
+        """Forget a handoff that waits no longer."""
+        self._waiting.pop(handoff_id, None)
+
+    def open(self) -> list[OutsideHandoff]:
+        """Return what waits, oldest first."""
+        return [one for one in self._waiting.values() if one.end is None]
+
+    def refusal(self, move: Move, now: datetime) -> str | None:
+        """Return why a move cannot be made, or None.
+
+        Args:
+            move: The move, its seal verified.
+            now: Workflow time.
+        """
+        one = self._waiting.get(move.handoff_id)
+        if one is None or one.agent != move.agent:
+            return f"no handoff {move.handoff_id!r} waits for {move.agent!r}; list what is open"
+        if one.digest != move.digest:
+            return f"handoff {move.handoff_id!r} has another message by now; read it again"
+        if one.end is not None:
+            same = one.end.holder == move.holder and one.end.kind is move.kind
+            return None if same else f"handoff {move.handoff_id!r} is done: {one.end.kind.value} by {one.end.holder!r}"
+        if now >= one.until:
+            return f"handoff {move.handoff_id!r} expired at {one.until.isoformat()}"
+        holder = one.held_by(now)
+        if holder is not None and holder != move.holder:
+            return f"{holder!r} has claimed handoff {move.handoff_id!r} until {_time(one.leased_until)}"
+        if move.kind is not MoveKind.CLAIM and holder is None:
+            return f"claim handoff {move.handoff_id!r} first; a claim that has run out can be made anew"
+        if move.kind in (MoveKind.PATCH, MoveKind.REPORT) and not one.accepted:
+            return f"accept handoff {move.handoff_id!r} before you return anything"
+        if move.kind is MoveKind.NEEDS_INPUT and not move.unmet:
+            return "say what is missing: 'unmet', a sentence each"
+        return None
+
+    def make(self, move: Move, now: datetime) -> OutsideHandoff:
+        """Make a move that was not refused; one that was made before changes nothing.
+
+        Returns:
+            The handoff afterwards.
+        """
+        one = self._waiting[move.handoff_id]
+        if one.end is not None:
+            return one
+        changes: dict[str, Any] = {}
+        if move.kind is MoveKind.CLAIM:
+            lease = min(timedelta(seconds=max(move.lease_seconds, 1)), LONGEST_LEASE)
+            until = min(now + lease, one.until)
+            if one.holder == move.holder and one.leased_until is not None:  # a renewal never shortens a claim
+                changes = {"leased_until": max(until, one.leased_until)}
+            else:
+                changes = {"holder": move.holder, "leased_until": until, "accepted": False}
+        elif move.kind is MoveKind.GIVE_BACK:
+            changes = {"holder": None, "leased_until": None, "accepted": False}
+        elif move.kind is MoveKind.ACCEPT:
+            changes = {"accepted": True}
+        else:
+            changes = {"end": move}
+        after = self._waiting[move.handoff_id] = one.model_copy(update=changes)
+        return after
+
+    def carried(self) -> list[JsonValue]:
+        """Return everything as JSON, for the run that continues this one."""
+        return [one.model_dump(mode="json") for one in self._waiting.values()]
+
+
+def _time(at: datetime | None) -> str:
+    return "" if at is None else at.isoformat()

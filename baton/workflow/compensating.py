@@ -1,0 +1,66 @@
+"""Compensation: what undoes effects outside, where rolling back the baton cannot (S3-5.1-f).
+
+A stage that booked, paid or sent something leaves a trace that no reset of a workflow takes back. Whoever declares
+how it is undone has that done, newest first, if the work fails later on.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from baton.protocol.errors import StageFailedError
+from baton.protocol.stages import HasSpec
+from baton.workflow.pipeline import Pipeline
+
+
+class Compensations:
+    """Stages that undo what earlier ones did outside, run if the block they are collected in fails.
+
+    They are ordinary stages: on record, retried, and taken over by continued and forked runs. One that fails is
+    noted for the operators, and the others still run. A person's roll-back (`baton rollback`) runs none of them: it
+    goes back to before the stage as if it had not been, so its reason should say what was undone by hand.
+
+    Example:
+        ```python
+        async with Compensations(self.pipeline) as undo:
+            await self.pipeline.stage(book)
+            undo.later(cancel_booking)
+            await self.pipeline.stage(pay)
+        ```
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._later: list[tuple[HasSpec, Mapping[str, JsonValue] | None]] = []
+
+    def later(self, stage: HasSpec, *, params: Mapping[str, JsonValue] | None = None) -> None:
+        """Have a stage run if the block fails.
+
+        Args:
+            stage: What undoes the effect.
+            params: What it finds in its context; the pipeline's own by default.
+        """
+        self._later.append((stage, params))
+
+    async def run(self) -> None:
+        """Undo everything now, newest first; each only once."""
+        while self._later:
+            stage, params = self._later.pop()
+            try:
+                await self._pipeline.stage(stage, params=params)
+            except StageFailedError as error:
+                self._pipeline.note(f"compensation {stage.spec.name!r} failed, see to it by hand: {error}")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, workflow.ContinueAsNewError | GeneratorExit):
+            return
+        await asyncio.shield(self.run())  # a canceled pipeline undoes as well

@@ -1,0 +1,181 @@
+"""How a pipeline reaches another one: signals out, sealed messages in, and the worker that opens them."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
+
+from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, AcceptRequest, Admission, Opened
+from baton.protocol.messages import PipelineInput
+from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK
+from baton.protocol.sealed import UnverifiedHandoff
+
+HANDOFF = "handoff"
+"""Signal: a sealed handoff, the one argument."""
+HANDOFF_ANSWER = "handoff_answer"
+"""Signal: a sealed acknowledgement, the one argument."""
+HANDOFF_CHUNK = "handoff_chunk"
+"""Signal: a sealed chunk of a streamed handoff, the one argument."""
+
+_A_WHILE = timedelta(seconds=10)
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Another pipeline that a handoff is for.
+
+    Attributes:
+        workflow_id: Where it runs, or is to run.
+        agent: What kind of agent it is: the message's `toAgent.agentType`.
+        version: Which of its versions will do.
+        starts: The workflow type, or its `run` method, to start where nothing runs under that id; None: it is
+            waited for.
+        params: The parameters to start it with.
+        task_queue: Where its workers listen; the sender's own queue by default.
+    """
+
+    workflow_id: str
+    agent: str
+    version: str = "*"
+    starts: Callable[..., Any] | str | None = None
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    task_queue: str | None = None
+
+
+def raw_of(given: tuple[Any, ...]) -> bytes | None:
+    """Return the bytes of the sealed message that a signal brought, or None if it brought anything else."""
+    return given[0].raw if len(given) == 1 and isinstance(given[0], UnverifiedHandoff) else None
+
+
+class Beside:
+    """Work on messages that goes on beside the pipeline's code, and does not keep a run from ending.
+
+    A handler that waits would: Temporal warns of each one that a run leaves unfinished. What is unfinished when a
+    run continues as new is `pending`, and is begun again there.
+    """
+
+    def __init__(self, work: Callable[[bytes], Awaitable[None]], pending: Iterable[str] = ()) -> None:
+        """Begin with what an earlier run had not finished.
+
+        Args:
+            work: What to do with a message.
+            pending: What `pending` returned there.
+        """
+        self._work = work
+        self._messages: list[bytes] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        for one in pending:
+            self.put(base64.b64decode(one))
+
+    def put(self, raw: bytes) -> None:
+        """Begin to work on a message."""
+        self._messages.append(raw)
+        task = asyncio.create_task(self._do(raw))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def pending(self) -> list[JsonValue]:
+        """Return the messages that are being worked on, in base64."""
+        return [base64.b64encode(raw).decode() for raw in self._messages]
+
+    async def _do(self, raw: bytes) -> None:
+        try:
+            await self._work(raw)
+        finally:
+            self._messages.remove(raw)
+
+
+async def tell(workflow_id: str, signal: str, message: object) -> bool:
+    """Send a signal with one message; return whether somebody runs under that id to receive it.
+
+    Args:
+        workflow_id: Where to.
+        signal: The signal's name.
+        message: What the codec seals as it leaves.
+    """
+    try:
+        await workflow.get_external_workflow_handle(workflow_id).signal(signal, message)
+    except FailureError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError(f"the signal {signal!r} was cancelled") from error
+        return False
+    return True
+
+
+async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool) -> None:
+    """Start a receiver that does not run yet; it outlives its sender.
+
+    One that somebody else started in the same moment will do as well.
+
+    Args:
+        to: The receiver; its `starts` names the workflow type.
+        start: Its input.
+        searchable: Whether the server knows Baton's search attributes.
+    """
+    assert to.starts is not None  # noqa: S101 - the caller asked
+    kind = to.starts if isinstance(to.starts, str) else workflow_type(to.starts)
+    pairs: list[SearchAttributePair[Any]] = [
+        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE), kind),
+        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_TASK), start.task_id or ""),
+    ]
+    try:
+        await workflow.start_child_workflow(
+            kind,
+            start,
+            id=to.workflow_id,
+            task_queue=to.task_queue,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            search_attributes=TypedSearchAttributes(pairs) if searchable else None,
+            static_summary=start.goal[:200],
+        )
+    except WorkflowAlreadyStartedError:
+        return
+
+
+def workflow_type(run: Callable[..., Any]) -> str:
+    """Return the workflow type that a `run` method belongs to."""
+    definition = getattr(run, "__temporal_workflow_run_name__", None)
+    return definition or run.__qualname__.split(".")[-2]
+
+
+async def admit(request: AcceptRequest, patience: timedelta) -> Admission:
+    """Lead a handoff through the worker's gate.
+
+    A ledger that cannot be written is tried again until the patience is used up; nothing is accepted meanwhile.
+
+    Raises:
+        ActivityError: It never could; nothing was accepted.
+    """
+    admission: Admission = await workflow.execute_local_activity(
+        ACCEPT_HANDOFF,
+        request,
+        result_type=Admission,
+        start_to_close_timeout=_A_WHILE,
+        schedule_to_close_timeout=max(patience, _A_WHILE),
+        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=_A_WHILE),
+    )
+    return admission
+
+
+async def opened(raw: bytes) -> Opened:
+    """Have the worker verify the seal of a message.
+
+    Raises:
+        ActivityError: It cannot, for want of a keyring.
+    """
+    answer: Opened = await workflow.execute_local_activity(
+        OPEN_MESSAGE,
+        base64.b64encode(raw).decode(),
+        result_type=Opened,
+        start_to_close_timeout=_A_WHILE,
+        schedule_to_close_timeout=_A_WHILE * 6,
+        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=_A_WHILE),
+    )
+    return answer

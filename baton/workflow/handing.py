@@ -1,0 +1,444 @@
+"""Handing the baton on: the message before each stage, and what becomes of it when it is not accepted.
+
+A rejection is a value (`baton.protocol.verdict`), and each code has one fate. What its sender can mend goes back to
+the sender, whose answer is kept aside until a receiver accepts it: so when the attempts are used up there is nothing
+to undo. Everything else waits for a person, with the baton as it was before the handoff (S3-6.3, C-20, C-21).
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+from baton.protocol.baton import Baton
+from baton.protocol.budget import OnExhaustion
+from baton.protocol.compressing import Compressed, CompressInput
+from baton.protocol.errors import PatchError, StageFailedError
+from baton.protocol.handoff import Handoff, Sender, Turn
+from baton.protocol.handoff_errors import BudgetExhaustedError
+from baton.protocol.history import Outcome, Spend
+from baton.protocol.messages import PipelineStatus, StageInput, StageReturn
+from baton.protocol.metric_names import RECEIVER_FAILED
+from baton.protocol.patching import patch_effect
+from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.protocol.recording import RECORD, EventKind, RecordedEvent
+from baton.protocol.relay import HandoffTerms, Relay
+from baton.protocol.releases import digests_of
+from baton.protocol.stages import StageSpec
+from baton.protocol.state import PipelineState
+from baton.protocol.tokens import estimate_tokens
+from baton.protocol.verdict import Code, Fate, Verdict, fate_of
+from baton.workflow.handlers import Desk
+from baton.workflow.inbox import Inbox
+from baton.workflow.purse import Purse
+
+COMPRESS = "baton.compress"
+"""The activity that compresses a conversation; it runs only when one grows too long."""
+
+_COMPRESSION_TIMEOUT = timedelta(minutes=2)
+_ENVELOPE_TOKENS = 600  # what a handoff costs beside baton and conversation
+
+Execute = Callable[[StageSpec, StageInput | Handoff, int, int], Awaitable[StageReturn]]
+
+
+@dataclass
+class Passage:
+    """One handoff on its way: from the sender's checkpoint until a receiver has accepted it.
+
+    Attributes:
+        spec: The receiving stage.
+        given: Its input but for the baton.
+        handoff_id: Names the handoff in all its attempts.
+        receivers: Of a fan-out, all its stages.
+        sent: How often it was sent.
+        rejected: How often it was not accepted and its sender was to mend it.
+        mended: What its sender answered meanwhile, to be recorded once the handoff is accepted.
+        message: The message that was sent last.
+    """
+
+    spec: StageSpec
+    given: StageInput
+    handoff_id: str
+    receivers: Sequence[str] = ()
+    sent: int = 0
+    rejected: int = 0
+    mended: list[StageReturn] = field(default_factory=list)
+    message: Handoff | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of its reservation in the budget."""
+        return f"{self.given.seq}:{self.spec.name}"
+
+
+class Handing:
+    """Makes a pipeline's handoffs and sees each of them through.
+
+    Args:
+        desk: The pipeline's front desk.
+        state: The pipeline's state.
+        purse: Its budget.
+        relay: Makes the messages; None where the worker cannot seal: then stages are sent plain inputs.
+        terms: How the pipeline hands on.
+        publish: Leaves an outcome in the history.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        state: PipelineState,
+        purse: Purse,
+        relay: Relay | None,
+        terms: HandoffTerms,
+        publish: Callable[[Outcome], None],
+    ) -> None:
+        self.inbox = Inbox()
+        self.purse = purse
+        self._desk = desk
+        self._state = state
+        self._relay = relay
+        self._terms = terms
+        self._publish = publish
+        self._sender: tuple[StageSpec, StageInput] | None = None
+        self._ids = 0
+        self._released: dict[str, str] = {}
+        self._on_record = False
+        self._turns: list[Turn] = []
+        self._summary = ""
+        self._upstream = Spend()
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return what the next run needs to know when this one continues as new."""
+        return {
+            "turns": [turn.to_json_object() for turn in self._turns],
+            "summary": self._summary,
+            "released": {**self._released},
+            "relay": None if self._relay is None else self._relay.carried(),
+        }
+
+    def restore(self, carried: Mapping[str, Any]) -> None:
+        """Go on where the run before left off."""
+        self._turns = [Turn.from_json_object(turn) for turn in carried.get("turns", [])]
+        self._summary = carried.get("summary", "")
+        self._released = carried.get("released", {})
+        if self._relay is not None and carried.get("relay"):
+            self._relay.restore(carried["relay"])
+
+    def new_id(self) -> str:
+        """Return a fresh id for a handoff."""
+        self._ids += 1
+        return nth_id(self._ids)
+
+    def outgoing(self, passage: Passage, message: StageInput) -> StageInput | Handoff:
+        """Return what the stage is sent: a handoff, or its plain input where the worker cannot seal."""
+        if self._relay is None:
+            return message
+        if self._released:
+            message = message.model_copy(update={"released": self._released})
+        passage.message = self._relay.message(
+            passage.spec,
+            message,
+            self.purse.budget.cost_tracking(),
+            handoff_id=passage.handoff_id,
+            now=workflow.now(),
+            workflow_id=workflow.info().workflow_id,
+            receivers=passage.receivers,
+        )
+        return passage.message
+
+    async def fit(self, passage: Passage, message: StageInput, task_queue: str | None) -> StageInput:
+        """Return the stage's input with the conversation in it, compressed if it fills too much of its window.
+
+        Raises:
+            StageFailedError: It cannot be made to fit without losing what must not be lost.
+        """
+        if not self._turns:
+            return message
+        given = CompressInput(
+            turns=self._turns,
+            window=passage.spec.window,
+            other_tokens=estimate_tokens(str(message.baton)) + _ENVELOPE_TOKENS,
+            summary=self._summary,
+            upstream=self._upstream,
+        )
+        if given.exceeds():
+            try:
+                made: Compressed = await workflow.execute_activity(
+                    COMPRESS,
+                    given,
+                    result_type=Compressed,
+                    task_queue=task_queue,
+                    start_to_close_timeout=_COMPRESSION_TIMEOUT,
+                    retry_policy=RetryPolicy(maximum_attempts=3),
+                    summary=f"step {message.seq}: history compressed for {passage.spec.name}"[:200],
+                )
+            except ActivityError as error:
+                reason = f"the history for {passage.spec.name!r} cannot be compressed: {error.cause or error}"
+                raise StageFailedError(reason) from error
+            self.purse.compressed(passage.key, made.charge(f"compression {passage.sent}"))
+            self._desk.metrics.compressed(passage.spec.name, made.before_tokens, made.after_tokens)
+            self._turns, self._summary = made.verbatim, made.summary
+        turns = [turn.to_json_object() for turn in self._turns]
+        return message.model_copy(update={"turns": turns, "summary": self._summary})
+
+    def base(self, passage: Passage, before: tuple[Baton, int]) -> tuple[Baton, int]:
+        """Return the baton to hand on, with what the sender mended, and how many steps will have ended by then."""
+        baton, after = before
+        for returned in passage.mended:
+            baton = patch_effect(baton, returned.baton_patch, self._state.stage_rules()).baton
+        return baton, after + len(passage.mended)
+
+    async def afford(self, passage: Passage) -> None:
+        """Set apart what the stage declared, after waiting for more money if that was agreed.
+
+        Raises:
+            BudgetExhaustedError: There is not enough, and the pipeline declared to stop or to wrap up.
+            StageFailedError: A person, or the deadline, gave the handoff up.
+        """
+        # Where nothing at all is left the receiver says so itself, on record; it does not execute (S3-6.1-l).
+        while (lack := self.purse.shortage(passage.spec)) and self._leaves_something():
+            if lack.then is not OnExhaustion.PAUSE:
+                raise BudgetExhaustedError(lack.text)
+            verdict = Verdict(valid=False, reason=Code.BUDGET_EXHAUSTED, details=lack.text)
+            await self._ask(passage, verdict, Fate.TOP_UP)
+        self.purse.reserve(passage.key, passage.spec)
+
+    def accepted(self, passage: Passage) -> bool:
+        """Record what the sender mended, now that the receiver has accepted the handoff; return whether it did."""
+        mended, passage.mended = passage.mended, []
+        for returned in mended:
+            why = f"the handoff to {passage.spec.name!r} was not accepted before"
+            self._publish(self._state.record_amendment(returned, workflow.now(), why))
+        return bool(mended)
+
+    def arrived(self, passage: Passage, returned: StageReturn) -> None:
+        """Note that a stage has done its work and will hand on next."""
+        self._sender = passage.spec, passage.given
+        self._heard(returned)
+        if self._relay is not None:
+            self._relay.arrived(passage.spec, returned, passage.handoff_id, workflow.now())
+
+    def merged(self, name: str, passages: Sequence[Passage], branches: Sequence[StageReturn]) -> None:
+        """Note that the branches of a fan-out have done their work; together they hand on next."""
+        self._sender = None
+        for returned in branches:
+            self._heard(returned)
+        if self._relay is not None:
+            for passage, returned in zip(passages, branches, strict=True):
+                self._relay.arrived(passage.spec, returned, passage.handoff_id, workflow.now())
+            self._relay.sender = self._relay.sender.model_copy(update={"agent_id": name})
+
+    def _heard(self, returned: StageReturn) -> None:
+        """Remember what was said in a stage, for the stages after it."""
+        self._turns = [*self._turns, *(Turn.from_json_object(turn) for turn in returned.turns)]
+        self._upstream = returned.spend
+
+    def answered(self, returned: StageReturn) -> None:
+        """Note whether stages answer on record; from then on the pipeline's own events go on record as well.
+
+        That is in the history, so a replay on a worker without a ledger does the same.
+        """
+        self._on_record = self._on_record or returned.anchor is not None or returned.verdict is not None
+
+    async def rejected(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
+        """See to a handoff that was not accepted; on return it is to be sent again.
+
+        Args:
+            passage: The handoff.
+            verdict: The receiver's verdict.
+            execute: Runs a stage's activity.
+
+        Raises:
+            BudgetExhaustedError: There is no money left, and the pipeline declared to stop or to wrap up.
+            StageFailedError: A person, or the deadline, gave it up.
+        """
+        reason = verdict.reason or Code.SCHEMA_INVALID
+        passage.rejected += reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
+        fate = fate_of(reason, max(passage.rejected, 1), self._terms.attempts)
+        if fate is Fate.BACK_TO_SENDER and (self._sender is None or passage.given.branch):
+            fate = Fate.ESCALATE  # nobody could mend it: it begins the task, or many wait for the same sender
+        if fate is Fate.BACK_TO_SENDER:
+            await self._mend(passage, verdict, execute)
+            return
+        if fate is Fate.TOP_UP and self.purse.limited and self.purse.budget.then is not OnExhaustion.PAUSE:
+            raise BudgetExhaustedError(verdict.details or "the budget is used up")
+        passage.mended, passage.rejected = [], 0  # the checkpoint: the baton as it was before the handoff
+        await self._ask(passage, verdict, fate)
+
+    async def failed(self, passage: Passage, reason: str) -> None:
+        """See to a receiver that failed for good after accepting; on return the handoff is to be sent again.
+
+        Raises:
+            StageFailedError: The pipeline handles failures in its own code, or a person gave it up.
+        """
+        passage.mended = []
+        if self._on_record:
+            self._desk.note(f"{passage.spec.name!r} failed after it had accepted; rolled back to before the handoff")
+            self._desk.metrics.rolled_back(RECEIVER_FAILED)
+            await self._record(passage, EventKind.ROLLBACK, "PENDING_HANDOFF", None, reason)
+        if not self._terms.ask_when_failed:
+            raise StageFailedError(reason)
+        await self._ask(passage, Verdict(valid=False, details=reason), Fate.ESCALATE)
+
+    async def _mend(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
+        """Run the sender's stage again with the findings, and keep its answer aside."""
+        assert self._sender is not None  # noqa: S101 - the caller has looked
+        spec, given = self._sender
+        findings = [f"your handoff to {passage.spec.name!r} was not accepted: {one.text}" for one in verdict.findings]
+        self._desk.note(f"the handoff to {passage.spec.name!r} went back to {spec.name!r}: {verdict.details}")
+        baton, after = self.base(passage, (self._state.baton, len(self._state.outcomes)))
+        handed, earlier = spec.handed(baton)
+        passage.sent += 1
+        message = given.model_copy(
+            update={
+                "seq": passage.given.seq,
+                "baton": handed.to_json_object(),
+                "earlier_decisions": earlier,
+                "attempt": passage.sent,
+                "findings": findings,
+                "branch": True,
+                "after": after,
+            }
+        )
+        back = Passage(spec, message, self.new_id())
+        returned = await execute(spec, self._returning(back, passage), message.seq, message.attempt)
+        self.purse.reserve(back.handoff_id, spec)
+        self.purse.charge(back.handoff_id, returned)
+        self.purse.settle(back.handoff_id)
+        if returned.verdict is None and not returned.findings:
+            try:
+                patch_effect(baton, returned.baton_patch, self._state.stage_rules())
+            except PatchError as error:
+                self._desk.note(f"{spec.name!r} did not mend it: {'; '.join(error.findings)}")
+            else:
+                passage.mended.append(returned)
+
+    def _returning(self, back: Passage, passage: Passage) -> StageInput | Handoff:
+        """Return the message by which a receiver hands the work back to its sender."""
+        if self._relay is None:
+            return back.given
+        sender, self._relay.sender = (
+            self._relay.sender,
+            Sender(agent_id=passage.spec.name, agent_version=passage.spec.version, execution_id=passage.handoff_id),
+        )
+        try:
+            return self.outgoing(back, back.given)
+        finally:
+            self._relay.sender = sender
+
+    async def _ask(self, passage: Passage, verdict: Verdict, fate: Fate) -> None:
+        """Wait for a person to decide about a handoff, and do what they decided."""
+        since = workflow.now()
+        pending = PendingHandoff(
+            handoff_id=passage.handoff_id,
+            seq=passage.given.seq,
+            sender=self._relay.sender.agent_id if self._relay else workflow.info().workflow_type,
+            receiver=passage.spec.name,
+            reason=verdict.reason,
+            fate=fate,
+            details=verdict.details or "",
+            findings=verdict.findings,
+            attempts=max(passage.sent, 1),
+            since=since,
+            until=since + self._terms.within,
+        )
+        self._desk.note(f"handoff to {passage.spec.name!r} waits for a person ({fate.value}): {pending.details}")
+        if verdict.reason is not None:  # a receiver that failed was counted when it did
+            self._desk.metrics.rolled_back(fate.value)
+        record = asyncio.ensure_future(
+            self._record(passage, EventKind.ROLLBACK, fate.value.upper(), verdict.reason, pending.details)
+        )
+        self._desk.visibility.became(PipelineStatus.PENDING_HANDOFF, passage.spec.name)
+        try:
+            decision = await self.inbox.wait(pending, self._terms.within)
+            await record
+            await self._record(
+                passage, EventKind.DECISION, decision.action.value.upper(), verdict.reason, decision.why, decision.who
+            )
+        finally:
+            record.cancel()
+            if not self.inbox.pending():
+                self._desk.visibility.became(PipelineStatus.RUNNING, passage.spec.name)
+        self._obey(passage, decision, pending)
+
+    def _obey(self, passage: Passage, decision: HandoffDecision, pending: PendingHandoff) -> None:
+        """Do what a person decided, so that the handoff can be sent again.
+
+        Raises:
+            StageFailedError: They gave it up, or their edit breaks a rule.
+        """
+        self._desk.note(f"{decision.who} decided about the handoff to {pending.receiver!r}: {decision.action.value}")
+        match decision.action:
+            case HandoffAction.ABANDON:
+                why = f": {decision.why}" if decision.why else ""
+                raise StageFailedError(
+                    f"the handoff to {pending.receiver!r} was abandoned by {decision.who}{why}. It had been refused: "
+                    f"{pending.details}"
+                )
+            case HandoffAction.EDIT:
+                edit = decision.edit or {}
+                try:
+                    self._publish(self._state.record_edit(edit, workflow.now(), decision.who, decision.why))
+                except PatchError as error:
+                    raise StageFailedError(f"the edit of {decision.who} is refused: {error}") from error
+            case HandoffAction.RELEASE:
+                sent = {} if passage.message is None else passage.message.to_json_object()
+                self._released |= dict.fromkeys(digests_of(sent, pending.findings), decision.who)
+            case HandoffAction.TOP_UP:
+                self.purse.top_up(decision.micro_usd)
+            case HandoffAction.REQUEUE:
+                pass
+
+    async def _record(
+        self,
+        passage: Passage,
+        kind: EventKind,
+        status: str,
+        reason: Code | None,
+        details: str,
+        actor: str | None = None,
+    ) -> None:
+        """Put on record what became of a handoff, before anything follows from it; tried until it is there."""
+        if not self._on_record:
+            return
+        event = RecordedEvent(
+            kind=kind,
+            task_id=passage.given.task_id,
+            event_id=f"{passage.handoff_id}.{passage.sent}",
+            status=status,
+            reason=None if reason is None else reason.value,
+            details=details[:1_000],
+            actor=actor,
+            agent=passage.spec.name,
+            at=workflow.now(),
+        )
+        await workflow.execute_local_activity(
+            RECORD,
+            event,
+            result_type=str,
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),
+            summary=f"step {passage.given.seq}: {kind.value} on record"[:200],
+        )
+
+    def _leaves_something(self) -> bool:
+        """Return whether the budget is not used up altogether, or nobody else would say so."""
+        return self._relay is None or self.purse.budget.remaining_micro_usd > 0
+
+
+def nth_id(number: int) -> str:
+    """Return the run's n-th id for a handoff, a random UUID.
+
+    It is made of the run's random seed, which changes when the run is rolled back, and draws nothing from the
+    workflow's random numbers: whether a worker hands off changes nothing else that the workflow does.
+    """
+    hashed = hashlib.sha256(f"baton handoff {workflow.random_seed()} {number}".encode()).digest()
+    return str(UUID(bytes=hashed[:16], version=4))

@@ -1,0 +1,92 @@
+"""The inbox of a pipeline: handoffs that wait for a person, and the update by which the person decides."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
+from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
+
+DEADLINE = "deadline"
+"""Who decides where nobody did in time: the handoff counts as abandoned."""
+
+
+@dataclass
+class _Open:
+    """A handoff that waits."""
+
+    pending: PendingHandoff
+    decision: HandoffDecision | None = None
+
+
+class Inbox:
+    """The handoffs of a pipeline that wait for a person.
+
+    A decision that does not fit is refused before it enters the history, with the reason; a repeated one gets
+    the first answer again.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Open] = {}
+        self._closed: dict[str, HandoffDecision] = {}
+        workflow.set_update_handler(RESOLVE_HANDOFF, self._on_update, validator=self._validate)
+        workflow.set_query_handler(QUERY_INBOX, self.pending)
+
+    def pending(self) -> list[PendingHandoff]:
+        """The handoffs that wait for a person, the oldest first."""
+        return [one.pending for one in self._open.values() if one.decision is None]
+
+    async def wait(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
+        """Wait for a person's decision; after the deadline the handoff counts as abandoned.
+
+        Args:
+            pending: The handoff.
+            within: How long a decision may take.
+
+        Returns:
+            What was decided.
+        """
+        one = self._open[pending.handoff_id] = _Open(pending)
+        try:
+            await workflow.wait_condition(
+                lambda: one.decision is not None,
+                timeout=within,
+                timeout_summary=f"step {pending.seq}: deadline of handoff {pending.handoff_id}",
+            )
+        except TimeoutError:
+            one.decision = HandoffDecision(
+                handoff_id=pending.handoff_id,
+                action=HandoffAction.ABANDON,
+                who=DEADLINE,
+                why=f"no decision within {within}",
+            )
+        finally:
+            del self._open[pending.handoff_id]
+        assert one.decision is not None  # noqa: S101 - the condition above
+        self._closed[pending.handoff_id] = one.decision
+        return one.decision
+
+    def _refusal(self, decision: HandoffDecision) -> str | None:
+        """Return why a decision cannot count, or None."""
+        one = self._open.get(decision.handoff_id)
+        if one is None and self._closed.get(decision.handoff_id) == decision:
+            return None
+        if one is not None and one.decision is not None:
+            return f"{one.decision.who} decided already: {one.decision.action.value}"
+        return refusal(decision, None if one is None else one.pending)
+
+    def _validate(self, decision: HandoffDecision) -> None:
+        """Refuse an update before it enters the history; the caller gets the reason."""
+        reason = self._refusal(decision)
+        if reason:
+            raise ApplicationError(reason, type="DecisionRefused", non_retryable=True)
+
+    async def _on_update(self, decision: HandoffDecision) -> HandoffDecision:
+        """Decide about a handoff that waits: {handoff_id, action, who, why, edit, micro_usd}."""
+        one = self._open.get(decision.handoff_id)
+        if one is None:
+            return self._closed.get(decision.handoff_id, decision)
+        one.decision = one.decision or decision
+        return one.decision

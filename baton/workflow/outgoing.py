@@ -1,0 +1,125 @@
+"""The messages by which a pipeline hands on to others: its baton and figures, put into a handoff."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+
+from baton.protocol.admission import ATTEMPT, REPLY_TO, Received
+from baton.protocol.building import AgentState, Delivery, build_handoff
+from baton.protocol.errors import StageFailedError
+from baton.protocol.handoff import CompletedSubtask, Handoff, Sender, Subtask, Target
+from baton.protocol.handoff_errors import RoutingError
+from baton.protocol.history import Spend, StepKind
+from baton.protocol.hops import Trail
+from baton.protocol.tracing import task_traceparent
+from baton.workflow.correspondence import Receiver
+from baton.workflow.pipeline import Pipeline
+
+COMPLETED_HANDED = 20
+"""How many of the newest finished steps a handoff lists; all of them are in the ledger."""
+
+
+class Outgoing:
+    """Makes a pipeline's handoffs to other pipelines and to agents outside.
+
+    Args:
+        pipeline: The pipeline.
+        agent: Under what name it hands on.
+        version: Its version.
+    """
+
+    def __init__(self, pipeline: Pipeline, agent: str, version: str) -> None:
+        self._pipeline = pipeline
+        self._sender = Sender(agent_id=agent, agent_version=version, execution_id=str(workflow.uuid4()))
+        self._parent: str | None = None
+        self._trail = Trail(hops=0, recent=[])
+
+    def follows(self, received: Received) -> None:
+        """Note which handoff brought the task here: what is handed on next has it as its parent."""
+        self._parent = received.handoff_id
+        if received.trail is not None:
+            self._trail = Trail.from_json_object(received.trail)
+
+    def message(
+        self,
+        to: Receiver,
+        description: str,
+        constraints: Sequence[str],
+        state: Mapping[str, JsonValue] | None,
+        expires: timedelta | None,
+        *,
+        mends: tuple[str, int] | None = None,
+        receivers: Sequence[str] = (),
+        step: Mapping[str, JsonValue] | None = None,
+    ) -> Handoff:
+        """Return a handoff; it is sealed as it leaves.
+
+        Args:
+            to: The receiver.
+            description: What it is to do.
+            constraints: Rules of the form `key:value`.
+            state: What it is handed; the baton by default.
+            expires: After how long nobody may accept it any more; None for never.
+            mends: Of a mended one: its id, and which attempt it is.
+            receivers: Of a fan-out, everybody's agent.
+            step: Anything further for the receiver.
+
+        Raises:
+            StageFailedError: The chain goes round in circles, or a value is not what the schema asks for.
+        """
+        pipeline, now = self._pipeline, workflow.now()
+        handoff_id, attempt = mends or (str(workflow.uuid4()), 1)
+        further: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
+        completed = self._completed()
+        try:
+            return build_handoff(
+                AgentState(
+                    agent=self._sender,
+                    task_id=pipeline.task_id,
+                    task_description=description,
+                    cost=pipeline._purse.budget.cost_tracking(),
+                    spend=Spend(),
+                    traceparent=pipeline._start.traceparent or task_traceparent(pipeline.task_id),
+                    parent_handoff_id=self._parent,
+                    completed=completed,
+                    remaining=[Subtask(subtask_id=handoff_id, description=description)],
+                    current_state=pipeline.baton.to_json_object() if state is None else state,
+                    trail=self._trail,
+                ),
+                Target(agent_type=to.agent, agent_version=to.version),
+                constraints,
+                handoff_id=handoff_id,
+                timestamp=now,
+                delivery=Delivery(
+                    receivers=receivers,
+                    audience=to.workflow_id,
+                    expires_at=None if expires is None else now + expires,
+                    initial=self._parent is None and not completed,
+                    step=further,
+                ),
+            )
+        except (RoutingError, ValidationError) as error:
+            raise StageFailedError(f"the handoff to {to.agent!r} cannot be made: {_short(error)}") from error
+
+    def _completed(self) -> list[CompletedSubtask]:
+        """Return the newest steps that changed the baton, or in which a person decided."""
+        done = [one for one in self._pipeline.state.entries if one.effective or one.kind is StepKind.APPROVAL]
+        return [
+            CompletedSubtask(
+                subtask_id=f"{entry.seq}:{entry.stage_id}"[:200],
+                description=entry.stage_id,
+                result={"changed": [*sorted(entry.effective)]},
+                completed_at=entry.timestamp,
+            )
+            for entry in done[-COMPLETED_HANDED:]
+        ]
+
+
+def _short(error: Exception) -> str:
+    """Return what is wrong, without a value of the message."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    rows = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, row['loc']))}: {row['msg']}" for row in rows)

@@ -1,0 +1,196 @@
+"""`Outside`: attached to an exchange, it hands the task to agents that come and fetch their work.
+
+The handoff waits in the workflow. The service of `baton.client.outside_http`, or a program with
+`baton.client.outside`, lists it by a query and brings the agent's moves as sealed updates.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+from baton.protocol.admission import Opened
+from baton.protocol.errors import PatchError, StageFailedError
+from baton.protocol.exchange import message_digest
+from baton.protocol.handoff import Handoff
+from baton.protocol.messages import PipelineStatus, StageReturn
+from baton.protocol.metric_names import Transport, slo_breach
+from baton.protocol.outside import (
+    ENDS,
+    MOVE,
+    QUERY_MESSAGE,
+    QUERY_OUTSIDE,
+    Move,
+    MoveKind,
+    OutsideDesk,
+    OutsideHandoff,
+    OutsideResult,
+    outside_address,
+)
+from baton.protocol.patching import patch_effect
+from baton.workflow.correspondence import Receiver, opened, raw_of
+from baton.workflow.exchange import Exchange
+
+
+class Outside:
+    """A pipeline's handoffs to agents outside."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Attach to an exchange, in the workflow's `__init__`."""
+        self._exchange = exchange
+        self._desk = OutsideDesk()
+        self._messages: dict[str, Handoff] = {}
+        self._moving = 0
+        workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
+        workflow.set_query_handler(QUERY_MESSAGE, self._on_message)
+        workflow.set_update_handler(MOVE, self._on_move, validator=self._validate)
+
+    async def hand_off(
+        self,
+        agent: str,
+        description: str,
+        *,
+        within: timedelta,
+        version: str = "*",
+        constraints: Sequence[str] = (),
+        state: Mapping[str, JsonValue] | None = None,
+    ) -> OutsideResult:
+        """Hand the task to an agent outside, and wait for what it returns.
+
+        A patch that it returns is checked by this pipeline's rules before it is taken, so that the agent can
+        mend it, and is applied like that of a stage.
+
+        Args:
+            agent: The agent's name, by which its token knows it.
+            description: What it is to do.
+            within: How long it may take altogether.
+            version: Which of its versions will do.
+            constraints: Rules of the form `key:value`.
+            state: What it is handed; the baton by default.
+
+        Returns:
+            Its answer, with the patch or the report. A refusal is no exception.
+
+        Raises:
+            StageFailedError: Nothing came back in time.
+        """
+        name = f"hand off to {agent} outside"[:200]
+
+        async def act(seq: int) -> StageReturn:
+            to = Receiver(outside_address(agent), agent, version)
+            message = self._exchange.outgoing.message(to, description, constraints, state, within)
+            result = await self._wait(message, agent, within, name)
+            output = result.model_dump(mode="json")
+            return StageReturn(stage=name, seq=seq, baton_patch=result.patch, output=output)
+
+        return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)
+
+    async def _wait(self, message: Handoff, agent: str, within: timedelta, name: str) -> OutsideResult:
+        """Let a handoff wait until it has ended."""
+        id, now, visibility = message.handoff_id, workflow.now(), self._exchange.pipeline._desk.visibility
+        self._messages[id] = message
+        self._desk.put(
+            OutsideHandoff(
+                handoff_id=id,
+                digest=message_digest(message.to_json_object()),
+                agent=agent,
+                description=message.task_description,
+                since=now,
+                until=now + within,
+            )
+        )
+        visibility.became(PipelineStatus.WAITING, name)
+        try:
+            await workflow.wait_condition(
+                lambda: self._end(id) is not None, timeout=within, timeout_summary=f"answer of {agent} outside"[:200]
+            )
+        except TimeoutError:
+            visibility.became(PipelineStatus.PENDING_HANDOFF, name)
+            reason = f"{agent!r} has returned nothing for handoff {id} within {within}"
+            self._exchange.note(f"escalated: {reason}")
+            raise StageFailedError(reason) from None
+        finally:
+            end = self._end(id)
+            del self._messages[id]
+            self._desk.remove(id)
+        await workflow.wait_condition(lambda: not self._moving)  # a run may not end while a move is being made
+        visibility.became(PipelineStatus.RUNNING)
+        assert end is not None  # noqa: S101 - the condition above
+        return OutsideResult.of(end)
+
+    def _end(self, handoff_id: str) -> Move | None:
+        one = self._desk.get(handoff_id)
+        return None if one is None else one.end
+
+    def _validate(self, *given: Any) -> None:
+        """Refuse what is no sealed move before it enters the history."""
+        if raw_of(given) is None:
+            raise _refused(f"an update {MOVE!r} carries one sealed move")
+
+    async def _on_move(self, *given: Any) -> OutsideHandoff:
+        """Claim, answer or return a handoff: one sealed move of an agent outside."""
+        raw = raw_of(given)
+        assert raw is not None  # noqa: S101 - the validator
+        self._moving += 1
+        try:
+            return self._made(await opened(raw))
+        except ActivityError as error:
+            raise _refused(f"the move could not be verified: {error.cause or error}") from error
+        finally:
+            self._moving -= 1
+
+    def _made(self, said: Opened) -> OutsideHandoff:
+        """Make a move whose seal was verified, or refuse it."""
+        try:
+            if said.message is None:
+                raise _refused(said.fault)
+            move = Move.from_json_object(said.message)
+        except ValidationError:
+            raise _refused("this is no move, though its seal holds") from None
+        now = workflow.now()
+        refusal = self._desk.refusal(move, now) or self._patch_refusal(move)
+        if refusal:
+            raise _refused(refusal)
+        before = self._desk.get(move.handoff_id)
+        if move.kind is MoveKind.ACCEPT and before is not None and not before.accepted:
+            self._measure(move, before)
+        after = self._desk.make(move, now)
+        if move.kind in ENDS and after.end is not None and after.end.reason:
+            self._exchange.note(f"{move.agent!r} outside: {move.kind.value}: {after.end.reason}")
+        return after
+
+    def _patch_refusal(self, move: Move) -> str | None:
+        """Return why a patch would break a rule of the pipeline, or None."""
+        if move.kind is not MoveKind.PATCH:
+            return None
+        state = self._exchange.pipeline.state
+        try:
+            patch_effect(state.baton, move.patch, state.stage_rules())
+        except PatchError as error:
+            return f"the patch is refused: {error}"
+        return None
+
+    def _measure(self, move: Move, waiting: OutsideHandoff) -> None:
+        """Measure from dispatch to acceptance, as for a durable queue: that is what the agent fetches from."""
+        desk = self._exchange.pipeline._desk
+        sender = self._messages[move.handoff_id].from_agent.agent_id
+        seconds = max((move.at - waiting.since).total_seconds(), 0.0)
+        desk.metrics.latency(Transport.QUEUE, sender, move.agent, seconds)
+        breach = slo_breach(Transport.QUEUE, seconds)
+        if breach:
+            self._exchange.note(f"{sender!r} to {move.agent!r} outside: {breach}")
+
+    def _on_list(self) -> list[OutsideHandoff]:
+        """The handoffs that wait for agents outside, oldest first."""
+        return self._desk.open()
+
+    def _on_message(self, handoff_id: str) -> Handoff | None:
+        """The message of a handoff that waits for an agent outside, sealed as it leaves."""
+        return self._messages.get(handoff_id)
+
+
+def _refused(why: str) -> ApplicationError:
+    return ApplicationError(why, type="MoveRefused", non_retryable=True)

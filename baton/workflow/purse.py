@@ -1,0 +1,82 @@
+"""The budget of a running pipeline: reserved before a stage, charged by what it returns, settled after it."""
+
+from baton.protocol.budget import Budget, Charge, ChargeKind, Shortage
+from baton.protocol.history import Outcome, Spend
+from baton.protocol.messages import PipelineInput, StageReturn
+from baton.protocol.money import MICRO_PER_USD
+from baton.protocol.stages import StageSpec
+
+NO_LIMIT_MICRO_USD = 1_000_000 * MICRO_PER_USD
+"""What a handoff says is left where a pipeline was given no budget."""
+
+
+class Purse:
+    """What a pipeline may spend, and has spent: retries, refused attempts, branches and children included.
+
+    Attributes:
+        budget: The budget now; plain data that survives replay, a pause and continuing as new.
+        limited: Whether the pipeline was given a budget; without one nothing is ever refused.
+    """
+
+    def __init__(self, start: PipelineInput) -> None:
+        self.limited = start.budget is not None
+        self.budget = start.budget or Budget(initial_micro_usd=NO_LIMIT_MICRO_USD)
+        self._continued = start.continued > 0 and self.limited  # then the budget came with what was spent
+
+    def shortage(self, spec: StageSpec) -> Shortage | None:
+        """Return why a stage may not begin for want of money, or None."""
+        return self.budget.shortage(spec.name, spec.reserve_micro_usd, closing=spec.closing) if self.limited else None
+
+    def reserve(self, name: str, spec: StageSpec) -> None:
+        """Set apart what a stage declared; a stage that takes more than was set apart is charged in full."""
+        if self.shortage(spec) is None:
+            self.budget = self.budget.reserve(name, spec.name, spec.reserve_micro_usd, closing=spec.closing)
+        else:
+            self.budget = self.budget.owing(name, spec.name)
+
+    def charge(self, name: str, returned: StageReturn) -> None:
+        """Charge what an attempt cost, accepted or not; the same attempt is charged once."""
+        if returned.spend != Spend():
+            kind = ChargeKind.BRANCH if returned.branch else ChargeKind.ATTEMPT
+            kind = ChargeKind.RETRY if returned.attempt > 1 else kind
+            charge = Charge(id=str(returned.attempt), kind=kind, spend=returned.spend)
+            self.budget = self.budget.charge(name, charge)
+
+    def compressed(self, name: str, charge: Charge) -> None:
+        """Charge what compressing a conversation cost."""
+        if charge.spend != Spend():
+            self.budget = self.budget.charge(name, charge)
+
+    def billed(self, spend: Spend) -> Spend | None:
+        """Return what was charged in all, or None where that is what the accepted steps cost."""
+        return None if self.budget.spent == spend else self.budget.spent
+
+    def child_ended(self, name: str, spend: Spend) -> None:
+        """Charge what a child cost, as one bill, and give back what it left."""
+        if name not in self.budget.open:
+            self.budget = self.budget.owing(name, name)
+        if spend != Spend():
+            self.budget = self.budget.charge(name, Charge(id="child", kind=ChargeKind.CHILD, spend=spend))
+        self.settle(name)
+
+    def settle(self, name: str) -> None:
+        """Give back what was set apart and not used."""
+        self.budget = self.budget.settle(name)
+
+    def top_up(self, micro_usd: int) -> None:
+        """Put more money in."""
+        self.budget = self.budget.top_up(micro_usd)
+
+    def for_child(self, name: str) -> Budget | None:
+        """Return the budget of a child: all that is free now, which is set apart until the child ends."""
+        if not self.limited:
+            return None
+        free = self.budget.free_micro_usd
+        self.budget = self.budget.reserve(name, name, free) if free else self.budget
+        return Budget(initial_micro_usd=free, then=self.budget.then)
+
+    def taken_over(self, outcome: Outcome) -> None:
+        """Charge what a step of an earlier run had cost, unless the budget came with that."""
+        spend = sum((entry.spend for entry in outcome.entries), start=Spend())
+        if not self._continued and spend != Spend():
+            self.budget = self.budget.owe(outcome.name, spend)

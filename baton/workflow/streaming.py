@@ -1,0 +1,277 @@
+"""`Streams`: attached to an exchange, it hands on in chunks, so that the receiver can begin before the sender is done.
+
+The handoff goes first and passes the gate like any other. Then come the chunks, each sealed; the last one has the
+digest of them all. The receiver answers twice: whether it takes the handoff, and whether it has all of it (S3-14.1).
+"""
+
+import contextlib
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from baton.protocol.admission import Received
+from baton.protocol.chunks import MOST_AHEAD, Arrival, CheckChunk, Chunk, ChunkStream, whole_digest
+from baton.protocol.errors import StageFailedError
+from baton.protocol.exchange import MOST_REMEMBERED, Acknowledgement, Reply
+from baton.protocol.messages import StageReturn
+from baton.protocol.routing import ReceiverRequirements
+from baton.workflow.correspondence import HANDOFF_ANSWER, HANDOFF_CHUNK, Beside, Receiver, opened, raw_of, tell
+from baton.workflow.exchange import ATTEMPTS, Exchange
+
+STREAM = "stream"
+"""Member of a handoff's `step`: the id under which its chunks come."""
+MOST_STREAMS = 100
+"""How many streams chunks are kept for that nobody has received yet."""
+
+
+class Streams:
+    """A pipeline's streamed handoffs."""
+
+    def __init__(self, exchange: Exchange, *, carried: Mapping[str, Any] | None = None) -> None:
+        """Attach to an exchange, in the workflow's `__init__`.
+
+        Args:
+            exchange: The pipeline's exchange.
+            carried: What `carried` returned in the run that this one continues.
+        """
+        self._exchange = exchange
+        carried = carried or exchange.pipeline.carried("streams")
+        self._chunks: dict[str, list[Chunk]] = {
+            id: [Chunk.from_json_object(one) for one in chunks] for id, chunks in carried.get("chunks", {}).items()
+        }
+        self._answered: dict[str, tuple[str, Acknowledgement]] = {}
+        self._opening = Beside(self._take_chunk, carried.get("opening", ()))
+        workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
+        exchange.pipeline.carries["streams"] = self.carried
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return what the next run needs to know when this one continues as new."""
+        chunks: dict[str, JsonValue] = {
+            id: [one.to_json_object() for one in chunks] for id, chunks in self._chunks.items()
+        }
+        return {"chunks": chunks, "opening": self._opening.pending()}
+
+    async def send(
+        self,
+        to: Receiver,
+        description: str,
+        chunks: AsyncIterable[Mapping[str, JsonValue]] | Iterable[Mapping[str, JsonValue]],
+        *,
+        within: timedelta,
+        state: Mapping[str, JsonValue] | None = None,
+        attempts: int = ATTEMPTS,
+    ) -> Acknowledgement:
+        """Hand on in chunks: open, send each one as it comes, close, and wait until the receiver has all of it.
+
+        Args:
+            to: The receiver.
+            description: What it is to do.
+            chunks: The contents. They may be waited for, but making them must not run steps of this pipeline.
+            within: How long each of the two answers may take.
+            state: What the handoff itself brings; the baton by default.
+            attempts: How often it is sent in that time while nobody answers.
+
+        Returns:
+            The answer to the whole; or to the handoff, if that was refused.
+
+        Raises:
+            StageFailedError: Nobody answered.
+        """
+        name, exchange = f"stream to {to.agent}"[:200], self._exchange
+
+        async def act(seq: int) -> StageReturn:
+            stream = str(workflow.uuid4())
+            handoff = exchange.outgoing.message(to, description, (), state, within, step={STREAM: stream})
+            ack = await exchange.deliver(seq, to, handoff, within, attempts)
+            if ack.accepted:
+                ack = await self._send_all(to, stream, chunks, within, attempts)
+            return StageReturn(stage=name, seq=seq, output=ack.to_json_object())
+
+        return Acknowledgement.from_json_object(await exchange.step(name, act))
+
+    async def _send_all(
+        self,
+        to: Receiver,
+        stream: str,
+        chunks: AsyncIterable[Mapping[str, JsonValue]] | Iterable[Mapping[str, JsonValue]],
+        within: timedelta,
+        attempts: int,
+    ) -> Acknowledgement:
+        """Send the chunks and what closes them; return the answer to the whole."""
+        sent: list[Chunk] = []
+
+        async def put(content: Mapping[str, JsonValue], whole: str | None = None) -> None:
+            seq, last = len(sent) + 1, whole is not None
+            ending: dict[str, Any] = {"last": True, "whole": whole} if last else {"content": dict(content)}
+            sent.append(Chunk(handoff_id=stream, seq=seq, at=workflow.now(), **ending))
+            await tell(to.workflow_id, HANDOFF_CHUNK, sent[-1])
+
+        async def again() -> None:
+            for one in sent:
+                await tell(to.workflow_id, HANDOFF_CHUNK, one)
+
+        if isinstance(chunks, AsyncIterable):
+            async for content in chunks:
+                await put(content)
+        else:
+            for content in chunks:
+                await put(content)
+        whole = whole_digest([one.content for one in sent])
+        with self._exchange.expecting(to, stream, whole, within):
+            await put({}, whole)
+            ack = await self._exchange.answer(stream, within, attempts, again)
+        if ack is None:
+            raise StageFailedError(f"{to.agent!r} has not said within {within} that it has all of a streamed handoff")
+        return ack
+
+    async def receive(
+        self,
+        receiver: ReceiverRequirements,
+        *,
+        within: timedelta,
+        minimum: int = 1,
+        check: CheckChunk | None = None,
+    ) -> "Incoming":
+        """Wait for a streamed handoff, and for as many chunks as are needed to begin.
+
+        Args:
+            receiver: What this pipeline requires of a handoff.
+            within: How long to wait for the handoff, and then for the chunks.
+            minimum: The least number of chunks with which the pipeline can begin.
+            check: A check of each chunk's content.
+
+        Raises:
+            StageFailedError: No handoff came, it is not streamed, or too few sound chunks came.
+        """
+        received = await self._exchange.receive(receiver, within=within)
+        id = received.step.get(STREAM)
+        if not isinstance(id, str):
+            raise StageFailedError(
+                f"handoff {received.handoff_id} of {received.sender!r} is not streamed; use `receive`"
+            )
+        incoming = Incoming(self, received, ChunkStream(id, minimum=minimum, check=check), receiver.agent_type, id)
+        await incoming.until(lambda stream: stream.may_begin, within)
+        return incoming
+
+    def taken_by(self, id: str, stream: ChunkStream, seen: int) -> int:
+        """Give a stream the chunks that came since, and return how many there were in all."""
+        arrived = self._chunks.setdefault(id, [])
+        for chunk in arrived[seen:]:
+            if stream.take(chunk) is Arrival.DUPLICATE:
+                self._exchange.note(f"chunk {chunk.seq} of stream {id} came again; it changes nothing")
+        return len(arrived)
+
+    async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
+        """Tell the sender whether all of a stream is here; whoever sends it again is told the same."""
+        ack = Acknowledgement(
+            handoff_id=id,
+            digest=whole,
+            answer=Reply.REJECTED if fault else Reply.ACCEPTED,
+            reason=fault,
+            by=by,
+            at=workflow.now(),
+        )
+        self._chunks.pop(id, None)
+        self._answered[id] = (received.reply_to or "", ack)
+        if len(self._answered) > MOST_REMEMBERED:
+            del self._answered[next(iter(self._answered))]
+        await self._answer_again(id)
+
+    async def _answer_again(self, id: str) -> None:
+        reply_to, ack = self._answered[id]
+        if reply_to:
+            await tell(reply_to, HANDOFF_ANSWER, ack)
+
+    def _on_chunk(self, *given: Any) -> None:
+        """Hand a part of a streamed handoff to this pipeline: one sealed chunk."""
+        raw = raw_of(given)
+        if raw is None:
+            self._exchange.note(f"refused a signal {HANDOFF_CHUNK!r} that is no sealed chunk")
+        else:
+            self._opening.put(raw)
+
+    async def _take_chunk(self, raw: bytes) -> None:
+        """Keep a chunk once its seal was verified."""
+        try:
+            said = await opened(raw)
+            chunk = None if said.message is None else Chunk.from_json_object(said.message)
+        except (ActivityError, ValidationError) as error:
+            self._exchange.note(f"refused a chunk: {type(error).__name__}")
+            return
+        if chunk is None:
+            self._exchange.note(f"refused a chunk: {said.fault}")
+        elif chunk.handoff_id in self._answered:
+            if chunk.last:
+                await self._answer_again(chunk.handoff_id)
+        elif chunk.handoff_id not in self._chunks and len(self._chunks) >= MOST_STREAMS:
+            self._exchange.note(f"refused a chunk: {MOST_STREAMS} streams have begun already")
+        elif len(kept := self._chunks.setdefault(chunk.handoff_id, [])) >= MOST_AHEAD:
+            self._exchange.note(f"refused a chunk: {MOST_AHEAD} of its stream are here already")
+        elif not any(one.seq == chunk.seq and one.to_json_object() == chunk.to_json_object() for one in kept):
+            kept.append(chunk)
+
+
+class Incoming:
+    """A streamed handoff that is being received.
+
+    Attributes:
+        received: The handoff itself.
+        stream: What is here of it.
+    """
+
+    def __init__(self, streams: Streams, received: Received, stream: ChunkStream, by: str, id: str) -> None:
+        self.received = received
+        self.stream = stream
+        self._streams = streams
+        self._by = by
+        self._id = id
+        self._seen = 0
+
+    @property
+    def chunks(self) -> list[dict[str, JsonValue]]:
+        """The contents so far, in order, without a gap."""
+        self._take()
+        return self.stream.taken
+
+    async def rest(self, *, within: timedelta) -> list[dict[str, JsonValue]]:
+        """Wait until the whole is here, answer the sender, and return all contents.
+
+        Args:
+            within: How long to wait.
+
+        Raises:
+            StageFailedError: It did not come in time, or is not what its sender closed it with.
+        """
+        await self.until(lambda stream: stream.complete, within)
+        await self._streams.answer(self.received, self._id, whole_digest(self.stream.taken), "", self._by)
+        return self.stream.taken
+
+    async def until(self, true: Callable[[ChunkStream], bool], within: timedelta) -> None:
+        """Wait for something to be so of the stream.
+
+        Raises:
+            StageFailedError: It is broken, or the time is up.
+        """
+
+        def settled() -> bool:
+            self._take()
+            if self.stream.faults:  # the sender hears of it once it says what it has sent
+                return self.stream.closed_with is not None
+            return true(self.stream)
+
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(settled, timeout=within, timeout_summary=f"chunks of stream {self._id}")
+        if true(self.stream) and not self.stream.faults:
+            return
+        gap = f"chunk {self.stream.missing} is missing" if self.stream.missing else f"{len(self.stream.taken)} came"
+        fault = "; ".join(self.stream.faults) or f"{gap} after {within}"
+        if self.stream.closed_with is not None:
+            await self._streams.answer(self.received, self._id, self.stream.closed_with, fault, self._by)
+        raise StageFailedError(f"the streamed handoff {self.received.handoff_id} is not whole: {fault}")
+
+    def _take(self) -> None:
+        self._seen = self._streams.taken_by(self._id, self.stream, self._seen)

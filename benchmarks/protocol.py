@@ -1,0 +1,188 @@
+"""What the handoff protocol costs: the same four stages with safeguards and without them, side by side.
+
+With safeguards each stage is begun by a sealed handoff, which its worker opens, validates, scans and puts on record
+before the stage runs, and what the stage returns is put on record as well. The ledger is an SQLite file.
+"""
+
+import statistics
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from baton.activity.gate import Gate
+from baton.activity.safeguards import Safeguards
+from baton.edge.keyring import Keyring
+from baton.edge.ledger import Ledger, LedgerOptions
+from baton.edge.sealing import seal_json
+from baton.protocol.baton import Baton
+from baton.protocol.budget import Budget
+from baton.protocol.messages import StageInput, StageReturn
+from baton.protocol.relay import HandoffTerms, Relay
+from baton.protocol.routing import ReceiverRequirements
+from baton.protocol.stages import StageSpec
+from benchmarks.compare import Effort, ratio, take_turns
+from benchmarks.load import Load, speed, stage_latencies
+from benchmarks.measures import LATENCY_COLUMNS, SPEED_COLUMNS, column, latency_rows, pipeline_input, speed_rows
+from benchmarks.raw import State
+from benchmarks.report import Findings
+from benchmarks.rig import Crew, Rig
+from benchmarks.samples import STAGES, large, patch
+from benchmarks.worker import ledger_of
+
+WITHOUT, PROTOCOL, ENCRYPTED = "without", "protocol", "encrypted too"
+"""The sides: no safeguards; with them; with them, and all that Temporal stores encrypted."""
+
+_MESSAGES = 400
+_FIRST = 2  # so many stages are done: the message is the third one's
+_RECORDS = 2 * STAGES  # each stage's acceptance, and what it returned
+
+
+async def protocol_cost(rig: Rig, effort: Effort) -> Findings:
+    """Measure pipelines per second with the protocol against without it, 10 at a time, with a baton of 4 KB.
+
+    Raises:
+        RuntimeError: The handoffs of a pipeline are not on record.
+    """
+    loads = await _loads(rig)
+    findings = Findings("The handoff protocol, 10 pipelines at a time, baton of 4 KB", SPEED_COLUMNS)
+    turn = partial(speed, pipelines=effort.pipelines(60), concurrency=10)
+    told = await take_turns("handoff protocol, 10 at a time", loads, turn, effort)
+    findings.rows.extend(speed_rows("4 KB", told, WITHOUT))
+    findings.values["protocol_throughput_ratio"] = ratio(column(told, "per_second"), PROTOCOL, WITHOUT)
+    return findings
+
+
+async def protocol_latency(rig: Rig, effort: Effort) -> Findings:
+    """Measure how much longer a handoff takes with the protocol, one pipeline at a time, with a baton of 4 KB.
+
+    A round's figure is the difference of the medians of its two turns.
+    """
+    loads = await _loads(rig)
+
+    async def turn(load: Load) -> float:
+        return statistics.median(await stage_latencies(load, effort.pipelines(20)))
+
+    told = await take_turns("handoff protocol, one at a time", loads, turn, effort)
+    findings = Findings("The handoff protocol, one pipeline at a time, baton of 4 KB", LATENCY_COLUMNS)
+    findings.rows.extend(latency_rows("4 KB", told, WITHOUT))
+    added = [ours - theirs for ours, theirs in zip(told[PROTOCOL], told[WITHOUT], strict=True)]
+    findings.rows.append(("added to a handoff", f"{statistics.median(added):.2f}", ""))
+    findings.values["protocol_ms_per_handoff"] = statistics.median(added)
+    return findings
+
+
+async def protocol_history(rig: Rig, effort: Effort) -> Findings:
+    """Count the events and bytes that one pipeline leaves in Temporal, with a baton of 4 KB.
+
+    Raises:
+        RuntimeError: The handoffs of a pipeline are not on record.
+    """
+    raw = Load("raw", await rig.crew("raw"), "RawDelivery", State(**large()))
+    findings = Findings("History of four stages, baton of 4 KB", ("side", "events", "bytes", "of raw's"))
+    sizes: dict[str, tuple[int, int]] = {}
+    for load in (raw, *await _loads(rig)):
+        sizes[load.name] = events, size = await _history(load.crew, load)
+        findings.rows.append((load.name, str(events), f"{size:,}", f"{size / sizes['raw'][1]:.2f}"))
+    for name, role in ((PROTOCOL, "protocol"), (ENCRYPTED, "encrypted")):
+        await _check_on_record(rig, name, role)
+    findings.values["protocol_extra_events"] = max(sizes[PROTOCOL][0], sizes[ENCRYPTED][0]) - sizes[WITHOUT][0]
+    findings.values["history_bytes_vs_raw"] = sizes[ENCRYPTED][1] / sizes["raw"][1]
+    return findings
+
+
+async def acceptance(rig: Rig, effort: Effort) -> Findings:
+    """Measure the processor time of a receiver's gate for a message of 5.5 KB, and beside it that of its record.
+
+    The figure is the mean over messages of different texts. Some of them hold words, such as `ignore`, that the
+    safety scan looks at twice; the quartiles tell those apart. The record is the rest of what a receiver waits for:
+    the entry, the signature of the chain's head, and the transaction that has it on the disk.
+    """
+    keyring = Keyring.generate()
+    receiver = ReceiverRequirements("review", "1.0.0", frozenset({"goal", "constraints"}))
+    judged, accepted, waited = [], [], []
+    each: list[float] = []
+    size = 0
+    async with Safeguards(keyring, rig.folder / "acceptance-ledger.db").opened() as guarded:
+        for number in range(effort.rounds + 1):  # the first one warms up
+            messages = _messages(keyring, 20 if effort.quick else _MESSAGES, number)
+            size = len(messages[0])
+            each = [_judged_in(guarded.gate, raw, receiver) for raw in messages]
+            judged.append(statistics.mean(each))
+            cpu, began = time.process_time(), time.perf_counter()
+            await _accept(guarded.gate, messages, receiver)
+            accepted.append((time.process_time() - cpu) / len(messages) * 1e6)
+            waited.append((time.perf_counter() - began) / len(messages) * 1e6)
+    judge, whole, wall = (statistics.median(times[1:]) for times in (judged, accepted, waited))
+    findings = Findings(f"Accepting a message of {size:,} bytes", ("what", "CPU µs", "µs"))
+    findings.rows.append(("judged: seal, schema, completeness, safety, budget", f"{judge:.0f}", f"{judge:.0f}"))
+    quickest, _, slowest = statistics.quantiles(each, n=4)
+    findings.rows.append(("… the lower and the upper quartile", f"{quickest:.0f}, {slowest:.0f}", ""))
+    findings.rows.append(("put on record, on the disk", f"{whole - judge:.0f}", f"{wall - judge:.0f}"))
+    findings.values["accept_us"] = judge
+    return findings
+
+
+def _judged_in(gate: Gate, raw: bytes, receiver: ReceiverRequirements) -> float:
+    """Return the microseconds of processor time that it takes to judge a message."""
+    began = time.thread_time()
+    assert gate.judge(raw, receiver).verdict
+    return (time.thread_time() - began) * 1e6
+
+
+async def _loads(rig: Rig) -> list[Load]:
+    """Return the sides."""
+    roles = {WITHOUT: "baton", PROTOCOL: "protocol", ENCRYPTED: "encrypted"}
+    return [Load(name, await rig.crew(role), "Delivery", pipeline_input(large())) for name, role in roles.items()]
+
+
+async def _history(crew: Crew, load: Load) -> tuple[int, int]:
+    """Run a pipeline; return how many events and bytes its history has, as the server counts them."""
+    handle = await crew.start(load.workflow, load.argument)
+    await handle.result()
+    info = (await handle.describe()).raw_description.workflow_execution_info
+    return info.history_length, info.history_size_bytes
+
+
+async def _check_on_record(rig: Rig, name: str, role: str) -> None:
+    """Make sure that what was measured as the protocol was the protocol.
+
+    Raises:
+        RuntimeError: The ledger has not exactly the records of a pipeline.
+    """
+    crew = await rig.crew(role)
+    result: Any = await (await crew.start("Delivery", pipeline_input(large()))).result()
+    async with Ledger(ledger_of(rig.folder, role), LedgerOptions(create=False)) as ledger:
+        found = await ledger.trace(result["task_id"], verifier=Keyring.development(rig.folder).public())
+    if len(found.records) != _RECORDS or found.report.verdict != "valid":
+        raise RuntimeError(
+            f"{name}: a pipeline left {len(found.records)} records, {found.report.verdict}; expected {_RECORDS}, valid"
+        )
+
+
+async def _accept(gate: Gate, messages: Sequence[bytes], receiver: ReceiverRequirements) -> None:
+    """Accept messages one after the other, as the stages of one pipeline do."""
+    for raw in messages:
+        receipt, _ = await gate.accept(raw, receiver)
+        assert receipt.verdict
+
+
+def _messages(keyring: Keyring, count: int, number: int) -> list[bytes]:
+    """Return sealed messages of about 5.5 KB as a pipeline sends them, each another handoff of the same task."""
+    task = str(UUID(int=number, version=4))
+    relay = Relay("Delivery", task, task, HandoffTerms())
+    cost = Budget(initial_micro_usd=10_000_000).cost_tracking()
+    sealed = []
+    for at in range(count + _FIRST):
+        spec, handoff_id = StageSpec("review"), str(UUID(int=number << 32 | at, version=4))
+        change = patch(at, 8)
+        baton = Baton.model_validate({**large(), "current_state": change["current_state"]})
+        given = StageInput(stage="review", seq=at + 1, task_id=task, baton=baton.to_json_object())
+        handoff = relay.message(spec, given, cost, handoff_id=handoff_id, now=datetime.now(UTC))
+        sealed.append(seal_json(handoff.__pydantic_serializer__.to_json(handoff, exclude_unset=True), keyring))
+        if at < _FIRST:
+            returned = StageReturn(stage="review", seq=at + 1, baton_patch={"decision_log": [*change["decision_log"]]})
+            relay.arrived(spec, returned, handoff_id, datetime.now(UTC))
+    return sealed[_FIRST:]

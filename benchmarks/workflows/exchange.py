@@ -1,0 +1,46 @@
+"""Two pipelines of which one hands its task on to the other."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.protocol.routing import ReceiverRequirements
+from baton.workflow import Pipeline
+from baton.workflow.correspondence import Receiver
+from baton.workflow.exchange import Exchange
+
+_PATIENCE = timedelta(minutes=1)
+
+
+@workflow.defn
+class HandsOff:
+    """Hands its task on to the pipeline that the parameter `to` names, and ends once that has answered."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="planner")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Hand on; the output is the answer."""
+        to = Receiver(str(self.pipeline.params["to"]), "reviewer")
+        answer = await self.exchange.hand_off(to, "Review the plan", within=_PATIENCE)
+        return self.pipeline.result(answer.to_json_object())
+
+
+@workflow.defn
+class Receives:
+    """Receives one handoff."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="reviewer")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Receive; the output is what came, with how long it had been on its way to the gate's answer."""
+        received = await self.exchange.receive(ReceiverRequirements("reviewer", "1.0.0"), within=_PATIENCE)
+        return self.pipeline.result(received.model_dump(mode="json"))

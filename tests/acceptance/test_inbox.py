@@ -1,0 +1,364 @@
+"""The installed `baton inbox`, as a person at a terminal and scripts call it, against real runs that wait."""
+
+import asyncio
+import json
+import os
+import re
+import unicodedata
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import PipelineInput
+from baton.activity.safeguards import Safeguards
+from baton.client import read_run
+from baton.devserver import DevServer
+from baton.plugin import BatonPlugin
+from baton.protocol.budget import Budget
+from baton.protocol.messages import PipelineStatus
+from baton.protocol.names import QUERY_INBOX
+from baton.protocol.pending import PendingHandoff
+from baton.testing import pipeline_worker
+from tests.acceptance.operating import PATIENCE_SECONDS, PROGRAM, Operator
+from tests.support import Handle, failure, until
+from tests.temporal import handoff_pipelines, handoff_stages
+from tests.temporal.handoff_pipelines import Forgets, FourAgents, Spends
+from tests.temporal.inbox_pipelines import PIPELINES, Tainted, TaintedLight, TaintedTwice
+from tests.temporal.inbox_stages import STAGES
+
+ALL_PIPELINES = [*handoff_pipelines.PIPELINES, *PIPELINES]
+ALL_STAGES: list[Callable[..., Any]] = [*handoff_stages.STAGES, *STAGES]
+OUR_OWN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""What rich writes to a terminal itself: colours, cursor, lines."""
+
+
+@pytest.fixture(scope="module")
+def operator(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    """Return an operator of the tests' server."""
+    return Operator(tmp_path_factory.mktemp("operator"), {"TEMPORAL_ADDRESS": server.address})
+
+
+@pytest.fixture(scope="module")
+async def client(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Client:
+    """Return a client whose workers have safeguards."""
+    safeguards = Safeguards.development(tmp_path_factory.mktemp("safeguards"))
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+
+@pytest.fixture(scope="module")
+async def worker(client: Client) -> AsyncIterator[Worker]:
+    """Return a running worker with safeguards."""
+    async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as it:
+        yield it
+
+
+async def pending(worker: Worker, pipeline: Callable[..., Any], count: int = 1, **members: Any) -> Handle:
+    """Start a run, and return it once as many of its handoffs wait for a person."""
+    handle = await worker.client.start_workflow(
+        pipeline,
+        PipelineInput(goal="Review the contract", **members),
+        id=f"contract-{uuid4().hex[:8]}",
+        task_queue=worker.task_queue,
+    )
+    await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    while len(await waiting(handle)) < count:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)  # a query is no event that could be awaited
+    return handle
+
+
+async def waiting(handle: Handle) -> list[PendingHandoff]:
+    """Return the handoffs of a run that wait."""
+    found: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+    return found
+
+
+async def poisoned(worker: Worker) -> Handle:
+    """Return a run with a dead letter."""
+    return await pending(worker, FourAgents.run, params={"poisoned": True})
+
+
+async def listed(operator: Operator, handle: Handle, *words: str) -> dict[str, Any]:
+    """Return what the inbox lists of a run, once the server's index has it."""
+    while True:
+        for one in await operator.json("inbox", *words):
+            if one["workflow_id"] == handle.id:
+                found: dict[str, Any] = one
+                return found
+
+
+async def answering(operator: Operator, answer: str, *words: str) -> tuple[int, str]:
+    """Call the command on a terminal, answer its question, and return its code and all that it wrote."""
+    ours, theirs = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        str(PROGRAM),
+        *words,
+        cwd=operator.folder,
+        env={**operator.environment, "TERM": "xterm-256color"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    written = await asyncio.to_thread(_converse, ours, answer)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        return await process.wait(), written
+
+
+def _converse(screen: int, answer: str) -> str:
+    """Answer the question once it is there, and return all that was written until nobody writes any more."""
+    written = b""
+    asked = False
+    with open(screen, "r+b", buffering=0) as file:
+        while True:
+            try:
+                part = file.read(65536)
+            except OSError:  # how Linux says that nobody has the terminal open any more
+                break
+            if not part:
+                break
+            written += part
+            if not asked and b"[y/N]" in written:
+                asked = True
+                file.write(answer.encode() + b"\n")
+    return written.decode()
+
+
+class TestList:
+    """`baton inbox`."""
+
+    async def test_alone_it_lists_what_waits(self, operator: Operator, worker: Worker) -> None:
+        """Run, step, agents, reason, since and deadline; the same as `baton inbox list`."""
+        handle = await poisoned(worker)
+        one = await listed(operator, handle)
+        page = await operator("inbox")
+        by_name = await operator.json("inbox", "list", "--limit", "1000")
+
+        assert one in by_name
+        assert (one["handoff"]["reason"], one["handoff"]["seq"], one["answered"]) == ("SAFETY_VIOLATION", 3, True)
+        assert one["actions"] == ["release", "requeue", "edit", "abandon"]
+        assert page.split()[:7] == ["run", "step", "from", "→", "to", "reason", "since"]
+        [line] = [line for line in page.splitlines() if line.startswith(handle.id)]
+        assert "3     analyse → score" in line
+        assert "SAFETY_VIOLATION" in line
+        await handle.terminate()
+
+    async def test_options_count_without_a_commands_name(self, operator: Operator) -> None:
+        """Those of `list` can stand behind the bare group; what is none is refused."""
+        assert isinstance(await operator.json("inbox", "--limit", "1"), list)
+        assert "No such option" in await operator.refused("inbox", "--nope", code=2)
+        assert "No such command" in await operator.refused("inbox", "lst", code=2)
+
+    async def test_without_a_worker_the_histories_tell(self, operator: Operator, client: Client) -> None:
+        """What is wrong can be seen; what cannot be done now is said."""
+        async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as short:
+            handle = await poisoned(short)
+            [one] = await waiting(handle)
+        told = await listed(operator, handle)
+        page, beside = await operator.both("inbox")
+        shown = await operator("inbox", "show", handle.id)
+        refused = await operator.refused("inbox", "release", handle.id, "--why", "a quoted mail")
+
+        assert (told["answered"], told["actions"], told["handoff"]["reason"]) == (False, [], "SAFETY_VIOLATION")
+        assert handle.id in page
+        assert "no worker answers for" in beside
+        assert "nothing can be decided until one does" in shown
+        assert one.handoff_id in shown
+        assert "nothing was decided" in refused
+        assert short.task_queue in refused
+        await handle.terminate()
+
+
+class TestShow:
+    """`baton inbox show`."""
+
+    async def test_it_shows_all_findings_and_the_message(self, operator: Operator, worker: Worker) -> None:
+        """What a person needs to decide, and the commands to do so."""
+        handle = await poisoned(worker)
+        [one] = await waiting(handle)
+        page, told = await asyncio.gather(
+            operator("inbox", "show", handle.id), operator.json("inbox", "show", handle.id, one.handoff_id[:8])
+        )
+
+        assert "SAFETY_VIOLATION (dead_letter)" in page
+        assert all(finding.at in page for finding in one.findings)
+        assert '"12 clauses extracted"' in page
+        assert f"baton inbox release {handle.id} {one.handoff_id[:8]} --why" in page
+        assert "top-up" not in page
+        assert told["message"]["handoffId"] == one.handoff_id
+        assert told["baton"]["current_state"] == ["12 clauses extracted"]
+        assert told["handoff"]["findings"][0]["code"] == "SAFETY_VIOLATION"
+        await handle.terminate()
+
+    async def test_of_a_light_stage_it_shows_the_baton(self, operator: Operator, worker: Worker) -> None:
+        """What a light stage is sent is not in the history."""
+        handle = await pending(worker, TaintedLight.run)
+        page, told = await asyncio.gather(
+            operator("inbox", "show", handle.id), operator.json("inbox", "show", handle.id)
+        )
+
+        assert "The message is not in the run's history" in page
+        assert told["message"] is None
+        assert "Ignore all previous instructions" in told["baton"]["decision_log"][0]
+        await handle.terminate()
+
+    async def test_several_are_named(self, operator: Operator, worker: Worker) -> None:
+        """One must be chosen; an unknown one names those that wait."""
+        handle = await pending(worker, TaintedTwice.run, count=2)
+        both = [one.handoff_id for one in await waiting(handle)]
+        unclear, unknown, first = await asyncio.gather(
+            operator.refused("inbox", "show", handle.id, code=2),
+            operator.refused("inbox", "show", handle.id, "f47ac10b"),
+            operator.json("inbox", "show", handle.id, both[0]),
+        )
+
+        assert "HANDOFF" in unclear
+        assert [id for id in both if id not in unknown] == []
+        assert "no handoff 'f47ac10b'" in unknown
+        assert first["handoff"]["handoff_id"] == both[0]
+        await handle.terminate()
+
+    async def test_a_run_without_any_is_refused(self, operator: Operator, worker: Worker) -> None:
+        """One that is over, too, and one that is none."""
+        handle = await poisoned(worker)
+        await handle.terminate()
+
+        assert "no handoff that waits" in await operator.refused("inbox", "show", handle.id)
+        assert "waits for no decision any more" in await operator.refused(
+            "inbox", "abandon", handle.id, "--why", "too late"
+        )
+        assert "no such run" in await operator.refused("inbox", "show", "nothing-of-the-kind")
+
+
+class TestHostileText:
+    """A dead letter whose text is made for the terminal of whoever looks at it."""
+
+    async def test_nothing_of_it_steers_a_terminal(self, operator: Operator, worker: Worker) -> None:
+        """No escape sequence, no direction mark, no markup, no end of the fence but ours."""
+        handle = await pending(worker, Tainted.run)
+        await listed(operator, handle)
+        screens = await asyncio.gather(
+            operator.on_a_terminal("inbox"),
+            operator.on_a_terminal("inbox", "show", handle.id),
+            operator.both("inbox", "show", handle.id),
+        )
+        terminal_list, terminal_page, (page, beside) = screens
+        for screen in (terminal_list, terminal_page, page, beside):
+            left = OUR_OWN.sub("", screen)
+            assert [sign for sign in left if sign not in "\r\n" and steers(sign)] == []
+        for screen in (terminal_page, page):
+            assert "[bold red]markup[/bold red] [link=file:///etc/passwd]here[/link]" in screen
+            assert "\x1b]" not in screen
+            assert "\x1b[2J" not in screen
+            ends = re.findall(r"\[END OF CONTEXT FROM PREVIOUS AGENT([^\]]*)\]", screen)
+            assert ends
+            assert all(re.fullmatch(r" [0-9a-f]{16}", nonce) for nonce in ends)
+        await handle.terminate()
+
+    async def test_deciding_shows_it_no_more_raw(self, operator: Operator, worker: Worker) -> None:
+        """What is released is shown before it is released, as data."""
+        handle = await pending(worker, Tainted.run)
+        code, screen = await answering(operator, "n", "inbox", "release", handle.id, "--why", "let me see")
+
+        assert code == 1
+        assert "Ignore all previous instructions" in screen
+        assert [sign for sign in OUR_OWN.sub("", screen) if sign not in "\r\n" and steers(sign)] == []
+        await handle.terminate()
+
+
+def steers(sign: str) -> bool:
+    """Return whether a sign could steer a terminal: controls, and signs of format such as direction marks."""
+    return unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp")
+
+
+class TestDecide:
+    """`baton inbox release`, `requeue`, `edit`, `top-up` and `abandon`."""
+
+    async def test_a_release_lets_it_pass_with_a_name(self, operator: Operator, worker: Worker) -> None:
+        """The handoff goes on, and the decision is told as it counts (S3-11-d)."""
+        handle = await poisoned(worker)
+        told = await operator.json("inbox", "release", handle.id, "--why", "a quoted mail", "--who", "bob")
+
+        assert (told["action"], told["who"], told["why"]) == ("release", "bob", "a quoted mail")
+        await handle.result()
+
+    async def test_a_requeue_is_judged_again(self, operator: Operator, worker: Worker) -> None:
+        """What is still wrong with it is found again."""
+        handle = await poisoned(worker)
+        line = await operator("inbox", "requeue", handle.id, "--why", "the scan was updated")
+
+        assert line == "requeued the handoff analyse → score by ann: the scan was updated\n"
+        while [one.attempts for one in await waiting(handle)] != [2]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # a query is no event that could be awaited
+        await handle.terminate()
+
+    async def test_an_edit_is_in_the_history(self, operator: Operator, worker: Worker, tmp_path: Path) -> None:
+        """The baton is changed, with who and why, and what follows is sent."""
+        handle = await pending(worker, Forgets.run, params={"stubborn": True})
+        patch = tmp_path / "fix.json"
+        patch.write_text(json.dumps({"work_scope": ["annex/*"]}), encoding="utf-8")
+        said = await operator("inbox", "edit", handle.id, "--patch", str(patch), "--why", "the scope was missing")
+
+        assert said.startswith("edited the handoff forgetful → scoped by ann")
+        assert (await handle.result()).baton["current_state"] == ["Worked in annex/*"]
+        run = await read_run(worker.client, handle.id)
+        assert [(entry.by, entry.why) for entry, _ in run.history if entry.by] == [("ann", "the scope was missing")]
+
+    async def test_a_top_up_is_in_dollars(self, operator: Operator, worker: Worker) -> None:
+        """The stage that waited for it runs (C-21)."""
+        handle = await pending(worker, Spends.run, budget=Budget(initial_micro_usd=200_000))
+        page = await operator("inbox", "show", handle.id)
+        told = await operator.json("inbox", "top-up", handle.id, "--usd", "0.03", "--why", "it is worth it")
+
+        assert "--usd 5.00" in page
+        assert told["micro_usd"] == 30_000
+        assert (await handle.result()).spend.micro_usd == 230_000
+
+    async def test_abandoning_fails_the_stage(self, operator: Operator, worker: Worker) -> None:
+        """With who and why in the run's failure."""
+        handle = await poisoned(worker)
+        line = await operator("inbox", "abandon", handle.id, "--why", "an attack")
+
+        assert line == "abandoned the handoff analyse → score by ann: an attack\n"
+        assert "abandoned by ann: an attack" in await failure(handle)
+
+    async def test_on_a_terminal_it_asks_once_more(self, operator: Operator, worker: Worker) -> None:
+        """A no decides nothing and ends with 1, a yes decides; what is asked about is shown first."""
+        handle = await poisoned(worker)
+        words = ("inbox", "abandon", handle.id, "--why", "an attack")
+        no, screen = await answering(operator, "n", *words)
+        still = await waiting(handle)
+        yes, _ = await answering(operator, "y", *words)
+
+        assert (no, yes, len(still)) == (1, 0, 1)
+        assert "abandon the handoff to 'score'? [y/N]" in OUR_OWN.sub("", screen)
+        assert "Ignore all previous instructions" in screen
+        assert "nothing was decided" in screen
+        assert "abandoned by ann" in await failure(handle)
+
+    async def test_what_does_not_fit_is_refused(self, operator: Operator, worker: Worker, tmp_path: Path) -> None:
+        """Exit code 1, nothing on the output, nothing decided: not even by a patch that would break a rule."""
+        handle = await poisoned(worker)
+        bad, broken = tmp_path / "bad.json", tmp_path / "broken.json"
+        bad.write_text('{"goal": null}', encoding="utf-8")
+        broken.write_text("{", encoding="utf-8")
+        why = ("--why", "why not")
+        money, patch, none, reason, amount = await asyncio.gather(
+            operator.refused("inbox", "top-up", handle.id, "--usd", "5", *why, "--json"),
+            operator.both("inbox", "edit", handle.id, "--patch", str(bad), *why, code=1),
+            operator.refused("inbox", "edit", handle.id, "--patch", str(broken), *why, code=2),
+            operator.refused("inbox", "abandon", handle.id, code=2),
+            operator.refused("inbox", "top-up", handle.id, "--usd", "-5", *why, code=2),
+        )
+
+        assert "takes no 'top_up'; decide on release, requeue, edit, abandon" in money
+        assert "goal" in patch[1]
+        assert "is no JSON file" in none
+        assert "say why" in reason
+        assert "is no amount above zero" in amount
+        assert len(await waiting(handle)) == 1
+        await handle.terminate()

@@ -1,0 +1,137 @@
+"""A real Postgres for the ledger, with its three roles, on a socket in a folder of its own."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import asyncpg
+import pytest
+
+from baton.edge.artifacts import LocalArtifactStore
+from baton.edge.ledger import LedgerOptions, migrate, open_database
+from tests.unit.ledger.material import KEY
+
+WRITER, KEEPER = "baton_writer", "baton_keeper"
+
+
+@dataclass(frozen=True)
+class Urls:
+    """The addresses of one database, by role."""
+
+    owner: str
+    writer: str
+    keeper: str
+
+
+class Server:
+    """A Postgres server in a folder, reached through a socket there.
+
+    Args:
+        folder: The folder.
+        programs: Where `initdb` and `pg_ctl` are; they refuse to run as root, and then run as nobody.
+    """
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self.folder, self.programs = folder, programs
+        self._nobody = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+        if self._nobody is not None:
+            os.chown(folder, self._nobody.pw_uid, self._nobody.pw_gid)
+
+    def make(self) -> None:
+        """Make the server's files."""
+        self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync", "-D", self.data)
+
+    def start(self) -> None:
+        """Start it."""
+        options = f"-k {self.folder} -c listen_addresses='' -c shared_buffers=32MB"
+        self._run("pg_ctl", "start", "-w", "-D", self.data, "-l", str(self.folder / "log"), "-o", options)
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: `fast` in order, `immediate` as a crash does."""
+        self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", self.data)
+
+    @property
+    def data(self) -> str:
+        """The folder of its files."""
+        return str(self.folder / "data")
+
+    def url(self, database: str, role: str = "postgres") -> str:
+        """Return the address of a database."""
+        return f"postgresql://{role}@/{database}?host={quote(str(self.folder))}"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self.programs / program), *arguments],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # a pipe would be inherited by the server, and never end
+            stderr=subprocess.PIPE if program == "initdb" else subprocess.DEVNULL,
+            cwd=self.folder,
+            user=self._nobody and self._nobody.pw_uid,
+            group=self._nobody and self._nobody.pw_gid,
+            extra_groups=self._nobody and [],
+        )
+        assert done.returncode == 0, f"{program}: {(done.stderr or b'').decode()}"
+
+
+def programs() -> Path | None:
+    """Return the folder of Postgres's programs, those of the newest version; None where there are none."""
+    packaged = [one for one in Path("/usr/lib/postgresql").glob("*/bin") if (one / "pg_ctl").exists()]
+    if packaged:
+        return max(packaged, key=lambda one: int(one.parent.name))
+    on_path = shutil.which("pg_ctl")
+    return Path(on_path).parent if on_path else None
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """Return a running Postgres server; tests that need one are skipped where there is none."""
+    where = programs()
+    if where is None:
+        pytest.skip("there are no programs of Postgres (initdb, pg_ctl): install Postgres")
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+    started = Server(folder, where)
+    started.make()
+    started.start()
+    try:
+        yield started
+    finally:
+        started.stop("immediate")
+        shutil.rmtree(folder)
+
+
+async def execute(url: str, *statements: str) -> None:
+    """Execute statements, each in a transaction of its own."""
+    connection = await asyncpg.connect(url)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def urls(server: Server) -> AsyncIterator[Urls]:
+    """Return a new database with the ledger's tables and roles."""
+    name = f"ledger_{uuid.uuid4().hex}"
+    role = "DO $$ BEGIN CREATE ROLE {0} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+    await execute(server.url("postgres"), role.format(WRITER), role.format(KEEPER), f"CREATE DATABASE {name}")
+    found = Urls(server.url(name), server.url(name, WRITER), server.url(name, KEEPER))
+    owner = open_database(found.owner)
+    await migrate(owner, writer=WRITER, keeper=KEEPER)
+    await owner.close()
+    yield found
+    await execute(server.url("postgres"), f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> LedgerOptions:
+    """Return options with a signing key and an artifact store."""
+    return LedgerOptions(signer=KEY, artifacts=LocalArtifactStore(tmp_path / "artifacts"))

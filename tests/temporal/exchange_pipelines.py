@@ -1,0 +1,259 @@
+"""Pipelines that hand off to one another.
+
+They stand in a file of their own because a workflow is loaded again in its sandbox, by the name of its module.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from baton import Baton, PipelineInput, PipelineResult
+from baton.protocol.admission import Received, taken_over
+from baton.protocol.errors import ApprovalDeniedError, StageFailedError
+from baton.protocol.exchange import Acknowledgement
+from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.protocol.routing import ReceiverRequirements
+from baton.workflow import Pipeline
+from baton.workflow.broadcasting import hand_off_to_all
+from baton.workflow.correspondence import Receiver
+from baton.workflow.exchange import Exchange
+from baton.workflow.outside import Outside
+from baton.workflow.streaming import Streams
+
+
+def _receiver(params: Any) -> Receiver:
+    return Receiver(
+        params["to"], params.get("agent", "risk"), starts=params.get("starts"), params=params.get("give", {})
+    )
+
+
+def _score(baton: Baton, received: Received) -> dict[str, JsonValue]:
+    """Take over what came, and decide something."""
+    return {**taken_over(baton, received), "decision_log": [f"Took over from {received.sender}"]}
+
+
+@workflow.defn
+class HandsOff:
+    """Hands on; parameters: `to`, `agent`, `starts`, `seconds`, `state`, `mended`, `patient`.
+
+    `mended` is the state of a second try; a `patient` one asks a person when nobody answers.
+    """
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="legal")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Hand on, and once more if something is missing."""
+        params: Any = self.pipeline.params
+        to, within = _receiver(params), timedelta(seconds=params.get("seconds", 20))
+        try:
+            ack = await self.exchange.hand_off(to, "Score the risk", within=within, state=params.get("state"))
+        except StageFailedError:
+            if not params.get("patient"):
+                raise
+            await self.pipeline.approve("go on", within=timedelta(seconds=20))
+            return self.pipeline.result([])
+        answers = [ack]
+        if ack.unmet and "mended" in params:
+            answers.append(
+                await self.exchange.hand_off(to, "Score the risk", within=within, state=params["mended"], mends=ack)
+            )
+        return self.pipeline.result([one.to_json_object() for one in answers])
+
+
+@workflow.defn
+class AsksAPerson:
+    """Hands on; when nobody answers, a person who was asked has it sent again; parameter: `to`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="legal", ask=self.ask)
+
+    async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
+        """Ask by an approval: yes sends it again."""
+        try:
+            decided = await self.pipeline.approve(f"send {pending.receiver} again", within=within * 10)
+        except ApprovalDeniedError as error:
+            return HandoffDecision(
+                handoff_id=pending.handoff_id, action=HandoffAction.ABANDON, who="ann", why=str(error)
+            )
+        return HandoffDecision(handoff_id=pending.handoff_id, action=HandoffAction.REQUEUE, who=decided.who)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Hand on."""
+        to: Any = self.pipeline.params["to"]
+        ack = await self.exchange.hand_off(Receiver(to, "risk"), "Score the risk", within=timedelta(seconds=1))
+        return self.pipeline.result(ack.to_json_object())
+
+
+@workflow.defn
+class Receives:
+    """Receives `rounds` handoffs, one by default; parameters: `needs` (members of the state), `seconds`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="risk")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Receive, and tell what came."""
+        params: Any = self.pipeline.params
+        needs = frozenset(params.get("needs", ()))
+        requirements = ReceiverRequirements("risk", "1.6.0", needs)
+        within = timedelta(seconds=params.get("seconds", 20))
+        received = [
+            await self.exchange.receive(requirements, within=within, takes=_score)
+            for _ in range(params.get("rounds", 1))
+        ]
+        if params.get("back"):
+            back = Receiver(received[0].reply_to or "", "legal")
+            await self.exchange.hand_off(back, "Here is the score", within=within)
+        return self.pipeline.result([one.model_dump(mode="json") for one in received])
+
+
+@workflow.defn
+class ThereAndBack:
+    """Hands on to a pipeline that it starts, and receives what that one hands back; parameter: `to`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="legal")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Hand on and receive."""
+        params: Any = self.pipeline.params
+        to = Receiver(params["to"], "risk", starts=Receives.run, params={"back": True})
+        ack: Acknowledgement = await self.exchange.hand_off(to, "Score the risk", within=timedelta(seconds=20))
+        back = await self.exchange.receive(ReceiverRequirements("legal", "1.0.0"), within=timedelta(seconds=20))
+        return self.pipeline.result([ack.to_json_object(), back.model_dump(mode="json")])
+
+
+@workflow.defn
+class HandsOutside:
+    """Hands the task to an agent outside; parameters: `seconds`, `state`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, freeze_goal=True)
+        self.outside = Outside(Exchange(self.pipeline, agent="legal"))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Hand on, and tell what came back."""
+        params: Any = self.pipeline.params
+        within = timedelta(seconds=params.get("seconds", 25))
+        result = await self.outside.hand_off(
+            "reviewer", "Review the contract", within=within, state=params.get("state")
+        )
+        return self.pipeline.result(result.model_dump(mode="json"))
+
+
+@workflow.defn
+class Broadcasts:
+    """Hands on to several; parameters: `to` (workflow ids by agent), `quorum`, `enough`, `seconds`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="legal")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Hand on to all, and tell who accepted."""
+        params: Any = self.pipeline.params
+        gathered = await hand_off_to_all(
+            self.exchange,
+            [Receiver(id, agent) for agent, id in params["to"].items()],
+            "Score the risk",
+            within=timedelta(seconds=params.get("seconds", 20)),
+            quorum=params.get("quorum"),
+            timeout_suffices=params.get("enough", False),
+        )
+        return self.pipeline.result(gathered.model_dump(mode="json"))
+
+
+@workflow.defn
+class Accepts:
+    """Receives as the agent that the parameter `agent` names."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Receive."""
+        agent: Any = self.pipeline.params["agent"]
+        received = await self.exchange.receive(ReceiverRequirements(agent, "1.0.0"), within=timedelta(seconds=20))
+        return self.pipeline.result(received.handoff_id)
+
+
+@workflow.defn
+class StreamsOut:
+    """Hands on in chunks; parameters: `to`, `count`, `seconds`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.streams = Streams(Exchange(self.pipeline, agent="legal"))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Send all chunks."""
+        params: Any = self.pipeline.params
+        chunks = [{"n": number + 1} for number in range(params["count"])]
+        within = timedelta(seconds=params.get("seconds", 20))
+        ack = await self.streams.send(Receiver(params["to"], "risk"), "Score the clauses", chunks, within=within)
+        return self.pipeline.result(ack.to_json_object())
+
+
+def _is_small(content: Mapping[str, Any]) -> list[str]:
+    """Check a chunk: its number is below ten."""
+    return [] if content.get("n", 0) < 10 else ["'n' must be below ten"]
+
+
+@workflow.defn
+class StreamsIn:
+    """Receives a streamed handoff and begins with two chunks; waits for an approval then if `pause` says so."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.streams = Streams(Exchange(self.pipeline, agent="risk"))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Begin, then take the rest."""
+        within = timedelta(seconds=20)
+        requirements = ReceiverRequirements("risk", "1.0.0")
+        incoming = await self.streams.receive(requirements, within=within, minimum=2, check=_is_small)
+        began = len(incoming.chunks)
+        if self.pipeline.params.get("pause"):
+            await self.pipeline.approve("go on", within=within)
+        everything = await incoming.rest(within=within)
+        return self.pipeline.result({"began": began >= 2, "chunks": [one["n"] for one in everything]})
+
+
+EXCHANGES: list[type] = [
+    HandsOff,
+    AsksAPerson,
+    Receives,
+    ThereAndBack,
+    HandsOutside,
+    Broadcasts,
+    Accepts,
+    StreamsOut,
+    StreamsIn,
+]

@@ -1,0 +1,202 @@
+"""The pipelines of the handoff tests."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.protocol.errors import StageFailedError
+from baton.workflow import Compensations, HandoffTerms, Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    from tests.temporal.handoff_stages import (
+        analyse,
+        breaks,
+        bystander,
+        dear,
+        extract,
+        forgetful,
+        listen,
+        nosy,
+        notify,
+        register,
+        scoped,
+        score,
+        summarise,
+        talk,
+    )
+
+
+@workflow.defn
+class FourAgents:
+    """Four agents, one after the other, so three handoffs."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, handoffs=HandoffTerms(constraints=("scoringFramework:iso31000",)))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract, analyse, score, summarise."""
+        for stage in (extract, analyse, score, summarise):
+            await self.pipeline.stage(stage)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Forgets:
+    """A sender that leaves out what its receiver requires."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Prepare, then work in the scope."""
+        await self.pipeline.stage(forgetful)
+        await self.pipeline.stage(scoped)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Breaks:
+    """A receiver that fails right after accepting."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        terms = HandoffTerms(ask_when_failed=True, within=timedelta(seconds=20))
+        self.pipeline = Pipeline(start, handoffs=terms)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract, then break."""
+        await self.pipeline.stage(extract)
+        await self.pipeline.stage(breaks)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Spends:
+    """A stage that costs more than is left."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract, then something dear."""
+        await self.pipeline.stage(extract)
+        await self.pipeline.stage(dear)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class FansOutSealed:
+    """Two receivers of the same handoff at once."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract, then analyse and score at once, then summarise."""
+        await self.pipeline.stage(extract)
+        await self.pipeline.fan_out(analyse, score)
+        await self.pipeline.stage(summarise)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Elsewhere:
+    """A stage on another worker's queue."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract, over there."""
+        await self.pipeline.stage(extract, task_queue=str(start.params["queue"]))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Talks:
+    """A long conversation for a small window."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Talk, then listen."""
+        await self.pipeline.stage(talk)
+        heard = await self.pipeline.stage(listen)
+        return self.pipeline.result(heard.output)
+
+
+@workflow.defn
+class Personal:
+    """Stages that handle personal data, and one that does not."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Register, pass by, wait if asked to, notify."""
+        await self.pipeline.stage(register)
+        passed = await self.pipeline.stage(bystander)
+        if start.params.get("wait"):
+            await self.pipeline.approve("go on", within=timedelta(seconds=25))
+        notified = await self.pipeline.stage(notify)
+        return self.pipeline.result([passed.output, notified.output])
+
+
+@workflow.defn
+class Nosy:
+    """A stage that asks for more than it declared."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Register, then be nosy."""
+        await self.pipeline.stage(register)
+        await self.pipeline.stage(nosy)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Undoes:
+    """A block whose last stage fails."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract and analyse, each with what undoes it; then break."""
+        try:
+            async with Compensations(self.pipeline) as undo:
+                await self.pipeline.stage(extract)
+                undo.later(summarise)
+                await self.pipeline.stage(analyse)
+                undo.later(breaks)
+                undo.later(score)
+                await self.pipeline.stage(breaks)
+        except StageFailedError as error:
+            return self.pipeline.result(str(error))
+        return self.pipeline.result()
+
+
+PIPELINES: list[type] = [Undoes, Talks, Personal, Nosy, FourAgents, Forgets, Breaks, Spends, FansOutSealed]

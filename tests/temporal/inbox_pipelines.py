@@ -1,0 +1,61 @@
+"""The pipelines of the inbox tests, beside those of the handoff tests."""
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.workflow import Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    from tests.temporal.handoff_stages import score, summarise
+    from tests.temporal.inbox_stages import glance, taint
+
+
+@workflow.defn
+class Tainted:
+    """A sender that hands on what a terminal should not show."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Taint, then score."""
+        await self.pipeline.stage(taint)
+        await self.pipeline.stage(score)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class TaintedTwice:
+    """Two receivers at once, neither of which accepts."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Taint, then score and summarise at once."""
+        await self.pipeline.stage(taint)
+        await self.pipeline.fan_out(score, summarise)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class TaintedLight:
+    """A light stage that does not accept."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Taint, then glance."""
+        await self.pipeline.stage(taint)
+        await self.pipeline.stage(glance)
+        return self.pipeline.result()
+
+
+PIPELINES = [Tainted, TaintedTwice, TaintedLight]

@@ -1,0 +1,149 @@
+"""A pipeline that counts and measures, for the tests of metrics and traces."""
+
+import contextlib
+from datetime import timedelta
+from decimal import Decimal
+
+from temporalio import activity, workflow
+from temporalio.common import SearchAttributeKey
+from temporalio.exceptions import ActivityError, ApplicationError
+
+from baton.protocol.building import AgentState, build_handoff
+from baton.protocol.handoff import CostTracking, Handoff, Sender, Target, TokenSpent
+from baton.protocol.history import Spend
+from baton.protocol.messages import PipelineInput, PipelineStatus, StageInput, StageReturn
+from baton.protocol.metric_names import ROLLBACKS, Transport
+from baton.protocol.names import ATTRIBUTE_STATUS
+from baton.protocol.verdict import Fate
+from baton.workflow.metrics import Metrics
+
+STAGES_MEASURED = ("extract", "analyse", "score")
+SPEND = Spend(micro_usd=1_500, prompt_tokens=420, completion_tokens=180)
+
+
+class Measuring:
+    """Activities that tell a worker's metrics of the handoffs they are given."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+
+    @activity.defn
+    async def measured(self, name: str) -> int:
+        """Answer a handoff as a gate would, and count it."""
+        self.metrics.handoff("ACCEPTED", "start", name)
+        self.metrics.latency(Transport.QUEUE, "start", name, 0.3)
+        self.metrics.queued(name, 0.002)
+        self.metrics.stage(name, 0.04)
+        self.metrics.spent(name, SPEND.micro_usd)
+        self.metrics.compressed(name, before=9_000, after=2_000)
+        return SPEND.micro_usd
+
+
+@workflow.defn
+class Measured:
+    """Runs three stages, and counts a roll-back after each."""
+
+    @workflow.run
+    async def run(self) -> None:
+        """Count in the workflow what only the workflow knows."""
+        metrics = Metrics(workflow.metric_meter())
+        metrics.begin(ROLLBACKS)
+        for name in STAGES_MEASURED:
+            await workflow.execute_activity("measured", name, start_to_close_timeout=timedelta(seconds=10))
+            metrics.rolled_back(Fate.ESCALATE.value)
+
+
+@activity.defn
+async def metered(given: StageInput) -> StageReturn:
+    """Cost something, or fail when told to."""
+    if given.params.get("fails"):
+        raise ApplicationError("as told", non_retryable=True)
+    return StageReturn(stage=given.stage, seq=given.seq, spend=SPEND)
+
+
+@activity.defn
+async def bystander() -> None:
+    """Do nothing; it is no stage."""
+
+
+@workflow.defn
+class Metered:
+    """Runs one stage that ends well, one that fails, and an activity that is no stage."""
+
+    @workflow.run
+    async def run(self) -> None:
+        """Run them one after the other."""
+        limit = timedelta(seconds=10)
+        given = StageInput(stage="metered", seq=1, task_id="t", baton={})
+        await workflow.execute_activity(metered, given, start_to_close_timeout=limit)
+        with contextlib.suppress(ActivityError):
+            failing = given.model_copy(update={"params": {"fails": True}})
+            await workflow.execute_activity(metered, failing, start_to_close_timeout=limit)
+        await workflow.execute_activity(bystander, start_to_close_timeout=limit)
+
+
+@workflow.defn
+class Pending:
+    """Waits as a pipeline waits whose handoff was not accepted."""
+
+    def __init__(self) -> None:
+        self.decided = False
+
+    @workflow.run
+    async def run(self) -> None:
+        """Wait for a person."""
+        workflow.upsert_search_attributes(
+            [SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS).value_set(PipelineStatus.PENDING_HANDOFF.value)]
+        )
+        await workflow.wait_condition(lambda: self.decided)
+
+    @workflow.signal
+    def decide(self) -> None:
+        """Decide about it."""
+        self.decided = True
+
+
+@activity.defn
+async def traced(given: Handoff) -> StageReturn:
+    """Return what it cost to read the handoff."""
+    return StageReturn(stage="traced", seq=1, spend=SPEND)
+
+
+def handed_on(start: PipelineInput, handoff_id: str, sender: str, receiver: str, previous: str | None) -> Handoff:
+    """Return a handoff in the trace that a pipeline was started in."""
+    state = AgentState(
+        agent=Sender(agent_id=sender, agent_version="1.0.0", execution_id=str(workflow.uuid4())),
+        task_id=str(start.task_id),
+        task_description="Secret: sell the house",
+        cost=CostTracking(
+            cost_spent_so_far_usd=Decimal(0),
+            cost_budget_remaining_usd=Decimal(1),
+            token_spent=TokenSpent(prompt=0, completion=0),
+        ),
+        spend=Spend(),
+        traceparent=str(start.traceparent),
+        parent_handoff_id=previous,
+    )
+    target = Target(agent_type=receiver, agent_version=">=1.0.0")
+    return build_handoff(state, target, [], handoff_id=handoff_id, timestamp=workflow.now())
+
+
+@workflow.defn
+class Traced:
+    """Hands a task on twice, then on in a child pipeline, whose first handoff follows its own last one."""
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> None:
+        """Hand the task on, by activities that are given handoffs."""
+        previous = start.params.get("previous")
+        sender = str(start.params.get("sender", "start"))
+        handoff_id = None if previous is None else str(previous)
+        for receiver in ("extract", "analyse"):
+            before, handoff_id = handoff_id, str(workflow.uuid4())
+            handoff = handed_on(start, handoff_id, sender, receiver, before)
+            await workflow.execute_activity(traced, handoff, start_to_close_timeout=timedelta(seconds=10))
+            sender = receiver
+        if start.params.get("depth", 0):
+            params = {"previous": handoff_id, "sender": sender}
+            child = start.model_copy(update={"params": params})
+            await workflow.execute_child_workflow(Traced.run, child)

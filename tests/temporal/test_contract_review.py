@@ -1,0 +1,219 @@
+"""The shipped pipeline `contract_review` on a real server: four agents over contracts of three formats."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Worker
+
+from activities.contract_review.records import ContractBaton, Report
+from activities.contract_review.stages import STAGES
+from activities.contract_review.summary import citation_faults
+from baton import PipelineInput, Spend, StepKind
+from baton.activity import WorkerParts
+from baton.client import read_run
+from baton.edge.artifacts import ArtifactStore
+from baton.plugin import BatonPlugin
+from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
+from tests.support import failure
+from tests.unit.contract_review.material import NDA, SAAS, SERVICES, chat_service, pdf_of
+from workflows.contract_review import ContractReview
+
+STEPS = ["extract-clauses", "analyse-clauses", "score-risk", "write-summary"]
+
+
+@pytest.fixture(scope="module")
+async def reviewer(client: Client) -> AsyncIterator[Worker]:
+    """Return a running worker of the pipeline, which goes through its code anew at every step."""
+    async with pipeline_worker(client, [ContractReview], STAGES, replay_every_task=True) as it:
+        yield it
+
+
+@pytest.fixture(autouse=True)
+def _by_rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away whatever model this machine has configured."""
+    for name in ("BATON_LLM_URL", "BATON_LLM_MODEL", "BATON_LLM_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -> PipelineRun:
+    """Run the pipeline over a contract."""
+    given: dict[str, JsonValue] = {"source": str(source), "output": str(out), **params}
+    return await run_pipeline(
+        worker, ContractReview.run, PipelineInput(goal="Review it for the customer", params=given)
+    )
+
+
+class TestContractReview:
+    """Whole runs by rules."""
+
+    @pytest.mark.parametrize(
+        ("name", "verdict", "risks"),
+        [
+            pytest.param("services_agreement.md", "do not sign", 24, id="Markdown"),
+            pytest.param("nda.txt", "sign", 0, id="text"),
+            pytest.param("terms.pdf", "do not sign", 14, id="PDF"),
+        ],
+    )
+    async def test_reviews_a_contract_to_the_end(
+        self, reviewer: Worker, store: ArtifactStore, tmp_path: Path, name: str, verdict: str, risks: int
+    ) -> None:
+        """Four agents, one task, one decision each; the report is in the folder and in the store, and can be traced."""
+        source = pdf_of(SAAS.read_text(), tmp_path / name) if name == "terms.pdf" else SERVICES.parent / name
+        run = await review(reviewer, source, tmp_path / "out")
+        output: Any = run.result.output
+        assert (output["verdict"], output["risks"]) == (verdict, risks)
+        assert [step.name for step in run.record.steps] == STEPS
+        assert [step.attempts for step in run.record.steps] == [1, 1, 1, 1]
+        assert len(run.baton.decision_log) == 4
+        data = (tmp_path / "out" / "report.json").read_bytes()
+        stored = {ref.id: await store.get(ref.hash) for ref in run.baton.artifacts}
+        assert stored["report-data"] == data
+        assert stored["report"] == (tmp_path / "out" / "REPORT.md").read_bytes()
+        assert citation_faults(Report.model_validate_json(data)) == []
+        await assert_replays(run.handle, [ContractReview], plugin=BatonPlugin(WorkerParts(artifacts=store)))
+
+    async def test_hands_on_a_typed_baton(self, reviewer: Worker, tmp_path: Path) -> None:
+        """Clauses by id and risks by rule travel in fields of the pipeline's own (S3-5.2-n)."""
+        run = await review(reviewer, SERVICES, tmp_path)
+        baton = run.result.final_baton(ContractBaton)
+        assert {key.id: key.kind for key in baton.extracted_clauses}["9.2"] == "liability"
+        assert [flag.score for flag in baton.risk_flags] == sorted(
+            (flag.score for flag in baton.risk_flags), reverse=True
+        )
+        assert "scoringFramework:iso31000" in baton.constraints
+
+    async def test_adds_up_what_the_agents_cost(self, reviewer: Worker, tmp_path: Path) -> None:
+        """The run's spend is the sum of its four agents', each with a share of its own."""
+        prices: JsonValue = {"prompt_per_million": 2.5, "completion_per_million": 10}
+        run = await review(reviewer, SAAS, tmp_path, prices=prices)
+        spends = [entry.spend for entry, _ in run.record.history if entry.kind is StepKind.STAGE]
+        assert len(spends) == 4
+        assert all(spend.micro_usd > 0 and spend.prompt_tokens > 0 for spend in spends)
+        assert sum(spends, Spend()) == run.result.spend
+
+    async def test_gives_the_same_report_again(self, reviewer: Worker, tmp_path: Path) -> None:
+        """By rules alone, neither clock nor chance nor the run is in it."""
+        for out in ("one", "two"):
+            await review(reviewer, SAAS, tmp_path / out)
+        for name in ("REPORT.md", "report.json"):
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            pytest.param(b"", "is empty", id="an empty file"),
+            pytest.param(b"%PDF-1.7\nrubbish", "no PDF that can be read", id="a broken PDF"),
+        ],
+    )
+    async def test_fails_at_once_on_what_cannot_be_read(
+        self, reviewer: Worker, tmp_path: Path, content: bytes, message: str
+    ) -> None:
+        """A wrong file is not tried again: it does not become right by waiting."""
+        (tmp_path / "contract.pdf").write_bytes(content)
+        params: dict[str, JsonValue] = {"source": str(tmp_path / "contract.pdf"), "output": str(tmp_path / "out")}
+        handle = await reviewer.client.start_workflow(
+            ContractReview.run,
+            PipelineInput(goal="Review it", params=params),
+            id=f"broken-{tmp_path.name}-{len(content)}",
+            task_queue=reviewer.task_queue,
+        )
+        assert message in await failure(handle)
+        run = await read_run(reviewer.client, handle.id)
+        assert [step.name for step in run.steps] == ["extract-clauses"]
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.slow
+    async def test_reads_five_megabytes(self, reviewer: Worker, tmp_path: Path) -> None:
+        """A text of 5 MB passes through all four agents; the history holds references, not the text."""
+        text = NDA.read_text().replace("ARTICLE II -", "Nothing else is agreed here. " * 170_000 + "\n\nARTICLE II -")
+        (tmp_path / "long.txt").write_text(text)
+        run = await review(reviewer, tmp_path / "long.txt", tmp_path / "out")
+        assert isinstance(run.result.output, dict)
+        assert run.result.output["verdict"] == "sign"
+        assert next(ref.size or 0 for ref in run.baton.artifacts if ref.id == "clauses") > 4_900_000
+        assert len(run.baton.model_dump_json()) < 8_000
+
+
+class TestWithAModel:
+    """Whole runs with a service that speaks chat completions."""
+
+    async def test_asks_at_each_stage_and_sends_the_bill(
+        self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each agent's calls are charged at the environment's price; a model's finding carries the contract's words."""
+        claim = {
+            "clause": "3.2",
+            "quote": "Support answers requests within 2 business days.",
+            "title": "Support is slow",
+            "why": "A stop of the plant costs more than the service.",
+            "likelihood": 4,
+            "consequence": 4,
+        }
+        answers = {
+            "NamedClauses": {"clauses": []},
+            "Claims": {"findings": [claim, {**claim, "quote": "The Provider pays everything."}]},
+            "Regrades": {"risks": []},
+            "Sentences": {"sentences": [{"text": "The Provider keeps all the freedom.", "clauses": ["2.3"]}]},
+        }
+        with chat_service(answers) as service:
+            _configure(monkeypatch, service.url)
+            run = await review(reviewer, SAAS, tmp_path)
+        asked = [body["response_format"]["json_schema"]["name"] for _, _, body in service.asked]
+        assert set(asked) >= {"Claims", "Regrades", "Sentences"}
+        assert run.result.spend == Spend(
+            micro_usd=len(asked) * 4_500, prompt_tokens=len(asked) * 1_000, completion_tokens=len(asked) * 200
+        )
+        report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
+        assert [one.clause for one in report.analysis.findings if one.rule == "LLM-1"] == ["3.2"]
+        assert report.analysis.rejected == 1
+        assert report.summary[-1].by == "small"
+        assert all("by rules and small" in decision for decision in run.baton.decision_log)
+        assert all("CONTEXT FROM PREVIOUS AGENT" in prompt for prompt in service.prompts())
+
+    async def test_goes_on_once_the_model_is_back(
+        self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A model that is overloaded once is asked again by Temporal, and the run ends as if nothing had been."""
+        calls: list[str] = []
+
+        def answer(body: dict[str, Any]) -> tuple[int, bytes]:
+            calls.append(body["response_format"]["json_schema"]["name"])
+            if calls.count("Claims") == 1 and calls[-1] == "Claims":
+                return 503, b""
+            empty: dict[str, JsonValue] = {"clauses": [], "findings": [], "risks": [], "sentences": []}
+            return 200, json.dumps({"choices": [{"message": {"content": json.dumps(empty)}}]}).encode()
+
+        with chat_service(answer) as service:
+            _configure(monkeypatch, service.url)
+            run = await review(reviewer, SAAS, tmp_path)
+        assert calls.count("Claims") == 2
+        assert [step.name for step in run.record.steps] == STEPS
+
+    async def test_does_not_try_a_wrong_key_again(
+        self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A refusal ends the run with the reason, and the key is not in it."""
+        with chat_service(lambda _: (401, b"no such key: sk-secret")) as service:
+            _configure(monkeypatch, service.url)
+            with pytest.raises(WorkflowFailureError) as raised:
+                await review(reviewer, SAAS, tmp_path)
+        assert len(service.asked) == 1
+        assert "HTTP 401" in str(raised.value.cause)
+        assert "sk-secret" not in str(raised.value.cause)
+
+
+def _configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Say which model to ask, as an operator does."""
+    for name, value in (
+        ("URL", url),
+        ("MODEL", "small"),
+        ("KEY", "sk-secret"),
+        ("PROMPT_PRICE", "2.50"),
+        ("COMPLETION_PRICE", "10"),
+    ):
+        monkeypatch.setenv(f"BATON_LLM_{name}", value)

@@ -1,0 +1,94 @@
+"""Workers that are killed while a handoff is accepted, and a ledger that cannot be written."""
+
+import asyncio
+import signal
+import sqlite3
+import sys
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
+from baton.devserver import DevServer
+from baton.edge.ledger import Ledger
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import PipelineInput
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import GOAL, event, overview, start
+from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives
+
+ROOT = Path(__file__).parents[2]
+QUICK = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_worker_killed_around_the_record_loses_nothing_and_doubles_nothing(
+    server: DevServer, tmp_path: Path, moment: str
+) -> None:
+    """The next worker accepts: one record, one answer, one execution (F1; killed between audit and execution)."""
+    safeguards, queue = Safeguards.development(tmp_path), f"queue-{uuid.uuid4()}"
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    doomed = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tests.temporal.exchange_worker", server.address, queue, str(tmp_path), moment),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert doomed.stdout is not None
+        assert await doomed.stdout.readline() == b"up\n"
+        async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker:
+            receiver = await client.start_workflow(
+                Receives.run,
+                PipelineInput(goal=GOAL),
+                id=f"risk-{uuid.uuid4()}",
+                task_queue=queue,
+                task_timeout=QUICK,
+                execution_timeout=timedelta(seconds=60),
+            )
+            sender = await start(worker, HandsOff.run, to=receiver.id)
+            assert await doomed.wait() == -signal.SIGKILL
+            async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+                sent: Any = await sender.result()
+                [ack] = sent.output
+                result = await receiver.result()
+    finally:
+        if doomed.returncode is None:
+            doomed.kill()
+            await doomed.wait()
+
+    output: Any = result.output
+    [received] = output
+    assert ack["answer"] == "accepted"
+    assert result.baton["decision_log"] == ["Took over from legal"]
+    async with Ledger(safeguards.ledger) as ledger:
+        records = (await ledger.trace(received["task_id"])).records
+    assert [record.members["status"] for record in records] == ["ACCEPTED"]
+    await assert_replays(receiver, [Receives], plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_nothing_is_accepted_while_the_ledger_cannot_be_written(server: DevServer, tmp_path: Path) -> None:
+    """The receiver does not begin and the sender hears nothing; once it can be written, all goes on (F13, S3-6.2-a)."""
+    safeguards = Safeguards.development(tmp_path)
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker:
+        receiver = await start(worker, Receives.run)
+        await overview(receiver)
+        with sqlite3.connect(str(safeguards.ledger), isolation_level=None) as lock:
+            lock.execute("BEGIN EXCLUSIVE")
+            sender = await start(worker, HandsOff.run, to=receiver.id, seconds=9)
+            await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 2)  # it was sent again
+            now = await overview(sender)
+            assert [one.name for one in now.waiting_for] == ["hand off to risk"]
+            lock.execute("ROLLBACK")
+        lock.close()
+        [ack] = (await sender.result()).output
+        [received] = (await receiver.result()).output
+
+    assert (ack["answer"], ack["handoffId"]) == ("accepted", received["handoff_id"])

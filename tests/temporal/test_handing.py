@@ -1,0 +1,154 @@
+"""A service hands a task to a pipeline; and handoffs travel encrypted, and on workers that forget everything."""
+
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
+from baton.client.handing import Starting, hand_off_to
+from baton.devserver import DevServer
+from baton.edge.keyring import Keyring
+from baton.plugin import BatonPlugin
+from baton.protocol.building import AgentState, Delivery, build_handoff, opening_cost
+from baton.protocol.errors import PipelineError
+from baton.protocol.exchange import Reply
+from baton.protocol.handoff import Handoff, Sender, Target
+from baton.protocol.history import Spend
+from baton.protocol.messages import PipelineInput
+from baton.protocol.sealed import SealError
+from baton.testing import pipeline_worker
+from tests.support import GOAL, start, until
+from tests.temporal.exchange_pipelines import EXCHANGES, Broadcasts, Receives, StreamsIn, StreamsOut, ThereAndBack
+
+SOON = timedelta(seconds=20)
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger."""
+    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("handing") / "ledger.db")
+
+
+@pytest.fixture(scope="module")
+async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
+    """Return a client whose handoffs are sealed."""
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+
+@pytest.fixture(scope="module")
+async def exchange(sealing: Client) -> AsyncIterator[Worker]:
+    """Return a worker that knows the pipelines of these tests."""
+    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
+        yield it
+
+
+def message(to: str | None, *, agent: str = "risk", at: datetime | None = None, task_id: str | None = None) -> Handoff:
+    """Return a handoff of a service."""
+    id = uuid.uuid4()
+    return build_handoff(
+        AgentState(
+            agent=Sender(agent_id="intake", agent_version="1.0.0", execution_id=str(uuid.uuid4())),
+            task_id=task_id or str(uuid.uuid4()),
+            task_description="Score the risk",
+            cost=opening_cost(400_000),
+            spend=Spend(),
+            traceparent=f"00-{id.hex}-{id.hex[:16]}-01",
+            current_state={"goal": GOAL, "decision_log": ["Use the 2026 terms"]},
+        ),
+        Target(agent_type=agent, agent_version="*"),
+        [],
+        handoff_id=str(id),
+        timestamp=at or datetime.now(UTC),
+        delivery=Delivery(audience=to, initial=True),
+    )
+
+
+class TestHandOffTo:
+    """`hand_off_to`."""
+
+    async def test_a_running_pipeline_answers_a_service(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """By the same signal and gate; sent again, it gets the same answer (C-20)."""
+        receiver = await start(exchange, Receives.run, rounds=2)
+        handoff = message(receiver.id)
+        answers = [
+            await hand_off_to(exchange.client, handoff, within=SOON, keyring=safeguards.keyring) for _ in range(2)
+        ]
+
+        assert answers[0].answer is Reply.ACCEPTED
+        assert answers[0] == answers[1]
+        await until(receiver, lambda now: now.seq == 2)
+        assert (await receiver.query("baton"))["decision_log"] == ["Took over from intake"]
+        await receiver.terminate()
+
+    async def test_a_pipeline_is_started_for_it(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """Start and signal are one request."""
+        to = f"risk-{uuid.uuid4()}"
+        starting = Starting(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue)
+        answer = await hand_off_to(
+            exchange.client, message(to), within=SOON, keyring=safeguards.keyring, starting=starting
+        )
+
+        assert answer.accepted
+
+    async def test_a_refusal_is_a_value(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """With its code and reason."""
+        receiver = await start(exchange, Receives.run)
+        answer = await hand_off_to(
+            exchange.client, message(receiver.id, agent="summary"), within=SOON, keyring=safeguards.keyring
+        )
+
+        assert (answer.answer, answer.code) == (Reply.REJECTED, "ROUTING_ERROR")
+        await receiver.terminate()
+
+    async def test_a_handoff_that_took_too_long_raises_an_alert(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """More than five seconds from dispatch to accept is a breach, by pair of agents (S3-6.5-d, S3-6.5-e, -f)."""
+        receiver = await start(exchange, Receives.run, rounds=2)
+        handoff = message(receiver.id, at=datetime.now(UTC) - timedelta(seconds=8))
+        await hand_off_to(exchange.client, handoff, within=SOON, keyring=safeguards.keyring)
+
+        now = await until(receiver, lambda now: now.seq == 2)
+        [note] = [note for note in now.notes if "longest allowed" in note]
+        assert note.startswith("'intake' to 'risk': a handoff by signal took 8")
+        await receiver.terminate()
+
+    async def test_a_message_for_nobody_is_refused(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """Without an address, or to a pipeline that does not run."""
+        keyring = safeguards.keyring
+        with pytest.raises(ValueError, match="names no audience"):
+            await hand_off_to(exchange.client, message(None), within=SOON, keyring=keyring)
+        with pytest.raises(PipelineError, match="nothing runs as 'nobody'"):
+            await hand_off_to(exchange.client, message("nobody"), within=SOON, keyring=keyring)
+
+    async def test_an_answer_that_nobody_we_know_has_sealed_is_no_answer(self, exchange: Worker) -> None:
+        """Its seal is verified before it is read."""
+        receiver = await start(exchange, Receives.run)
+        with pytest.raises(SealError, match="there is no such key"):
+            await hand_off_to(exchange.client, message(receiver.id), within=SOON, keyring=Keyring.generate())
+
+
+class TestAnyWorker:
+    """The same under encryption."""
+
+    async def test_handoffs_broadcasts_and_streams_work_alike(self, server: DevServer, safeguards: Safeguards) -> None:
+        """Nothing in them depends on what the server can read."""
+        own = replace(safeguards, encrypt=True)
+        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=own)])
+        async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker:
+            quick = timedelta(seconds=1)
+            there = await start(worker, ThereAndBack.run, task_timeout=quick, to=f"risk-{uuid.uuid4()}")
+            incoming = await start(worker, StreamsIn.run, task_timeout=quick)
+            stream = await start(worker, StreamsOut.run, task_timeout=quick, to=incoming.id, count=3)
+            receiver = await start(worker, Receives.run, task_timeout=quick)
+            broadcast = await start(worker, Broadcasts.run, task_timeout=quick, to={"risk": receiver.id})
+
+            outputs: list[Any] = [(await handle.result()).output for handle in (there, stream, incoming, broadcast)]
+        assert outputs[0][0]["answer"] == outputs[1]["answer"] == "accepted"
+        assert outputs[2]["chunks"] == [1, 2, 3]
+        assert outputs[3]["answers"]["risk"]["answer"] == "accepted"

@@ -1,0 +1,292 @@
+"""The inbox over all runs: what waits for a person, told by the runs or by their histories, and what people decide."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import PipelineInput, PipelineResult
+from baton.activity.safeguards import Safeguards
+from baton.client import WaitingHandoff, inbox, resolve_handoff, run_inbox
+from baton.client.handoffs import UNKNOWN, UNTOLD, RunHandoffs, read_handoffs
+from baton.devserver import DevServer
+from baton.plugin import BatonPlugin
+from baton.protocol.budget import Budget
+from baton.protocol.errors import HistoryError, PipelineError
+from baton.protocol.messages import PipelineStatus
+from baton.protocol.names import QUERY_INBOX
+from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.protocol.verdict import Code, Fate
+from baton.testing import pipeline_worker
+from tests.support import LIMIT, Handle, failure, start, until
+from tests.temporal import handoff_pipelines, handoff_stages
+from tests.temporal.handoff_pipelines import Breaks, Forgets, FourAgents, Spends
+from tests.temporal.inbox_pipelines import PIPELINES, TaintedLight, TaintedTwice
+from tests.temporal.inbox_stages import HOSTILE, STAGES
+
+ALL_PIPELINES = [*handoff_pipelines.PIPELINES, *PIPELINES]
+ALL_STAGES: list[Callable[..., Any]] = [*handoff_stages.STAGES, *STAGES]
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger of their own for these tests."""
+    return Safeguards.development(tmp_path_factory.mktemp("inbox"))
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a running worker with safeguards."""
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as it:
+        yield it
+
+
+async def waiting(handle: Handle, count: int = 1) -> list[PendingHandoff]:
+    """Return the handoffs that wait for a person, as soon as so many do."""
+    while True:
+        await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+        pending: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+        if len(pending) == count:
+            return pending
+
+
+async def listed(client: Client, handle: Handle) -> list[WaitingHandoff]:
+    """Return what the inbox lists of a run, once the server's index has it."""
+    while True:
+        found = [one for one in await inbox(client) if one.workflow_id == handle.id]
+        if found:
+            return found
+        await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
+
+
+async def abandon(client: Client, handle: Handle, *pending: PendingHandoff) -> None:
+    """Give handoffs up, so that the run ends."""
+    for one in pending:
+        await resolve_handoff(client, handle.id, decision(one, "abandon"))
+    await failure(handle)
+
+
+def decision(pending: PendingHandoff, action: str, **further: Any) -> HandoffDecision:
+    """Return Ann's decision about a handoff."""
+    return HandoffDecision(
+        handoff_id=pending.handoff_id, action=HandoffAction(action), who="ann", why="I looked at it", **further
+    )
+
+
+def essence(pending: PendingHandoff) -> dict[str, Any]:
+    """Return a handoff without its times: the history knows them to the end of the workflow's task only."""
+    return pending.model_dump(exclude={"since", "until"})
+
+
+async def spending(worker: Worker) -> Handle:
+    """Start a run whose budget is too small."""
+    given = PipelineInput(goal="Review", budget=Budget(initial_micro_usd=200_000))
+    id = f"spends-{uuid4()}"
+    return await worker.client.start_workflow(
+        Spends.run, given, id=id, task_queue=worker.task_queue, execution_timeout=LIMIT
+    )
+
+
+class TestInbox:
+    """The handoffs of all runs."""
+
+    async def test_it_lists_what_waits_until_it_is_decided(self, worker: Worker) -> None:
+        """Run, task, agents, reason and deadline; the oldest first, and nothing once it is decided."""
+        first = await start(worker, FourAgents.run, poisoned=True)
+        [one] = await waiting(first)
+        second = await start(worker, Forgets.run, stubborn=True)
+        [other] = await waiting(second)
+
+        [found], [later] = await listed(worker.client, first), await listed(worker.client, second)
+        assert found.handoff == one
+        assert (found.pipeline, found.run_id, found.answered) == ("FourAgents", first.result_run_id, True)
+        assert found.task_id is not None
+        assert later.handoff == other
+        assert one.until is not None
+        order = [one.workflow_id for one in await inbox(worker.client)]
+        assert order.index(first.id) < order.index(second.id)
+
+        await abandon(worker.client, first, one)
+        assert first.id not in [one.workflow_id for one in await inbox(worker.client)]
+        await abandon(worker.client, second, other)
+
+    async def test_each_branch_of_a_fan_out_waits_for_itself(self, worker: Worker) -> None:
+        """Two receivers of one step that do not accept are two decisions."""
+        handle = await start(worker, TaintedTwice.run)
+        pending = await waiting(handle, 2)
+
+        assert [one.handoff for one in await run_inbox(worker.client, handle.id)] == pending
+        assert {one.receiver for one in pending} == {"score", "summarise"}
+        assert essences(await read_handoffs(worker.client, handle.id)) == [essence(one) for one in pending]
+        for one in pending:
+            await resolve_handoff(worker.client, handle.id, decision(one, "release"))
+        await handle.result()
+
+    async def test_without_a_worker_the_history_tells(self, server: DevServer, safeguards: Safeguards) -> None:
+        """The same reason and findings, and that nobody answers; a worker that comes back is asked again."""
+        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+        async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as short:
+            handle = await start(short, FourAgents.run, poisoned=True)
+            [pending] = await waiting(handle)
+
+        [found] = await listed(client, handle)
+        assert found.handoff is not None
+        assert essence(found.handoff) == essence(pending)
+        assert abs((found.handoff.since - pending.since).total_seconds()) < LIMIT.total_seconds()
+        assert not found.answered
+        assert found.to_json_object()["actions"] == []
+
+        async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES, task_queue=short.task_queue):
+            [found] = await run_inbox(client, handle.id)
+            assert (found.handoff, found.answered) == (pending, True)
+            await abandon(client, handle, pending)
+
+    async def test_what_cannot_be_read_is_listed_all_the_same(self, server: DevServer, tmp_path: Path) -> None:
+        """A client without the keys, and no worker to ask: the run and its stage, and what is missing."""
+        encrypted = Safeguards.development(tmp_path, encrypt=True)
+        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=encrypted)])
+        async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as short:
+            handle = await start(short, FourAgents.run, poisoned=True)
+            await waiting(handle)
+
+        keyless = await Client.connect(server.address, plugins=[BatonPlugin()])
+        [found] = await listed(keyless, handle)
+        assert (found.handoff, found.stage, found.answered) == (None, "score", False)
+        assert "cannot be decoded" in (found.trouble or "")
+        with pytest.raises(HistoryError, match="cannot be decoded"):
+            await run_inbox(keyless, handle.id)
+        assert (await listed(client, handle))[0].handoff is not None
+        await handle.terminate()
+
+    async def test_a_run_that_is_over_waits_for_nothing(self, worker: Worker) -> None:
+        """Nobody can decide about it any more."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        await waiting(handle)
+        await handle.terminate()
+
+        assert await run_inbox(worker.client, handle.id) == []
+
+
+def essences(read: RunHandoffs) -> list[dict[str, Any]]:
+    """Return the handoffs that wait, as a history tells them."""
+    return [essence(one) for one in read.waiting]
+
+
+class TestReadHandoffs:
+    """What a history alone tells."""
+
+    CASES = (
+        pytest.param(FourAgents.run, {"poisoned": True}, id="a dead letter"),
+        pytest.param(Forgets.run, {"stubborn": True}, id="an escalation"),
+        pytest.param(Breaks.run, {}, id="a receiver that failed"),
+    )
+
+    @pytest.mark.parametrize(("pipeline", "params"), CASES)
+    async def test_it_tells_what_the_run_tells(
+        self, worker: Worker, pipeline: Callable[..., Any], params: dict[str, Any]
+    ) -> None:
+        """Reason, findings, agents and attempts are the same, and the message is there."""
+        handle = await start(worker, pipeline, **params)
+        [pending] = await waiting(handle)
+        read = await read_handoffs(worker.client, handle.id)
+
+        # Of a failure the run says in which stage it was; the history has the failure itself.
+        [told] = read.waiting
+        assert told.details in pending.details
+        assert essence(told) == {**essence(pending), "details": told.details}
+        message = read.messages[pending.handoff_id]
+        assert (message["handoffId"], message["toAgent"]["agentType"]) == (pending.handoff_id, pending.receiver)
+        await abandon(worker.client, handle, pending)
+        assert (await read_handoffs(worker.client, handle.id)).waiting == []
+
+    async def test_what_was_never_sent_has_no_message(self, worker: Worker) -> None:
+        """Of a handoff that waits for money the history has the step and the deadline; the index has the stage."""
+        handle = await spending(worker)
+        [pending] = await waiting(handle)
+        read = await read_handoffs(worker.client, handle.id)
+
+        [told] = read.waiting
+        assert (told.handoff_id, told.seq, told.receiver, told.details) == (pending.handoff_id, 2, UNKNOWN, UNTOLD)
+        assert pending.handoff_id not in read.messages
+        await abandon(worker.client, handle, pending)
+
+    async def test_a_light_stage_leaves_its_verdict_only(self, worker: Worker) -> None:
+        """It runs within the workflow's task, so what it was sent is not in the history."""
+        handle = await start(worker, TaintedLight.run)
+        [pending] = await waiting(handle)
+        read = await read_handoffs(worker.client, handle.id)
+
+        [told] = read.waiting
+        assert (told.receiver, told.reason, told.findings) == ("glance", Code.SAFETY_VIOLATION, pending.findings)
+        assert pending.handoff_id not in read.messages
+        assert read.run.baton.decision_log == [HOSTILE]
+        await abandon(worker.client, handle, pending)
+
+
+class TestResolveHandoff:
+    """A person's decision."""
+
+    async def test_a_release_lets_it_pass(self, worker: Worker) -> None:
+        """What counts comes back; the same decision again gets the same answer (S3-11-d)."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        [pending] = await waiting(handle)
+        wanted = decision(pending, "release")
+
+        assert await resolve_handoff(worker.client, handle.id, wanted, handle.result_run_id) == wanted
+        assert await resolve_handoff(worker.client, handle.id, wanted) == wanted
+        PipelineResult.model_validate(await handle.result())
+
+    async def test_a_top_up_puts_money_into_the_budget(self, worker: Worker) -> None:
+        """And the stage runs (C-21)."""
+        handle = await spending(worker)
+        [pending] = await waiting(handle)
+        assert pending.fate is Fate.TOP_UP
+
+        await resolve_handoff(worker.client, handle.id, decision(pending, "top_up", micro_usd=30_000))
+        assert (await handle.result()).spend.micro_usd == 230_000
+
+    async def test_a_requeue_is_judged_again(self, worker: Worker) -> None:
+        """What is still wrong with it is found again, and it waits once more."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        [pending] = await waiting(handle)
+        await resolve_handoff(worker.client, handle.id, decision(pending, "requeue"))
+        again = pending
+        while again.attempts == 1:
+            [again] = await waiting(handle)
+
+        assert (again.handoff_id, again.reason, again.attempts) == (pending.handoff_id, pending.reason, 2)
+        await abandon(worker.client, handle, again)
+
+    @pytest.mark.parametrize(
+        ("action", "further", "said"),
+        [
+            pytest.param("top_up", {"micro_usd": 5}, "takes no 'top_up'", id="money for a dead letter"),
+            pytest.param("edit", {}, "needs a patch", id="an edit without a patch"),
+        ],
+    )
+    async def test_what_does_not_fit_is_refused(
+        self, worker: Worker, action: str, further: dict[str, Any], said: str
+    ) -> None:
+        """With the reason, and without a trace in the run's history."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        [pending] = await waiting(handle)
+
+        with pytest.raises(PipelineError, match=said):
+            await resolve_handoff(worker.client, handle.id, decision(pending, action, **further))
+        await abandon(worker.client, handle, pending)
+
+    async def test_a_handoff_that_does_not_wait_is_named(self, worker: Worker) -> None:
+        """Perhaps somebody was quicker."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        [pending] = await waiting(handle)
+        stale = pending.model_copy(update={"handoff_id": "f47ac10b"})
+
+        with pytest.raises(PipelineError, match="no handoff 'f47ac10b' waits for a person"):
+            await resolve_handoff(worker.client, handle.id, decision(stale, "requeue"))
+        await abandon(worker.client, handle, pending)

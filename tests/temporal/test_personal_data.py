@@ -1,0 +1,93 @@
+"""Personal data in a running pipeline: sealed at once, handed only to stages that declare it, erased for good."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import PipelineInput, PipelineResult
+from baton.activity.safeguards import Safeguards
+from baton.devserver import DevServer
+from baton.edge.ledger import Ledger, LedgerOptions
+from baton.edge.vault import Vault, VaultOptions
+from baton.plugin import BatonPlugin
+from baton.protocol.personal import SEALED_ONLY
+from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from tests.support import approve, failure, start, until_waiting
+from tests.temporal.handoff_pipelines import PIPELINES, Nosy, Personal
+from tests.temporal.handoff_stages import MARKER, STAGES
+from tests.temporal.stages import EXECUTED
+
+SUBJECT = "jane@example.org"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where keys, ledger and vault of these tests are."""
+    return tmp_path_factory.mktemp("personal")
+
+
+@pytest.fixture(scope="module")
+def safeguards(folder: Path) -> Safeguards:
+    """Return safeguards with a vault."""
+    return Safeguards.development(folder)
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a running worker with a vault."""
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+        yield it
+
+
+def in_clear(folder: Path) -> list[str]:
+    """Return the files in which the marker stands in clear."""
+    return [path.name for path in folder.rglob("*") if path.is_file() and MARKER.encode() in path.read_bytes()]
+
+
+class TestPersonal:
+    """A pipeline that registers a person, and notifies them later."""
+
+    async def test_only_who_declares_it_is_handed_it(
+        self, worker: Worker, folder: Path, safeguards: Safeguards
+    ) -> None:
+        """A stage that declares nothing gets nothing; in clear it stands nowhere (S3-12.3-b)."""
+        run = await run_pipeline(worker, Personal.run, PipelineInput(goal="Register"))
+
+        assert run.result.output == [{"handed": 0}, [len(MARKER)]]
+        history = (await run.handle.fetch_history()).to_json()
+        assert MARKER not in history
+        assert in_clear(folder) == []
+
+    async def test_a_stage_that_asks_for_more_is_refused(self, worker: Worker) -> None:
+        """It is told what to declare, and is not run again."""
+        handle = await start(worker, Nosy.run)
+
+        assert "declares none; declare every field" in await failure(handle)
+        assert EXECUTED[handle.id, "nosy"] == 1
+
+    async def test_erasure_while_it_runs(self, worker: Worker, folder: Path, safeguards: Safeguards) -> None:
+        """The text is gone everywhere, the run goes on, the chain verifies, and the erasure is on record.
+
+        S3-12.3-a, S3-12.3-c, S3-12.3-d, C-24.
+        """
+        handle = await start(worker, Personal.run, wait=True)
+        options = LedgerOptions(signer=safeguards.keyring.signer(), policy=SEALED_ONLY)
+        assert safeguards.vault is not None
+        async with Ledger(safeguards.ledger, options) as ledger:
+            await until_waiting(handle, "go on")
+            async with Vault(safeguards.vault, safeguards.keyring, VaultOptions(ledger=ledger)) as vault:
+                report = await vault.erase(SUBJECT, "request-1", "ann")
+                assert (report.status, report.removed["keys"]) == ("ERASED", 1)
+            await approve(worker.client, handle, "go on")
+            result = PipelineResult.model_validate(await handle.result())
+
+            assert result.output == [{"handed": 0}, [0]]
+            task = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
+            assert task.report.verdict == "valid"
+            assert "erasure" in [one.fields.kind for one in task.records]
+        assert in_clear(folder) == []
+        await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))

@@ -1,0 +1,79 @@
+"""Traces of pipelines that hand off: the messages as they are sealed, on a real server, to a real collector."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from temporalio.client import Client
+
+from baton import PipelineInput
+from baton.activity.safeguards import Safeguards
+from baton.devserver import DevServer
+from baton.edge.tracing import open_tracing
+from baton.plugin import BatonPlugin
+from baton.testing import pipeline_worker
+from tests.collector import Collector, attributes, collecting
+from tests.support import GOAL, LIMIT
+from tests.temporal.handoff_pipelines import PIPELINES, FansOutSealed, FourAgents
+from tests.temporal.handoff_stages import STAGES
+
+RECEIVERS = ("extract", "analyse", "score", "summarise")
+
+
+async def told(server: DevServer, folder: Path, pipeline: Any, *, traced: bool) -> AsyncIterator[Collector]:
+    """Run a pipeline on a worker that is traced, for a service that is or is not; yield what a collector was told."""
+    safeguards, task_id = Safeguards.development(folder), str(uuid4())
+    with collecting() as collector:
+        tracing = open_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint})
+        assert tracing is not None
+        working = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards, tracing=tracing)])
+        service = (
+            working if traced else await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+        )
+        async with pipeline_worker(working, PIPELINES, STAGES) as worker:
+            with TracerProvider().get_tracer("service").start_as_current_span("POST /contracts"):
+                await service.execute_workflow(
+                    pipeline.run,
+                    PipelineInput(goal=GOAL, task_id=task_id),
+                    id=task_id,
+                    task_queue=worker.task_queue,
+                    execution_timeout=LIMIT,
+                )
+        tracing.close()
+        yield collector
+
+
+class TestTracedPipelines:
+    """One trace, from the start through every agent."""
+
+    @pytest.mark.parametrize("traced", [pytest.param(True, id="traced"), pytest.param(False, id="not traced")])
+    async def test_every_handoff_and_agent_of_a_service_is_in_one_trace(
+        self, server: DevServer, tmp_path: Path, traced: bool
+    ) -> None:
+        """S3-5.2-x: the sealed messages' traceparent is real, whether or not the service records traces."""
+        async for collector in told(server, tmp_path, FourAgents, traced=traced):
+            start = collector.span("pipeline start FourAgents")
+            handoffs = [span for span in collector.spans if span.name.startswith("handoff ")]
+            agents = [span for span in collector.spans if span.name.startswith("invoke_agent ")]
+
+            assert len({span.trace_id for span in collector.spans}) == 1
+            assert bool(start.parent_span_id) == traced
+            assert tuple(span.name.rsplit(" ", 1)[1] for span in handoffs) == RECEIVERS
+            assert tuple(attributes(span.attributes)["gen_ai.agent.name"] for span in agents) == RECEIVERS
+            assert {span.parent_span_id for span in handoffs} == {start.span_id}
+            assert [span.parent_span_id for span in agents] == [span.span_id for span in handoffs]
+            links = [[link.span_id for link in span.links] for span in handoffs]
+            assert links == [[], *([before.span_id] for before in handoffs[:-1])]
+            assert {attributes(span.attributes)["baton.verdict"] for span in handoffs} == {"ACCEPTED"}
+
+    async def test_the_copies_of_a_fan_out_have_spans_of_their_own(self, server: DevServer, tmp_path: Path) -> None:
+        """A span id never appears twice, and every parent and every link leads to a span."""
+        async for collector in told(server, tmp_path, FansOutSealed, traced=False):
+            ids = [span.span_id for span in collector.spans]
+
+            assert len(ids) == len(set(ids)) > 3
+            assert {span.parent_span_id for span in collector.spans} - {*ids} == {b""}
+            assert {link.span_id for span in collector.spans for link in span.links} <= {*ids}

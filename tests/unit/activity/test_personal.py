@@ -1,0 +1,75 @@
+"""Where a stage reads and writes personal data, if it declared that it does."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from baton.activity.personal import PersonalDesk, UndeclaredPersonalDataError
+from baton.edge.keyring import Keyring
+from baton.edge.vault import SubjectErasedError, Vault
+from baton.protocol.personal import Erased
+
+TASK = "t-1"
+
+
+@pytest.fixture
+async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
+    """Return an empty vault."""
+    async with Vault(tmp_path / "vault.db", Keyring.generate()) as opened:
+        yield opened
+
+
+class TestPersonalDesk:
+    """`PersonalDesk`."""
+
+    async def test_a_stage_gets_the_fields_that_it_declared(self, vault: Vault) -> None:
+        """It gets no others, also where it asks for none by name (S3-12.3-b)."""
+        payload = await vault.seal("ann", TASK, {"email": "ann@x", "salary": 9})
+        desk = PersonalDesk(vault, "greet", {"email", "phone"}, TASK, payload)
+
+        assert list((await desk.read()).values()) == [{"email": "ann@x"}]
+        assert list((await desk.read("email")).values()) == [{"email": "ann@x"}]
+        assert list((await desk.read("phone")).values()) == [{}]
+
+    async def test_what_was_not_declared_is_refused_with_the_remedy(self, vault: Vault) -> None:
+        """A stage gets personal data only if its contract says so (S3-12.3-b)."""
+        payload = await vault.seal("ann", TASK, {"email": "ann@x"})
+        none = PersonalDesk(vault, "score", (), TASK, payload)
+        some = PersonalDesk(vault, "score", ["email"], TASK, payload)
+
+        remedy = r"declares none; .*@stage\(personal_data=\['email'\]\)"
+        for asking in (none.read(), none.seal_artifact("ann", "cv", "x"), none.open_artifact("cv", b"")):
+            with pytest.raises(UndeclaredPersonalDataError, match=remedy):
+                await asking
+        for wanting in (some.read("email", "salary"), some.write("ann", {"salary": 9})):
+            with pytest.raises(UndeclaredPersonalDataError, match=r"'salary': it declares 'email'.*'email', 'salary'"):
+                await wanting
+        assert some.payload == payload
+
+    async def test_what_it_writes_is_handed_on(self, vault: Vault) -> None:
+        """The payload has what came and what was written, all of it sealed (S3-12.3-b)."""
+        desk = PersonalDesk(vault, "ask", ["email", "phone"], TASK)
+        await desk.write("ann", {"email": "ann@x"})
+        handed = await desk.write("ann", {"phone": "1"})
+
+        assert handed == desk.payload
+        assert "ann" not in str(handed)
+        assert list((await vault.open(handed, TASK)).values()) == [{"email": "ann@x", "phone": "1"}]
+
+    async def test_of_an_erased_subject_it_gets_the_mark(self, vault: Vault) -> None:
+        """A stage that runs after an erasure goes on, and can bring nothing back (C-24)."""
+        desk = PersonalDesk(vault, "greet", ["email"], TASK, await vault.seal("ann", TASK, {"email": "ann@x"}))
+        sealed = await desk.seal_artifact("ann", "cv", "curriculum")
+        assert await desk.open_artifact("cv", sealed) == b"curriculum"
+        await vault.erase("ann", "r-1")
+
+        assert [type(one) for one in (await desk.read()).values()] == [Erased]
+        for asking in (desk.write("ann", {"email": "ann@x"}), desk.open_artifact("cv", sealed)):
+            with pytest.raises(SubjectErasedError):
+                await asking
+
+    async def test_a_worker_without_a_vault_says_so(self) -> None:
+        """The remedy is in the text (S3-12.3-b)."""
+        with pytest.raises(RuntimeError, match="this worker has no vault; give it one"):
+            await PersonalDesk(None, "greet", ["email"], TASK).read()

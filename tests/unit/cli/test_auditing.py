@@ -1,0 +1,376 @@
+"""`baton audit` as it is typed, on real ledgers and with real keys."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from baton.cli.app import make_app
+from baton.cli.audit_sources import heads_of
+from baton.edge.keyring import Keyring
+from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
+from baton.protocol.audit import AuditCost, AuditEntry, Kind, Status
+from baton.protocol.audit_chain import ChainHead
+from baton.protocol.audit_entries import completion_entry, handoff_entry
+from baton.protocol.ledger_errors import LedgerError
+from tests.unit.ledger.material import NOW, TASK, message
+
+ROOT = Path(__file__).parents[3]
+NOBODY = "127.0.0.1:1"
+"""An address where no server can be."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What an auditor has before them: a ledger with two tasks, public keys, anchors.
+
+    Attributes:
+        folder: Where everything is.
+        heads: The heads that the first task's appends gave.
+        keyring: The keys that signed.
+    """
+
+    folder: Path
+    heads: list[ChainHead]
+    keyring: Keyring
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger's file."""
+        return self.folder / "ledger.db"
+
+    def __call__(self, *words: str, ledger: Path | None = None) -> Result:
+        """Call `baton audit` in this process."""
+        place = {"BATON_LEDGER": str(ledger or self.ledger), "TEMPORAL_ADDRESS": NOBODY, "COLUMNS": "160"}
+        return CliRunner().invoke(make_app(), ["audit", *words], env=place)
+
+    def keys(self) -> tuple[str, str]:
+        """Return the option with the public keys."""
+        file = self.folder / "public.jwks"
+        file.write_text(self.keyring.public().to_json(), encoding="utf-8")
+        return "--keys", str(file)
+
+    def anchors(self) -> tuple[str, str]:
+        """Return the option with the heads that were kept outside."""
+        file = AnchorFile(self.folder / "anchors.jsonl")
+        file.add_heads(self.heads)
+        return "--anchors", str(file.path)
+
+    def change(self, statement: str) -> None:
+        """Change the ledger as the owner of its file can, triggers or not."""
+        with sqlite3.connect(self.ledger, isolation_level=None) as database:
+            triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+            for (name,) in triggers:
+                database.execute(f"DROP TRIGGER {name}")
+            database.execute(statement)
+        database.close()
+
+
+def entries() -> list[AuditEntry]:
+    """Return what happened to the task: two handoffs, the first refused once, and its end."""
+    refused = handoff_entry(
+        message(0), task_id=TASK, status=Status.REJECTED, reason="SCHEMA_INVALID", details="a\x1b[31m", timestamp=NOW
+    )
+    accepted = [
+        handoff_entry(message(at), task_id=TASK, status=Status.ACCEPTED, attempt=2 - at, timestamp=NOW)
+        for at in range(2)
+    ]
+    end = completion_entry(
+        {"risk": "low"},
+        task_id=TASK,
+        status="COMPLETED",
+        timestamp=NOW,
+        agent="agent-2",
+        cost=AuditCost(spent_micro_usd=50_000),
+    )
+    return [refused, *accepted, end]
+
+
+@pytest.fixture
+def baton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Return the command, in a folder with a signed ledger of two tasks."""
+    monkeypatch.chdir(tmp_path)
+    keyring = Keyring.generate()
+
+    async def fill() -> list[ChainHead]:
+        async with Ledger(tmp_path / "ledger.db", LedgerOptions(signer=keyring.signer())) as ledger:
+            heads = await ledger.append_all(entries())
+            other = AuditEntry(
+                kind=Kind.HANDOFF, task_id="other", event_id="h-1", status="ACCEPTED", timestamp=NOW, message={}
+            )
+            await ledger.append(other)
+            await ledger.checkpoint()
+            return heads
+
+    return Desk(tmp_path, asyncio.run(fill()), keyring)
+
+
+class TestTrace:
+    """`baton audit trace`."""
+
+    def test_it_tells_all_that_happened_to_a_task(self, baton: Desk) -> None:
+        """Who handed what to whom in which order, what was refused, the cost, the output (S3-12.1-a, S3-8.2-a)."""
+        done = baton("trace", TASK, *baton.keys())
+
+        assert done.exit_code == 0, done.output
+        assert "VALID" in done.stdout
+        for part in ("SCHEMA_INVALID", "agent-0 → agent-1", "agent-1 → agent-2", "$0.05", 'Output: {"risk":"low"}'):
+            assert part in done.stdout
+        assert "\x1b" not in done.stdout
+
+    def test_as_json_every_record_comes_with_its_message(self, baton: Desk) -> None:
+        """The reasoning and the data behind a decision are there for a program, too (S3-6.2-c, S3-6.2-f)."""
+        told = json.loads(baton("trace", TASK, *baton.keys(), "--json").stdout)
+
+        assert [one["sequence"] for one in told["records"]] == [1, 2, 3, 4]
+        assert told["records"][2]["message"] == message(1)
+        assert (told["report"]["verdict"], told["cost"]["microUsd"]) == ("valid", 50_000)
+
+    def test_a_broken_chain_is_told_up_to_the_break(self, baton: Desk) -> None:
+        """Which record carries what was changed is said (S3-6.2-e)."""
+        baton.change("UPDATE handoff_audit SET message_hash = randomblob(32) WHERE position = 3")
+
+        done = baton("trace", TASK, *baton.keys())
+
+        assert done.exit_code == 1
+        assert "INVALID" in done.stdout
+        assert "record 3:" in done.stdout
+        assert "agent-1 → agent-2" not in done.stdout
+
+    def test_a_task_that_nobody_knows_is_said(self, baton: Desk) -> None:
+        """A name that the ledger does not know might be a run's, but no server answers."""
+        done = baton("trace", "typo")
+
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "no records of task 'typo'" in done.stderr
+
+    def test_a_ledger_that_is_not_there_is_not_made_by_looking(self, baton: Desk) -> None:
+        """A mistyped path is an error, and not an empty ledger."""
+        nowhere = baton.folder / "typo.db"
+
+        done = baton("trace", TASK, ledger=nowhere)
+
+        assert done.exit_code == 1
+        assert "there is no ledger at" in done.stderr
+        assert not nowhere.exists()
+
+
+def edit(desk: Desk) -> None:
+    """Change a record."""
+    desk.change("UPDATE handoff_audit SET event_key = 'x' WHERE position = 2")
+
+
+def cut(desk: Desk) -> None:
+    """Cut the end of a chain off."""
+    desk.change("DELETE FROM handoff_audit WHERE task_id <> 'other' AND sequence > 2")
+
+
+def empty(desk: Desk) -> None:
+    """Leave nothing of the task."""
+    desk.change("DELETE FROM handoff_audit WHERE task_id <> 'other'")
+
+
+class TestVerify:
+    """`baton audit verify`."""
+
+    @pytest.mark.parametrize(
+        ("options", "code", "verdict"),
+        [
+            pytest.param(Desk.keys, 0, "valid", id="with the public keys"),
+            pytest.param(Desk.anchors, 0, "valid", id="with anchors"),
+            pytest.param(lambda desk: (), 4, "unverified", id="with nothing"),
+        ],
+    )
+    @pytest.mark.parametrize("target", [TASK, "--all"])
+    def test_what_is_whole_is_valid_if_something_proves_it(
+        self, baton: Desk, options: Callable[[Desk], tuple[str, ...]], code: int, verdict: str, target: str
+    ) -> None:
+        """Three verdicts with exit codes of their own; without a key a chain is not called valid (C-26, S3-10.3-b)."""
+        if target == "--all" and options is Desk.anchors:
+            code, verdict = 4, "unverified"  # nothing proves the other task
+
+        done = baton("verify", target, *options(baton), "--json")
+
+        assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (code, verdict)
+
+    @pytest.mark.parametrize(
+        ("attack", "named"),
+        [pytest.param(edit, 2, id="edited"), pytest.param(cut, 3, id="cut off"), pytest.param(empty, 1, id="emptied")],
+    )
+    def test_what_was_changed_is_invalid_and_named(
+        self, baton: Desk, attack: Callable[[Desk], None], named: int
+    ) -> None:
+        """An edit, a truncation and an emptying end with 1 and the first bad record (C-26, S3-6.2-e, S3-6.2-h)."""
+        attack(baton)
+
+        one = baton("verify", TASK, *baton.keys(), *baton.anchors())
+        whole = baton("verify", "--all", *baton.keys(), *baton.anchors(), "--json")
+
+        assert one.exit_code == whole.exit_code == 1
+        assert f"record {named}:" in one.stdout
+        assert json.loads(whole.stdout)["flawed"][0]["sequence"] == named
+
+    def test_a_bundle_is_checked_with_the_public_keys_alone(self, baton: Desk) -> None:
+        """One file, no ledger, no server: S3-12.1-a can be shown to a third party (P10, C-25b)."""
+        exported = baton("export", TASK, "-o", "evidence.zst", *baton.keys())
+        baton.ledger.unlink()
+
+        done = baton("verify", "evidence.zst", *baton.keys())
+        unproved = baton("verify", "evidence.zst")
+
+        assert exported.exit_code == 0, exported.output
+        assert (done.exit_code, unproved.exit_code) == (0, 4)
+        assert "1 task proved to stand in a checkpoint" in done.stdout
+
+    def test_a_changed_bundle_is_invalid(self, baton: Desk) -> None:
+        """A byte that was flipped in the file is found."""
+        baton("export", TASK, "-o", "evidence.zst")
+        file = baton.folder / "evidence.zst"
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+
+        assert baton("verify", "evidence.zst", *baton.keys()).exit_code == 1
+
+    def test_keys_of_somebody_else_prove_nothing(self, baton: Desk) -> None:
+        """An unknown key fails closed (P7)."""
+        file = baton.folder / "other.jwks"
+        file.write_text(Keyring.generate().public().to_json(), encoding="utf-8")
+
+        done = baton("verify", TASK, "--keys", str(file))
+
+        assert done.exit_code == 1
+        assert "unknown key" in done.stdout
+
+    def test_a_file_without_keys_is_said(self, baton: Desk) -> None:
+        """Whoever mistakes one file for another is told, and gets no verdict."""
+        (baton.folder / "keys.json").write_text("{}", encoding="utf-8")
+
+        done = baton("verify", TASK, "--keys", "keys.json")
+
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "JWK Set" in done.stderr
+
+    def test_the_keyring_of_this_machine_is_used_and_never_made(self, baton: Desk) -> None:
+        """Without --keys an operator's own keyring verifies; looking at a ledger makes no keys."""
+        baton("verify", TASK)
+        assert not (baton.folder / ".baton").exists()
+
+        Keyring.development(baton.folder / ".baton", {})
+
+        assert "unknown key" in baton("verify", TASK).stdout
+
+    @pytest.mark.parametrize("line", [["verify"], ["verify", TASK, "--all"], ["export"], ["export", TASK, "--all"]])
+    def test_one_of_both_has_to_be_said(self, baton: Desk, line: list[str]) -> None:
+        """Neither a target nor --all, or both, is wrong usage."""
+        assert baton(*line).exit_code == 2
+
+    def test_a_bundle_that_is_not_there_is_said(self, baton: Desk) -> None:
+        """And not taken for a task."""
+        assert "there is no bundle" in baton("verify", "nowhere.zst").stderr
+
+    def test_another_ledgers_records_do_not_pass(self, baton: Desk) -> None:
+        """Whoever expects production's ledger is not shown that of a test (P6)."""
+        baton("export", TASK, "-o", "evidence.zst")
+
+        bundle = baton("verify", "evidence.zst", "--ledger-name", "production", *baton.keys())
+        ledger = baton("verify", TASK, "--ledger-name", "production")
+
+        assert bundle.exit_code == ledger.exit_code == 1
+        assert "is named 'baton', not 'production'" in ledger.stderr
+
+
+class TestHeadsOf:
+    """What a run's history holds."""
+
+    def test_the_anchors_of_a_run_show_a_truncation(self, baton: Desk) -> None:
+        """The short texts that stages bring back are heads again: a witness apart from the ledger (C-26, C-25b)."""
+        heads = heads_of("baton", TASK, [head.anchor for head in baton.heads])
+        cut(baton)
+
+        assert [(head.sequence, head.record_hash) for head in heads] == [
+            (head.sequence, head.record_hash) for head in baton.heads
+        ]
+        AnchorFile(baton.folder / "history.jsonl").add_heads(heads)
+        assert baton("verify", TASK, "--anchors", "history.jsonl", *baton.keys()).exit_code == 1
+
+    @pytest.mark.parametrize("text", ["", "x", "1:md5:00", "one:sha256:" + "0" * 64])
+    def test_what_is_no_anchor_is_said(self, text: str) -> None:
+        """A history that was tampered with gives no verdict."""
+        with pytest.raises(LedgerError, match="no anchor"):
+            heads_of("baton", TASK, [text])
+
+    def test_without_a_server_there_is_no_cross_check(self, baton: Desk) -> None:
+        """It ends with 3, and not with a verdict that left the history out."""
+        done = baton("verify", TASK, "--run", "contract-7")
+
+        assert (done.exit_code, done.stdout) == (3, "")
+
+
+class TestImport:
+    """`baton audit import`."""
+
+    def test_what_was_exported_is_restored_and_valid(self, baton: Desk) -> None:
+        """The whole trail moves into another ledger, byte for byte, and does so once (S3-12.1-a, S3-10.3-b)."""
+        copy = baton.folder / "copy.db"
+        baton("export", "--all", "-o", "all.zst")
+
+        first = baton("import", "all.zst", *baton.keys(), ledger=copy)
+        again = baton("import", "all.zst", *baton.keys(), ledger=copy)
+
+        assert (first.exit_code, again.exit_code) == (0, 0)
+        assert baton("verify", "--all", *baton.keys(), *baton.anchors(), ledger=copy).exit_code == 0
+        assert baton("trace", TASK, "--json", ledger=copy).stdout == baton("trace", TASK, "--json").stdout
+
+    def test_a_bundle_that_does_not_verify_adds_nothing(self, baton: Desk) -> None:
+        """Forged evidence does not get into a ledger."""
+        baton("export", TASK, "-o", "evidence.zst")
+        stranger = baton.folder / "other.jwks"
+        stranger.write_text(Keyring.generate().public().to_json(), encoding="utf-8")
+        copy = baton.folder / "copy.db"
+
+        done = baton("import", "evidence.zst", "--keys", str(stranger), ledger=copy)
+
+        assert done.exit_code == 1
+        assert "nothing was restored" in done.stderr
+        assert "no records of task" in baton("trace", TASK, ledger=copy).stderr
+
+
+class TestTail:
+    """`baton audit tail`."""
+
+    def test_it_shows_the_newest_records_in_order(self, baton: Desk) -> None:
+        """The last ones of all, or of a task; as JSON their headers."""
+        everything = baton("tail", "--no-follow").stdout.splitlines()
+        some = [
+            json.loads(line) for line in baton("tail", TASK, "-n", "2", "--no-follow", "--json").stdout.splitlines()
+        ]
+
+        assert len(everything) == 5
+        assert "other #1 handoff ACCEPTED" in everything[-1]
+        assert [(one["sequence"], one["kind"]) for one in some] == [(3, "handoff"), (4, "completion")]
+
+    async def test_it_follows_what_other_processes_write_until_ctrl_c(self, baton: Desk) -> None:
+        """An operator sees records as they come, as lines that a program can read."""
+        command = [sys.executable, "-m", "baton.cli", "audit", "tail", "-n", "1", "--json"]
+        process = await asyncio.create_subprocess_exec(
+            *command, "--ledger", str(baton.ledger), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            first = json.loads(await process.stdout.readline())
+            async with Ledger(baton.ledger, LedgerOptions(signer=baton.keyring.signer())) as ledger:
+                await ledger.append(entries()[0].model_copy(update={"task_id": "new"}))
+            second = json.loads(await process.stdout.readline())
+            process.send_signal(signal.SIGINT)
+            code = await process.wait()
+
+        assert (first["taskId"], second["taskId"], second["position"]) == ("other", "new", 6)
+        assert code == 130

@@ -1,0 +1,143 @@
+"""`baton erase` as it is typed, on a real vault and a real ledger."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from baton.cli.erasing import erase
+from baton.edge.key_files import DEVELOPMENT_FILE
+from baton.edge.keyring import Keyring
+from baton.edge.ledger import Ledger, LedgerOptions
+from baton.edge.vault import Vault
+from baton.protocol.personal import SEALED_ONLY
+
+SUBJECT = "ann@example.org"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A folder with keys, a vault that has data of a subject in two tasks, and an empty ledger."""
+
+    folder: Path
+
+    def __call__(self, *words: str, input: str | None = None, **env: str) -> Result:
+        """Call `baton erase` in this process."""
+        app = typer.Typer(add_completion=False)
+        app.command("erase")(erase)
+        place = {
+            "BATON_KEYS": str(self.folder / DEVELOPMENT_FILE),
+            "BATON_VAULT": str(self.folder / "vault.db"),
+            "BATON_LEDGER": str(self.folder / "ledger.db"),
+            "BATON_USER": "dpo",
+            "COLUMNS": "160",
+        }
+        return CliRunner().invoke(app, list(words), env=place | env, input=input)
+
+    def json(self, *words: str) -> Any:
+        """Return what `baton erase … --json` writes."""
+        return json.loads(self(*words, "--json").stdout)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on a loop of its own."""
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(work)
+    loop.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Return a desk."""
+    keyring = Keyring.development(tmp_path)
+
+    async def fill() -> None:
+        options = LedgerOptions(signer=keyring.signer(), policy=SEALED_ONLY)
+        async with Ledger(tmp_path / "ledger.db", options), Vault(tmp_path / "vault.db", keyring) as vault:
+            for task in ("t-1", "t-2"):
+                await vault.seal(SUBJECT, task, {"email": SUBJECT, "phone": "1"})
+            await vault.seal_bytes(SUBJECT, "t-1", "cv", b"x")
+
+    run(fill())
+    return Desk(tmp_path)
+
+
+class TestErase:
+    """`baton erase`."""
+
+    def test_it_tells_what_it_found_and_removed(self, desk: Desk) -> None:
+        """Keys, places and tasks are counted, and the request is named (S3-12.3-a)."""
+        told = desk(SUBJECT, "--yes", "--request-id", "r-1")
+
+        assert told.exit_code == 0
+        assert "erased sub-" in told.stdout
+        assert "(r-1)\n  1 key destroyed, 5 places forgotten\n  recorded now in 2 tasks" in told.stdout
+        assert SUBJECT not in told.output
+        assert "already at" in desk(SUBJECT, "--yes").stdout
+
+    def test_programs_get_the_report(self, desk: Desk) -> None:
+        """`--json` has all of it (S3-12.3-a)."""
+        report = desk.json(SUBJECT, "--by", "me", "--request-id", "r-1")
+
+        assert (report["status"], report["removed"], report["recorded"]) == ("ERASED", {"keys": 1, "places": 5}, True)
+        assert report["task_ids"] == ["t-1", "t-2"]
+        assert desk.json(SUBJECT)["repeated"] is True
+
+    def test_each_task_has_its_record(self, desk: Desk) -> None:
+        """The record names the person who erased, and the pseudonym (S3-12.3-d, C-24)."""
+        subject = desk.json(SUBJECT, "--request-id", "r-1")["subject"]
+
+        async def look() -> None:
+            async with Ledger(desk.folder / "ledger.db", LedgerOptions(create=False)) as ledger:
+                for task in ("t-1", "t-2"):
+                    (record,) = (await ledger.trace(task)).records
+                    assert (record.fields.actor, record.fields.event_id) == ("dpo", "r-1")
+                    assert record.body["subject"] == subject
+
+        run(look())
+
+    def test_a_subject_can_be_read_from_the_input(self, desk: Desk) -> None:
+        """So the name is in no shell's history (C-24)."""
+        assert "1 key destroyed" in desk("-", "--yes", input=f"{SUBJECT}\n").stdout
+
+    def test_a_dry_run_shows_and_erases_nothing(self, desk: Desk) -> None:
+        """The index tells where data of the subject is (S3-12.3-c)."""
+        shown = desk(SUBJECT, "--dry-run").stdout
+
+        assert [line.split() for line in shown.splitlines()[2:]] == [["t-1", "2", "1"], ["t-2", "2", "0"]]
+        assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 5
+        assert "holds no data" in desk("nobody", "--dry-run").stdout
+
+    def test_a_held_subject_is_refused(self, desk: Desk) -> None:
+        """Exit code 1, the reason is told, and after the release it goes (S3-12.3-a)."""
+        assert desk(SUBJECT, "--hold").exit_code == 2
+        assert "is held" in desk(SUBJECT, "--hold", "--why", "case 12").stdout
+        refused = desk(SUBJECT, "--yes")
+        assert (refused.exit_code, "legal hold" in refused.stdout, "case 12" in refused.stdout) == (1, True, True)
+        assert desk.json(SUBJECT, "--release", "--why", "settled")["status"] == "RELEASED"
+        assert desk.json(SUBJECT, "--release", "--why", "settled")["status"] == "NOT_HELD"
+        assert desk(SUBJECT, "--yes").exit_code == 0
+
+    def test_somebody_unknown_is_told_as_such(self, desk: Desk) -> None:
+        """Nothing was erased, and that is no failure (S3-12.3-a)."""
+        told = desk("nobody", "--yes")
+
+        assert (told.exit_code, "nothing was erased" in told.stdout) == (0, True)
+
+    def test_without_a_ledger_nothing_is_erased(self, desk: Desk) -> None:
+        """An erasure that could not be put on record does not begin (S3-12.3-d)."""
+        told = desk(SUBJECT, "--yes", BATON_LEDGER=str(desk.folder / "none.db"))
+
+        assert (told.exit_code, "none.db" in told.stderr) == (1, True)
+        assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 5
+
+    def test_contradictions_are_refused(self, desk: Desk) -> None:
+        """A hold is no dry run, and nobody is erased without a name (S3-12.3-a)."""
+        assert desk(SUBJECT, "--hold", "--why", "x", "--dry-run").exit_code == 2
+        assert desk("-", "--yes", input="\n").exit_code == 2

@@ -1,0 +1,211 @@
+"""How handoffs that wait for a person are shown and named, and command lines that cannot be understood."""
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+from typer.testing import CliRunner, Result
+
+from baton.cli.app import make_app
+from baton.cli.inbox_pages import chosen, decided_line, handoff_page, inbox_table, reason, text_at
+from baton.cli.output import moment
+from baton.client import WaitingHandoff
+from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.protocol.verdict import Code, Fate, Finding
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[red]x[/red]\nrun-2  9  forged → line"
+IDS = ("7c9e6679-7425-40de-944b-e07fc1f90ae7", "7c9e6680-0000-40de-944b-e07fc1f90ae7")
+
+
+def pending(**members: Any) -> PendingHandoff:
+    """Return a dead letter."""
+    usual: dict[str, Any] = {
+        "handoff_id": IDS[0],
+        "seq": 2,
+        "sender": "extract",
+        "receiver": "score",
+        "reason": Code.SAFETY_VIOLATION,
+        "fate": Fate.DEAD_LETTER,
+        "details": "Injection pattern detected in context",
+        "since": NOW - timedelta(hours=3),
+        "until": NOW + timedelta(days=7),
+    }
+    return PendingHandoff(**{**usual, **members})
+
+
+def of_run(handoff: PendingHandoff | None, **members: Any) -> WaitingHandoff:
+    """Return a handoff of a run."""
+    return WaitingHandoff("run-1", "r", "Delivery", "t", handoff, **members)
+
+
+def shown(row: RenderableType) -> str:
+    """Return what a terminal of 100 columns would show."""
+    file = io.StringIO()
+    Console(file=file, width=100, highlight=False, markup=False, emoji=False).print(row)
+    return file.getvalue()
+
+
+def baton(*words: str) -> Result:
+    """Call the command in this process, where no server is."""
+    return CliRunner().invoke(make_app(), list(words), env={"COLUMNS": "200", "TEMPORAL_ADDRESS": "127.0.0.1:1"})
+
+
+class TestGroup:
+    """`baton inbox` as a group."""
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            pytest.param(["inbox"], id="alone"),
+            pytest.param(["inbox", "--json"], id="with an option of list"),
+            pytest.param(["--json", "inbox"], id="with an option before it"),
+            pytest.param(["inbox", "list"], id="by name"),
+            pytest.param(["inbox", "show", "r"], id="another command"),
+            pytest.param(["inbox", "top-up", "r", "--usd", "$5.00", "--why", "w"], id="a name with a hyphen"),
+        ],
+    )
+    def test_it_asks_the_server(self, line: list[str]) -> None:
+        """So the command was found; here nobody answers, which is exit code 3."""
+        done = baton(*line)
+
+        assert (done.exit_code, done.stdout) == (3, "")
+        assert "no Temporal server answers" in done.stderr
+
+    def test_its_help_names_the_commands(self) -> None:
+        """Help is for the group, although alone it lists."""
+        done = baton("inbox", "--help")
+
+        assert done.exit_code == 0
+        names = ("list", "show", "release", "requeue", "edit", "top-up", "abandon")
+        assert [name for name in names if f" {name} " not in done.output] == []
+
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [
+            pytest.param(["inbox", "lst"], "No such command", id="a command that is none"),
+            pytest.param(["inbox", "--nope"], "No such option", id="an option that is none"),
+            pytest.param(["inbox", "release", "r"], "say why", id="no reason"),
+            pytest.param(["inbox", "release", "r", "--why", " "], "say why", id="a blank reason"),
+            pytest.param(["inbox", "edit", "r", "--why", "w"], "--patch", id="an edit without a patch"),
+            pytest.param(["inbox", "top-up", "r", "--why", "w"], "--usd", id="a top-up without an amount"),
+            *(
+                pytest.param(["inbox", "top-up", "r", "--why", "w", "--usd", amount], "no amount above zero", id=what)
+                for amount, what in [
+                    ("0", "no money"),
+                    ("-1", "money that is taken"),
+                    ("0.0000001", "less than a millionth"),
+                    ("NaN", "no number"),
+                    ("1e99", "too much money"),
+                    ("five", "a word"),
+                ]
+            ),
+        ],
+    )
+    def test_a_wrong_line_ends_with_2(self, line: list[str], said: str) -> None:
+        """And says why, before any server is asked."""
+        done = baton(*line)
+
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert said in done.stderr
+
+    def test_a_patch_must_be_an_object(self, tmp_path: Path) -> None:
+        """Before any server is asked."""
+        file = tmp_path / "patch.json"
+        file.write_text(json.dumps([1]), encoding="utf-8")
+
+        done = baton("inbox", "edit", "r", "--patch", str(file), "--why", "w")
+        assert done.exit_code == 2
+        assert "holds a list" in done.stderr
+
+
+class TestChosen:
+    """Which handoff a person means."""
+
+    BOTH = (pending(), pending(handoff_id=IDS[1]))
+
+    @pytest.mark.parametrize(
+        ("named", "found"),
+        [
+            pytest.param(None, [*IDS], id="none named"),
+            pytest.param(IDS[1], [IDS[1]], id="the whole id"),
+            pytest.param(IDS[0][:8], [IDS[0]], id="its first eight signs"),
+            pytest.param(IDS[0][:5], [], id="too few signs"),
+            pytest.param("f47ac10b", [], id="another one"),
+        ],
+    )
+    def test_an_id_or_its_beginning_names_one(self, named: str | None, found: list[str]) -> None:
+        """A few signs could fit by chance."""
+        assert [one.handoff_id for one in chosen(self.BOTH, named)] == found
+
+
+class TestReason:
+    """Why it waits, in a word or two."""
+
+    def test_it_is_the_code_or_what_happened(self) -> None:
+        """A receiver that failed has no code."""
+        assert reason(pending()) == "SAFETY_VIOLATION"
+        assert reason(pending(reason=None, fate=Fate.ESCALATE)) == "receiver failed"
+
+
+class TestTextAt:
+    """The text that a finding is about."""
+
+    MESSAGE: dict[str, Any] = {"currentState": {"log": ["a", "b"], "a/b": "c", "!": {"x": 1}}}  # noqa: RUF012
+
+    @pytest.mark.parametrize(
+        ("pointer", "text"),
+        [
+            pytest.param("/currentState/log/1", "b", id="an item"),
+            pytest.param("/currentState/a~1b", "c", id="an escaped key"),
+            pytest.param("/currentState/{2}", '!: {"x":1}', id="a key by its position"),
+            pytest.param("/currentState/{7}", None, id="a position that is none"),
+            pytest.param("/currentState/log/2", None, id="an item that is none"),
+            pytest.param("/nowhere", None, id="a member that is none"),
+        ],
+    )
+    def test_it_is_found_by_its_pointer(self, pointer: str, text: str | None) -> None:
+        """Or not at all; never something else."""
+        assert text_at(self.MESSAGE, pointer) == text
+
+
+class TestPages:
+    """What a terminal is given."""
+
+    def test_text_from_elsewhere_stays_on_its_line_and_steers_nothing(self) -> None:
+        """In every member that another agent may have written."""
+        finding = Finding(code=Code.SAFETY_VIOLATION, text=HOSTILE, at="/currentState/note", rule=HOSTILE)
+        one = pending(sender=HOSTILE, receiver=HOSTILE, details=HOSTILE, findings=[finding])
+        decided = HandoffDecision(handoff_id=IDS[0], action=HandoffAction.RELEASE, who="ann", why=HOSTILE)
+        message = {"currentState": {"note": HOSTILE}}
+        pages = (
+            shown(inbox_table([of_run(one)], NOW)),
+            shown(handoff_page(of_run(one), one, message, {})),
+            shown(handoff_page(of_run(one), one, None, message)),
+            shown(decided_line(one, decided)),
+        )
+
+        for page in pages:
+            assert [sign for sign in page if not sign.isprintable() and sign != "\n"] == []
+        assert [line for line in pages[0].splitlines() if line.startswith("run-2")] == []
+        assert [line for line in pages[3].splitlines() if line.startswith("run-2")] == []
+        assert "[red]x[/red]" in pages[1]
+
+    def test_what_cannot_be_read_has_a_line(self) -> None:
+        """Its run and stage are known all the same."""
+        page = shown(inbox_table([of_run(None, stage="score", answered=False, trouble="no key")], NOW))
+
+        assert page.splitlines()[1].split() == ["run-1", "?", "?", "→", "score", "unreadable"]
+
+    def test_the_list_tells_since_when_and_until_when(self) -> None:
+        """A line for each."""
+        one = pending()
+        [_, line] = shown(inbox_table([of_run(one)], NOW)).splitlines()
+
+        until = moment(one.until, NOW)
+        cells = [cell.strip() for cell in line.split("  ") if cell]
+        assert cells == ["run-1", "2", "extract → score", "SAFETY_VIOLATION", "3 h ago", until]

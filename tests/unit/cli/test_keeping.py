@@ -1,0 +1,149 @@
+"""`baton keys`: made for their owner only, rotated without losing one, and never shown."""
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from baton.cli import keeping
+from baton.edge.keyring import Keyring, Purpose
+from baton.edge.public_keys import PublicKeys
+from baton.edge.sealing import open_sealed, seal
+from baton.protocol.audit_chain import to_base64url
+
+
+def baton(function: Callable[..., None], *words: str) -> Result:
+    """Call one command in this process."""
+    app = typer.Typer()
+    app.command()(function)
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file of keys, in a folder of its own that is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BATON_KEYS", raising=False)
+    made = baton(keeping.new, "keys.toml", "--json")
+    assert made.exit_code == 0, made.output
+    return tmp_path / "keys.toml"
+
+
+def listed(*words: str) -> list[dict[str, Any]]:
+    """Return what `baton keys list --json` says of the keys."""
+    shown = baton(keeping.list_, "--json", *words)
+    assert shown.exit_code == 0, shown.output
+    keys: list[dict[str, Any]] = json.loads(shown.stdout)["keys"]
+    return keys
+
+
+class TestNew:
+    """`baton keys new`."""
+
+    def test_it_makes_a_key_of_every_purpose_for_its_owner_only(self, file: Path) -> None:
+        """Ready for production."""
+        ring = Keyring.from_file(file)
+
+        ring.require_production()
+        assert [key.purpose for key in ring.all_keys()] == list(Purpose)
+        if os.name == "posix":
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    def test_it_never_overwrites_keys(self, file: Path) -> None:
+        """What was made with them would be lost."""
+        before = file.read_bytes()
+
+        assert baton(keeping.new, "keys.toml").exit_code != 0
+        assert file.read_bytes() == before
+
+    def test_the_algorithm_can_be_chosen(self, file: Path) -> None:
+        """With Ed25519 outsiders verify; an algorithm that is none is a usage error."""
+        assert baton(keeping.new, "open.toml", "--seal-with", "ed25519").exit_code == 0
+        assert baton(keeping.new, "none.toml", "--seal-with", "none").exit_code == 2
+
+        assert Keyring.from_file(file.with_name("open.toml")).seal_with is Purpose.SIGN
+
+
+class TestList:
+    """`baton keys list`."""
+
+    def test_it_shows_every_key_and_no_secret(self, file: Path) -> None:
+        """Neither for people nor as JSON."""
+        secrets = [to_base64url(key.secret) for key in Keyring.from_file(file).all_keys()]
+        shown = [baton(keeping.list_, "--keys", str(file), *more).output for more in ([], ["--json"])]
+
+        for output in shown:
+            assert all(key["id"] in output for key in listed("--keys", str(file)))
+            assert not any(secret in output for secret in secrets)
+
+    def test_it_finds_the_file_in_the_environment(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As workers do."""
+        monkeypatch.setenv("BATON_KEYS", str(file))
+
+        assert len(listed()) == len(Purpose)
+
+    def test_without_any_keys_it_says_how_to_make_them(self, file: Path) -> None:
+        """It makes none by itself."""
+        shown = baton(keeping.list_)
+
+        assert shown.exit_code == 1
+        assert "baton keys new FILE" in shown.output
+        assert not (file.parent / ".baton").exists()
+
+
+class TestRotate:
+    """`baton keys rotate`."""
+
+    def test_the_old_keys_are_retired_and_open_what_they_sealed(self, file: Path) -> None:
+        """And a worker that shares the file takes the new ones up."""
+        worker = Keyring.from_file(file)
+        raw = seal({"timestamp": "2026-01-01T00:00:00Z"}, worker)
+
+        assert baton(keeping.rotate, "--keys", str(file)).exit_code == 0
+
+        rotated = Keyring.from_file(file)
+        assert open_sealed(raw, rotated).key_id != rotated.current(Purpose.SEAL).id
+        assert open_sealed(seal({"a": 1}, rotated), worker).key_id == rotated.current(Purpose.SEAL).id
+
+    def test_the_vaults_keys_are_rotated_by_name_only(self, file: Path) -> None:
+        """Their rotation is the vault's business as well."""
+        before = Keyring.from_file(file)
+        baton(keeping.rotate, "--keys", str(file))
+        after = Keyring.from_file(file)
+
+        same = {one for one in Purpose if before.current(one) == after.current(one)}
+        assert same == {Purpose.WRAP, Purpose.INDEX}
+        assert baton(keeping.rotate, "wrap", "--keys", str(file)).exit_code == 0
+        assert len(Keyring.from_file(file).all_keys(Purpose.WRAP)) == 2
+
+    def test_a_purpose_that_is_none_is_named(self, file: Path) -> None:
+        """And nothing is changed."""
+        shown = baton(keeping.rotate, "login", "--keys", str(file))
+
+        assert shown.exit_code == 2
+        assert "there is no purpose 'login'" in shown.output
+
+
+class TestPublic:
+    """`baton keys public`."""
+
+    def test_what_it_prints_verifies_what_was_signed(self, file: Path) -> None:
+        """The keys that were retired meanwhile, too."""
+        signer = Keyring.from_file(file).signer()
+        baton(keeping.rotate, "sign", "--keys", str(file))
+
+        printed = baton(keeping.public, "--keys", str(file)).stdout
+        baton(keeping.public, "--keys", str(file), "-o", "public.json")
+
+        assert (file.parent / "public.json").read_text() == printed
+        public = PublicKeys.from_json(printed)
+        found = public.get(signer.key_id)
+        assert found is not None
+        assert found.verifies(b"head", signer.sign(b"head"))
+        assert len(public) == 2

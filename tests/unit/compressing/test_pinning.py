@@ -1,0 +1,179 @@
+"""What no compression may lose, and how it is known."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.protocol.pinning import REACHES, WHOLE, Pin, PinKind, kind_of, pins_of, repinned
+
+
+class TestKindOf:
+    """Decisions, constraints, flags and numbers, by their words."""
+
+    @pytest.mark.parametrize(
+        "sentence",
+        [
+            "Decision: clause nine stays.",
+            "After some talk we chose the smaller supplier.",
+            "Let's go with the second draft.",
+            "The board rejected the proposal.",
+            "Wir haben uns auf Hamburg geeinigt.",
+            "Der Vorstand beschließt den Kauf.",
+            "Nous avons retenu la deuxième offre.",
+            "Il a e\u0301te\u0301 de\u0301cide\u0301 de partir.",
+        ],
+    )
+    def test_a_decision(self, sentence: str) -> None:
+        """With a label or without, in any spelling of its accents (S3-6.4-f)."""
+        assert kind_of(sentence) is PinKind.DECISION
+
+    @pytest.mark.parametrize(
+        "sentence",
+        [
+            "maxResponseTokens:2000",
+            "scoringFramework: iso31000",
+            '"returnJSON": true,',
+            "Set `region:eu-west` for all of it",
+            "Customer data must stay in Europe.",
+            "No calls without approval.",
+            "Kundendaten dürfen das Haus nicht verlassen.",
+            "Les données ne doivent jamais sortir.",
+        ],
+    )
+    def test_a_constraint(self, sentence: str) -> None:
+        """Of the form `key:value`, or in words (S3-6.4-f)."""
+        assert kind_of(sentence) is PinKind.CONSTRAINT
+
+    @pytest.mark.parametrize(
+        "sentence",
+        [
+            "Warning, the annex is missing.",
+            "Clause four was flagged as potentially unlimited liability.",
+            "🚩 nobody signed it",
+            "TODO ask the supplier",
+            "Vorsicht mit dem Anhang.",
+            "Question ouverte sur l'annexe.",
+        ],
+    )
+    def test_a_flag(self, sentence: str) -> None:
+        """A warning, something open, a sign (S3-6.4-f)."""
+        assert kind_of(sentence) is PinKind.FLAG
+
+    @pytest.mark.parametrize(
+        "sentence",
+        [
+            "The price is $12.50 a head.",
+            "It ends on 2027-01-31.",
+            "The ticket is OPS-4711.",
+            "We waited for thirty days.",
+            "Es dauert fünfundzwanzig Tage.",
+            "Cela prend vingt-deux jours.",
+            "Um 9:30 Uhr beginnt es.",
+            "2. März ist der Tag",
+            "期限は2026年です。",
+        ],
+    )
+    def test_a_number(self, sentence: str) -> None:
+        """Money, dates, ids, measures; in digits or in words (S3-6.4-c, S3-11-c)."""
+        assert kind_of(sentence) is PinKind.NUMBER
+
+    @pytest.mark.parametrize(
+        "sentence",
+        [
+            "We had another look at the annex.",
+            "1. the first item of a list",
+            "See https://example.com/notes for more.",
+            "Assistant: that is a good point, thank you.",
+            "Ein Blick in den Anhang genügt.",
+            "Un coup d'œil suffit.",
+        ],
+    )
+    def test_talk_is_not_kept(self, sentence: str) -> None:
+        """A rule that keeps everything compresses nothing (S3-6.4-d)."""
+        assert kind_of(sentence) is None
+
+
+class TestPinsOf:
+    """What is found in a text."""
+
+    def test_a_decision_keeps_its_reason(self) -> None:
+        """Decisions with rationale: the next sentence belongs to it, on the next line too (S3-6.4-f)."""
+        text = "We chose Postgres.\nBecause it locks rows. The sun shines."
+
+        assert pins_of(text) == [Pin(PinKind.DECISION, "We chose Postgres. Because it locks rows.")]
+
+    def test_two_decisions_are_two(self) -> None:
+        """A second decision is no reason for the first."""
+        assert len(pins_of("We chose Berlin. Since then we decided to leave.")) == 2
+
+    def test_a_labelled_line_stays_together(self) -> None:
+        """What stands behind `Decision:` on the same line belongs to it (S3-6.4-f)."""
+        text = "- Decision 3: take Postgres. It locks rows. Nobody objected."
+
+        assert [pin.text for pin in pins_of(text)] == [text[2:]]
+
+    def test_they_come_in_the_order_in_which_they_were_said(self) -> None:
+        """A later decision may overrule an earlier one (S3-6.4-b)."""
+        text = "We chose Bonn. Nothing. It costs 5 EUR. We chose Berlin instead."
+
+        assert [pin.kind for pin in pins_of(text)] == [PinKind.DECISION, PinKind.NUMBER, PinKind.DECISION]
+
+    @given(st.text(st.sampled_from("abc decision: must 1,5 € .\n-!?"), max_size=80))
+    def test_nothing_is_in_a_pin_that_was_not_said(self, text: str) -> None:
+        """Word for word (S3-11-c)."""
+        plain = " ".join(text.split())
+
+        for pin in pins_of(text):
+            assert all(" ".join(part.split()) in plain for part in pin.within(1).split(" … "))
+            assert "\n" not in pin.text
+
+    @given(st.text(st.sampled_from("ab 1 25 € , EUR drei \n-%"), max_size=80))
+    def test_every_digit_is_in_a_pin_at_every_reach(self, text: str) -> None:
+        """However little is kept around a number, the number is (S3-11-c)."""
+        found = pins_of(text)
+
+        for reach in REACHES:
+            kept = "".join(pin.within(reach) for pin in found)
+            assert [sign for sign in text if sign.isdigit()] == [sign for sign in kept if sign.isdigit()]
+
+    @pytest.mark.timeout(60)
+    @pytest.mark.parametrize(
+        "unit", [".", "a.", "\"'", "a:", "Decision (", "1 ", "\n- ", "a-", "([", "because ", "\u0301", "⚠", "decision"]
+    )
+    def test_a_hostile_text_takes_no_longer_than_another(self, unit: str) -> None:
+        """Two hundred thousand characters that would keep a backtracking pattern busy for hours (S3-6.4-b)."""
+        assert isinstance(pins_of(unit * (200_000 // len(unit))), list)
+
+
+class TestWithin:
+    """How much is kept around a number."""
+
+    def test_less_and_less_but_never_the_number(self) -> None:
+        """The number keeps its words on either side, so its unit too (C-19, S3-11-c)."""
+        (pin,) = pins_of("On a rainy day the whole team said that the cap is EUR 500,000 per claim and for each year.")
+
+        assert [pin.within(reach) for reach in REACHES] == [
+            pin.text,
+            "the cap is EUR 500,000 per claim and for",
+            "EUR 500,000 per",
+        ]
+
+    def test_numbers_far_apart_are_joined_by_an_ellipsis(self) -> None:
+        """What was left out between them shows."""
+        assert Pin(PinKind.NUMBER, "pay 5 EUR for all of that, or 7 USD").within(1) == "pay 5 EUR … or 7 USD"
+
+    @pytest.mark.parametrize("kind", [PinKind.DECISION, PinKind.CONSTRAINT, PinKind.FLAG])
+    def test_other_kinds_stay_whole(self, kind: PinKind) -> None:
+        """Half a constraint is another constraint (S3-6.4-f)."""
+        pin = Pin(kind, "never pay more than 5 EUR without asking the lawyer first")
+
+        assert {pin.within(reach) for reach in (WHOLE, 4, 1)} == {pin.text}
+
+
+class TestRepinned:
+    """What was carried once is carried on."""
+
+    @pytest.mark.parametrize("line", ["EUR 5 per", "must stay", "whatever this is"])
+    def test_it_stays(self, line: str) -> None:
+        """Along the whole chain (S3-11-c)."""
+        assert repinned(line).text == line

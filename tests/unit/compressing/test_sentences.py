@@ -1,0 +1,50 @@
+"""Sentences in three languages, found in one pass."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.protocol.sentences import LONGEST, sentences
+
+
+class TestSentences:
+    """Where a sentence ends, and where it does not."""
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            pytest.param("It works. We ship.", ["It works.", "We ship."], id="two sentences"),
+            pytest.param("Ask Dr. Smith. He knows.", ["Ask Dr. Smith.", "He knows."], id="an English title"),
+            pytest.param("Vgl. Art. 5 Abs. 2. Das gilt.", ["Vgl. Art. 5 Abs. 2. Das gilt."], id="a German citation"),
+            pytest.param("Es gilt z. B. Paris. Mehr nicht.", ["Es gilt z. B. Paris.", "Mehr nicht."], id="z. B."),
+            pytest.param("Am 3. März 2027 endet es.", ["Am 3. März 2027 endet es."], id="a German date"),
+            pytest.param("Le prix est de 2.5 M. Fin.", ["Le prix est de 2.5 M. Fin."], id="a letter ends no sentence"),
+            pytest.param("« C'est fini. » Elle part.", ["« C'est fini. » Elle part."], id="French quotes"),
+            pytest.param("The Ltda. signed it.", ["The Ltda. signed it."], id="a small letter begins no sentence"),
+            pytest.param("Really?! Yes (really). Good", ["Really?!", "Yes (really).", "Good"], id="several signs"),
+            pytest.param("We saw v1.2.3 and a.b.c today", ["We saw v1.2.3 and a.b.c today"], id="dots in words"),
+            pytest.param("これは一つ。二つ目です。", ["これは一つ。", "二つ目です。"], id="Japanese"),
+            pytest.param("# Title\n\n- one\n> two\r\n* three", ["Title", "one", "two", "three"], id="markdown"),
+            pytest.param("1. First\n2. Second", ["1. First", "2. Second"], id="a numbered list keeps its numbers"),
+            pytest.param(" \n\t\n", [], id="blanks"),
+        ],
+    )
+    def test_a_text_is_taken_apart(self, text: str, expected: list[str]) -> None:
+        """Where it is not clear, the text stays together (S3-6.4-b)."""
+        assert sentences(text) == expected
+
+    @given(st.text(st.sampled_from("aB1.!?。 \n\t-\"')»ß\u2028"), max_size=60) | st.text(max_size=60))
+    def test_every_sentence_is_a_part_of_the_text_and_every_word_is_in_one(self, text: str) -> None:
+        """Nothing is invented and nothing lost but marks of lists and headings (S3-11-c)."""
+        found = sentences(text)
+
+        assert all(sentence in text and sentence.strip() == sentence != "" for sentence in found)
+        assert sum(map(len, "".join(found).split())) >= len([sign for sign in text if sign.isalnum()])
+
+    @pytest.mark.parametrize("text", ["word " * 999, "x" * 2_500, "x" * 2_500 + " y"], ids=["words", "one", "both"])
+    def test_a_text_without_an_end_is_cut(self, text: str) -> None:
+        """A log without a full stop is not one sentence (C-19)."""
+        found = sentences(text)
+
+        assert max(map(len, found)) <= LONGEST
+        assert "".join("".join(found).split()) == "".join(text.split())

@@ -1,0 +1,244 @@
+"""Clauses: where they begin, what they are called, what they are about, and what is no clause."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from activities.contract_review.clauses import extract
+from activities.contract_review.reading import read_document
+from activities.contract_review.records import Clause, Extraction, Kind
+from tests.unit.contract_review.material import NDA, SAAS, SERVICES, clauses_of, extracted
+
+
+def outline(extraction: Extraction) -> list[tuple[str, str | None]]:
+    """Return id and parent of every clause after the preamble."""
+    return [(clause.id, clause.parent) for clause in extraction.clauses[1:]]
+
+
+def words(texts: Iterable[str]) -> Counter[str]:
+    """Count the words of texts."""
+    return Counter(re.findall(r"[a-z]{2,}", " ".join(texts).lower()))
+
+
+class TestExtract:
+    """Taking a contract apart."""
+
+    @pytest.mark.parametrize("path", [SERVICES, NDA, SAAS], ids=lambda path: path.stem)
+    def test_keeps_every_word_once(self, path: Path) -> None:
+        """No word of a contract is lost, and none is told twice: each is in a clause, a title or a label."""
+        document = read_document(path)
+        extraction = extract(document)
+        written = words(line.text for line in document.lines)
+        told = words(clause.text for clause in extraction.clauses)
+        named = words([extraction.title, *(f"{clause.id} {clause.title}" for clause in extraction.clauses)])
+        assert not written - told - named
+        assert not told - written
+
+    @pytest.mark.parametrize("path", [SERVICES, NDA, SAAS], ids=lambda path: path.stem)
+    def test_places_each_clause_where_its_words_are(self, path: Path) -> None:
+        """A clause's first words stand on its first line or just below, its last words on its last."""
+        document = read_document(path)
+        lines = {(line.page, line.number): line.text for line in document.lines}
+        for clause in extract(document).clauses:
+            if clause.text:
+                assert clause.text[-20:].strip() in " ".join(
+                    lines.get((clause.last_page, clause.last_line - back), "") for back in (1, 0)
+                )
+                assert (clause.page, clause.line) <= (clause.last_page, clause.last_line)
+
+    def test_numbers_points_below_their_clause(self) -> None:
+        """(b)(i) is a point of (b), which is one of 2.2."""
+        clauses = clauses_of(extract(read_document(SERVICES)))
+        assert clauses["2.2(b)(i)"].parent == "2.2(b)"
+        assert clauses["2.2(c)"].parent == "2.2"
+        assert clauses["2.2(c)"].point
+
+    @pytest.mark.parametrize(
+        ("text", "ids"),
+        [
+            pytest.param(
+                "1. Fees\n1.1 Fees are due.\n1.2 Tax is added.\n2. Term\nTwo years.\n",
+                [("1", None), ("1.1", "1"), ("1.2", "1"), ("2", None)],
+                id="decimal numbers",
+            ),
+            pytest.param(
+                "1. FEES AND TAXES.\n1.1 They are due.\n2. Sums in Dispute.\n2.1 They are not.\n",
+                [("1", None), ("1.1", "1"), ("2", None), ("2.1", "2")],
+                id="titles with a full stop",
+            ),
+            pytest.param(
+                "ARTICLE I - FEES\n\nSection 1.1 Due Date. Fees are due.\n\n"
+                "ARTICLE II - TERM\n\nSection 2.1 Length. A year.\n",
+                [
+                    ("Article I", None),
+                    ("Section 1.1", "Article I"),
+                    ("Article II", None),
+                    ("Section 2.1", "Article II"),
+                ],
+                id="articles in Roman numbers",
+            ),
+            pytest.param(
+                "Article 1. Fees\nSection 1. Due Date. Fees are due.\nArticle 2. Term\nSection 1. Length. A year.\n",
+                [
+                    ("Article 1", None),
+                    ("Article 1 Section 1", "Article 1"),
+                    ("Article 2", None),
+                    ("Article 2 Section 1", "Article 2"),
+                ],
+                id="sections counted anew in each article",
+            ),
+            pytest.param("§ 1 Fees\nThey are due.\n§ 2 Term\nA year.\n", [("§ 1", None), ("§ 2", None)], id="signs"),
+            pytest.param(
+                "FEES\n\nThey are due.\n\nTERM AND END\n\nA year.\n",
+                [("H1", None), ("H2", None)],
+                id="headings in capitals",
+            ),
+            pytest.param(
+                "1. Fees\nThey are due.\n\nSCHEDULE A - SERVICES\n\n1. We dig.\n2. We fill.\n",
+                [("1", None), ("Schedule A", None), ("Schedule A 1", "Schedule A"), ("Schedule A 2", "Schedule A")],
+                id="a schedule with numbers of its own",
+            ),
+            pytest.param(
+                "1. Fees\nThey are due within\n30 days after the invoice, or\n"
+                "12.5 months, and in 3. cases.\n2. Term\nA year.\n",
+                [("1", None), ("2", None)],
+                id="numbers at the beginning of a broken line",
+            ),
+            pytest.param(
+                "1. Fees\nAs stated in\nSection 9 of the Act and under\n"
+                "7. The order, they are due.\n2. Term\nA year.\n",
+                [("1", None), ("2", None)],
+                id="references at the beginning of a broken line",
+            ),
+            pytest.param(
+                "1. Fees\nDue.\n3. Term\nA year.\n", [("1", None), ("3", None)], id="a clause that was struck"
+            ),
+            pytest.param("1. Fees\n1. Fees\nDue.\n", [("1", None)], id="a number that does not go on"),
+            pytest.param(
+                "1. Fees ........ 2\n2. Term ........ 3\n\n1. Fees\nDue.\n2. Term\nA year.\n",
+                [("1", None), ("2", None)],
+                id="a table of contents",
+            ),
+        ],
+    )
+    def test_reads_numbering(self, tmp_path: Path, text: str, ids: list[tuple[str, str | None]]) -> None:
+        """Each usual way to number clauses gives their ids and what they belong to."""
+        assert outline(extracted(tmp_path, "Agreement between two parties.\n\n" + text)) == ids
+
+    def test_makes_one_clause_of_a_contract_without_any(self, tmp_path: Path) -> None:
+        """A letter is a contract, too."""
+        clauses = extracted(tmp_path, "We sell you the boat for EUR 9,000.\nYou fetch it in May.\n").clauses
+        assert [(one.id, one.text) for one in clauses] == [
+            ("Preamble", "We sell you the boat for EUR 9,000. You fetch it in May.")
+        ]
+
+    def test_finds_the_title_below_a_company_name(self, tmp_path: Path) -> None:
+        """The parties are named below the title, wherever that stands."""
+        text = (
+            'Ash Ltd\n\nNON-DISCLOSURE AGREEMENT\n\nBetween Ash Ltd ("Ash") and Elm Ltd ("Elm").\n\n1. Term\nA year.\n'
+        )
+        extraction = extracted(tmp_path, text)
+        assert (extraction.title, extraction.type) == ("NON-DISCLOSURE AGREEMENT", "nda")
+        assert extraction.parties() == {"Ash": "Ash Ltd", "Elm": "Elm Ltd"}
+        assert outline(extraction) == [("1", None)]
+
+    def test_takes_a_title_without_its_full_stop(self, tmp_path: Path) -> None:
+        """A title is a title with a full stop, too; a short sentence is none."""
+        clauses = clauses_of(extracted(tmp_path, "A letter.\n\n1. FEES AND TAXES.\n1.1 They are due.\n2. It ends.\n"))
+        assert (clauses["1"].title, clauses["1"].text, clauses["1.1"].title) == ("FEES AND TAXES", "", "FEES AND TAXES")
+        assert clauses["2"].text == "It ends."
+
+    def test_gives_each_clause_an_id_of_its_own(self, tmp_path: Path) -> None:
+        """Two schedules of the same name are told apart."""
+        extraction = extracted(tmp_path, "A letter.\n\nSCHEDULE A\n\nOne.\n\nSCHEDULE A\n\nTwo.\n")
+        assert [clause.id for clause in extraction.clauses] == ["Preamble", "Schedule A", "Schedule A (2)"]
+
+    def test_is_the_same_each_time(self) -> None:
+        """Neither clock nor chance is in it."""
+        assert extract(read_document(SERVICES)) == extract(read_document(SERVICES))
+
+
+class TestKinds:
+    """What a clause is about."""
+
+    @pytest.mark.parametrize(
+        ("path", "kinds"),
+        [
+            pytest.param(
+                SERVICES,
+                {
+                    "3.2": "term",
+                    "4.2": "payment",
+                    "5.2": "confidentiality",
+                    "6.2": "intellectual_property",
+                    "8.1": "indemnity",
+                    "9.2": "liability",
+                    "11.1": "non_compete",
+                    "12.1": "assignment",
+                    "13.1": "governing_law",
+                    "14.1": "entire_agreement",
+                    "14.3": "data_protection",
+                },
+                id="services agreement",
+            ),
+            pytest.param(
+                NDA,
+                {"Section 2.1": "confidentiality", "Section 4.1": "term", "Section 5.2": "governing_law"},
+                id="non-disclosure agreement",
+            ),
+            pytest.param(
+                SAAS,
+                {
+                    "3.1": "service_levels",
+                    "6.2": "data_protection",
+                    "8.1": "warranty",
+                    "10.1": "audit",
+                    "11.1": "termination",
+                },
+                id="subscription terms",
+            ),
+        ],
+    )
+    def test_are_told_by_title_and_words(self, path: Path, kinds: dict[str, Kind]) -> None:
+        """A clause has the kind that its title or its words say, or its parent's."""
+        clauses: dict[str, Clause] = clauses_of(extract(read_document(path)))
+        assert {id: clauses[id].kind for id in kinds} == kinds
+
+    @pytest.mark.parametrize(("path", "kind"), [(SERVICES, "services"), (NDA, "nda"), (SAAS, "saas")])
+    def test_of_the_contract_is_told_by_its_title(self, path: Path, kind: str) -> None:
+        """What is expected of a contract depends on it."""
+        assert extract(read_document(path)).type == kind
+
+
+class TestHostile:
+    """Texts that are made to be slow, or to be something else."""
+
+    def test_reads_five_megabytes(self, tmp_path: Path) -> None:
+        """A text of 5 MB is read whole, on one path that is linear in its length."""
+        part = "The Supplier may change the fees of EUR 1 000 within thirty (30) days of 1 March 2026. "
+        text = "1. Fees\n" + part * (5_000_000 // len(part)) + "\n2. Term\nA year.\n"
+        clauses = clauses_of(extracted(tmp_path, text))
+        assert len(clauses["1"].text) > 4_900_000
+        assert clauses["2"].text == "A year."
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            pytest.param("1 000 000 " * 20_000, id="groups of digits"),
+            pytest.param("1." * 100_000, id="a number without end"),
+            pytest.param('("A' * 50_000, id="roles that never close"),
+            pytest.param("one hundred and " * 20_000, id="words of numbers"),
+            pytest.param(("(a) x\n(i) y\n" * 10_000), id="points that begin again"),
+            pytest.param("SCHEDULE A\n\nx\n\n" * 5_000, id="the same heading again and again"),
+            pytest.param("1. A\n" + "".join(f"1.{n} B\n" for n in range(1, 8_000)), id="thousands of clauses"),
+            pytest.param("..." * 60_000, id="dots"),
+            pytest.param("may the " * 40_000, id="the beginnings of rules"),
+        ],
+    )
+    @pytest.mark.timeout(60)
+    def test_is_not_slowed_down(self, tmp_path: Path, text: str) -> None:
+        """Text of some hundred KB that is made for backtracking is read all the same."""
+        assert extracted(tmp_path, "A letter.\n\n" + text).clauses

@@ -1,0 +1,229 @@
+"""The encrypting codec: opaque, bound to its workflow and its key, and never silent about a missing one."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    ActivitySerializationContext,
+    NexusSerializationContext,
+    SerializationContext,
+    WorkflowSerializationContext,
+)
+
+from baton.edge.encryption import ENCODING, KEY_ID, EncryptionCodec, MissingKeyError
+from baton.edge.key_files import KeyFile, write_file
+from baton.edge.keyring import Key, Keyring, KeyringError, Purpose
+from baton.protocol.errors import NewerPayloadError, PayloadError
+
+MARK = b"hunter2"
+PLAIN = Payload(metadata={"encoding": b"json/plain", "note": MARK}, data=b'"' + MARK * 40 + b'"')
+KEYS = Keyring.generate()
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+NIGHTLY = "nightly-2026-11-21T10:00:00Z"
+
+
+def workflow(workflow_id: str = "run-1", namespace: str = "default") -> WorkflowSerializationContext:
+    """Return the context of a workflow."""
+    return WorkflowSerializationContext(namespace=namespace, workflow_id=workflow_id)
+
+
+def activity(workflow_id: str | None = "run-1", activity_id: str = "1") -> ActivitySerializationContext:
+    """Return the context of an activity."""
+    return ActivitySerializationContext(
+        namespace="default",
+        activity_id=activity_id,
+        activity_type="plan",
+        activity_task_queue="baton",
+        workflow_id=workflow_id,
+        workflow_type="Delivery",
+        is_local=False,
+    )
+
+
+def codec(context: SerializationContext | None = None, keys: Keyring = KEYS) -> EncryptionCodec:
+    """Return a codec in a context."""
+    made = EncryptionCodec(keys)
+    return made.with_context(context) if context else made
+
+
+def mutants(payload: Payload) -> list[Payload]:
+    """Return every payload that differs in one byte of its data, and the truncated ones."""
+    data = payload.data
+    flipped = [data[:n] + bytes([data[n] ^ 1]) + data[n + 1 :] for n in range(len(data))]
+    return [Payload(metadata=payload.metadata, data=one) for one in (*flipped, *(data[:n] for n in range(len(data))))]
+
+
+class TestEncode:
+    """What Temporal gets to see."""
+
+    def test_nothing_of_a_payload_is_readable(self) -> None:
+        """Neither its data nor what it says about itself; the key's id is."""
+        secret = codec().encrypt(PLAIN)
+
+        assert MARK not in secret.SerializeToString()
+        assert secret.metadata == {"encoding": ENCODING, KEY_ID: KEYS.current(Purpose.ENCRYPT).id.encode()}
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            pytest.param(Payload(), id="an empty one"),
+            pytest.param(Payload(metadata={"encoding": b"binary/null"}), id="null"),
+            pytest.param(Payload(metadata={"encoding": b"json/protobuf"}, data=b"{}"), id="protobuf"),
+            pytest.param(PLAIN, id="JSON"),
+        ],
+    )
+    async def test_payloads_of_every_kind_come_back_whole(self, payload: Payload) -> None:
+        """Their metadata too."""
+        [secret] = await codec().encode([payload])
+
+        assert secret.metadata["encoding"] == ENCODING
+        assert await codec().decode([secret]) == [payload]
+
+    @given(st.binary(max_size=200), st.text(max_size=40))
+    def test_every_payload_comes_back_in_its_workflow(self, data: bytes, workflow_id: str) -> None:
+        """Whatever it is and whatever the workflow is called."""
+        payload = Payload(metadata={"encoding": b"binary/plain"}, data=data)
+
+        assert codec(workflow(workflow_id)).decrypt(codec(workflow(workflow_id)).encrypt(payload)) == payload
+
+    def test_equal_payloads_do_not_look_equal(self) -> None:
+        """Each has its own nonce, so nobody learns that something was said twice."""
+        seen = {codec().encrypt(PLAIN).data for _ in range(64)}
+
+        assert len({data[1:13] for data in seen}) == 64
+
+    def test_nothing_is_encrypted_twice(self) -> None:
+        """A payload that was encrypted already passes."""
+        once = codec().encrypt(PLAIN)
+
+        assert codec().encrypt(once) is once
+
+    def test_without_a_key_nothing_is_written(self) -> None:
+        """It is an error, and never a payload in clear."""
+        with pytest.raises(KeyringError, match="no current key to encrypt"):
+            codec(keys=Keyring([])).encrypt(PLAIN)
+
+    def test_it_adds_less_than_150_bytes(self) -> None:
+        """What encryption costs in the history."""
+        assert codec(workflow()).encrypt(PLAIN).ByteSize() - PLAIN.ByteSize() < 150
+
+
+class TestBinding:
+    """A ciphertext counts in its own workflow only."""
+
+    @pytest.mark.parametrize(
+        ("there", "here"),
+        [
+            pytest.param(workflow(), workflow(), id="its own"),
+            pytest.param(workflow(), activity(), id="an activity of its own"),
+            pytest.param(activity(), workflow(), id="from an activity"),
+            pytest.param(activity(activity_id="1"), activity(activity_id="2"), id="another activity of its own"),
+            pytest.param(activity(None), activity(None), id="an activity without a workflow"),
+            pytest.param(workflow("nightly"), workflow(NIGHTLY), id="the run of a schedule"),
+            pytest.param(workflow(), workflow(namespace="ReplayNamespace"), id="replayed from a file"),
+            pytest.param(None, workflow(), id="typed by a person, who knows no workflow"),
+            pytest.param(workflow(), None, id="read by the codec server, which knows none"),
+            pytest.param(NexusSerializationContext("e", "s", "o"), workflow(), id="from elsewhere"),
+        ],
+    )
+    def test_it_opens_where_it_belongs(
+        self, there: SerializationContext | None, here: SerializationContext | None
+    ) -> None:
+        """Whichever side of the workflow wrote it."""
+        assert codec(here).decrypt(codec(there).encrypt(PLAIN)) == PLAIN
+
+    @pytest.mark.parametrize(
+        ("there", "here"),
+        [
+            pytest.param(workflow("a"), workflow("b"), id="another workflow"),
+            pytest.param(workflow("a"), workflow("ab"), id="one whose id begins alike"),
+            pytest.param(workflow("a", "bc"), workflow("ab", "c"), id="names that join to the same text"),
+            pytest.param(workflow("a", "one"), workflow("a", "two"), id="another namespace"),
+            pytest.param(workflow("a"), activity("b"), id="an activity of another workflow"),
+            pytest.param(activity(None, "run-1"), workflow("run-1"), id="an activity that is called alike"),
+            pytest.param(workflow(NIGHTLY), workflow("nightly"), id="another than the schedule's run"),
+            pytest.param(workflow(NIGHTLY), workflow("nightly-2026-11-22T10:00:00Z"), id="another night's"),
+        ],
+    )
+    def test_it_does_not_open_elsewhere(self, there: SerializationContext, here: SerializationContext) -> None:
+        """Who can write to Temporal's store cannot move what one run said into another."""
+        with pytest.raises(PayloadError, match="belongs to another workflow"):
+            codec(here).decrypt(codec(there).encrypt(PLAIN))
+
+    def test_the_binding_cannot_be_cut_off(self) -> None:
+        """A bound payload does not become an unbound one by saying so."""
+        secret = codec(workflow("a")).encrypt(PLAIN)
+        forged = Payload(metadata=secret.metadata, data=b"\x00" + secret.data[17:])
+
+        with pytest.raises(PayloadError, match="was changed"):
+            codec(workflow("b")).decrypt(forged)
+
+
+class TestDecode:
+    """What is refused, and what is waited for."""
+
+    @pytest.mark.parametrize("context", [None, workflow()], ids=["unbound", "bound"])
+    def test_no_byte_can_be_changed_or_cut(self, context: SerializationContext | None) -> None:
+        """Neither of the form, the binding, the nonce, the text nor the tag."""
+        for mutant in mutants(codec(context).encrypt(PLAIN)):
+            with pytest.raises(PayloadError):
+                codec(context).decrypt(mutant)
+
+    def test_a_later_form_asks_for_an_upgrade(self) -> None:
+        """It is no damage."""
+        with pytest.raises(NewerPayloadError, match="upgrade temporal-baton"):
+            codec().decrypt(Payload(metadata={"encoding": ENCODING, KEY_ID: b"k"}, data=b"\x02" + bytes(40)))
+
+    def test_another_keys_id_does_not_open_it(self) -> None:
+        """The id is bound as well: nobody can relabel a payload, even where two ids have one secret."""
+        key = KEYS.current(Purpose.ENCRYPT)
+        twin = replace(key, id="twin", retired_at=AT)
+        secret = codec().encrypt(PLAIN)
+        relabelled = Payload(metadata={**secret.metadata, KEY_ID: b"twin"}, data=secret.data)
+
+        with pytest.raises(PayloadError, match="was changed"):
+            codec(keys=Keyring([key, twin])).decrypt(relabelled)
+
+    def test_what_a_retired_key_encrypted_is_read(self) -> None:
+        """Histories outlive keys; what is new is written with the new one."""
+        secret = codec().encrypt(PLAIN)
+        old, new = replace(KEYS.current(Purpose.ENCRYPT), retired_at=AT), Key.generate(Purpose.ENCRYPT, AT)
+        rotated = codec(keys=Keyring([old, new]))
+
+        assert rotated.decrypt(secret) == PLAIN
+        assert rotated.encrypt(PLAIN).metadata[KEY_ID] == new.id.encode()
+
+    @pytest.mark.parametrize(
+        "key_id",
+        [b"another", b"", b"\xff\xfe", KEYS.current(Purpose.SEAL).id.encode()],
+        ids=["unknown", "empty", "no text", "of another purpose"],
+    )
+    def test_a_missing_key_is_an_error_with_its_name(self, key_id: bytes) -> None:
+        """Never a payload that looks damaged: the run has to wait."""
+        secret = codec().encrypt(PLAIN)
+        foreign = Payload(metadata={**secret.metadata, KEY_ID: key_id}, data=secret.data)
+
+        with pytest.raises(MissingKeyError, match="goes on once the key is back"):
+            codec().decrypt(foreign)
+
+    def test_a_key_that_comes_back_is_used_at_once(self, tmp_path: Path) -> None:
+        """Without a restart of anything."""
+        path = tmp_path / "keys.toml"
+        old = replace(KEYS.current(Purpose.ENCRYPT), retired_at=AT)
+        write_file(path, KeyFile((Key.generate(Purpose.ENCRYPT, AT),)), replace=True)
+        waiting, secret = codec(keys=Keyring.from_file(path)), codec().encrypt(PLAIN)
+        with pytest.raises(MissingKeyError):
+            waiting.decrypt(secret)
+
+        write_file(path, KeyFile((old, Key.generate(Purpose.ENCRYPT, AT))), replace=True)
+
+        assert waiting.decrypt(secret) == PLAIN
+
+    def test_what_was_never_encrypted_is_read(self) -> None:
+        """Histories from before encryption go on."""
+        assert codec().decrypt(PLAIN) is PLAIN

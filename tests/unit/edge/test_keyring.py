@@ -1,0 +1,420 @@
+"""Keys: one purpose each, readable by their owner only, rotated without a restart, and never weak."""
+
+import json
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.edge import keyring as module
+from baton.edge.key_files import KeyFile, write_file
+from baton.edge.keyring import Key, Keyring, KeyringError, Purpose, UnknownKeyError
+from baton.edge.public_keys import PublicKey, PublicKeys, PublicKeysError
+from baton.protocol.audit_chain import SignatureCheck, to_base64url
+
+AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
+LATER = AT + timedelta(days=30)
+SECRET = bytes(range(32))
+TEXT = to_base64url(SECRET)
+VECTORS = Path(__file__).parents[2] / "data/wycheproof/ed25519.json"
+
+
+def key(name: str = "k", purpose: Purpose = Purpose.SEAL, **members: Any) -> Key:
+    """Return a key."""
+    about: dict[str, Any] = {"id": name, "purpose": purpose, "secret": SECRET, "created_at": AT}
+    return Key(**(about | members))
+
+
+def written(path: Path, *keys: Key, **members: Any) -> Path:
+    """Write a file of keys and return where."""
+    write_file(path, KeyFile(keys, **members), replace=True)
+    return path
+
+
+class TestKey:
+    """One secret, one purpose."""
+
+    @pytest.mark.parametrize(
+        ("members", "message"),
+        [
+            pytest.param({"secret": SECRET[:31]}, "has 31 bytes, and a key to seal has at least 32", id="too short"),
+            pytest.param({"secret": b""}, "has 0 bytes", id="no secret at all"),
+            pytest.param({"secret": b"\0" * 32}, "is not random", id="all zeros"),
+            pytest.param({"secret": b"password" * 4}, "is not random", id="a word, repeated"),
+            pytest.param(
+                {"purpose": Purpose.ENCRYPT, "secret": SECRET + b"x"}, "exactly 32", id="a cipher's key that is longer"
+            ),
+            pytest.param({"name": "a b"}, "a key is named 'a b'", id="a name with a blank"),
+            pytest.param({"name": ""}, "a key is named ''", id="no name"),
+            pytest.param({"created_at": datetime(2026, 1, 1)}, "no offset from UTC", id="a time without offset"),  # noqa: DTZ001
+        ],
+    )
+    def test_a_weak_or_nameless_key_is_refused(self, members: dict[str, Any], message: str) -> None:
+        """A secret that could be guessed protects nothing (C-26)."""
+        with pytest.raises(KeyringError, match=message):
+            key(**({"name": "k"} | members))
+
+    def test_the_secret_is_never_shown(self) -> None:
+        """Neither in a traceback nor in a log."""
+        assert "secret" not in repr(key("k"))
+        assert str(SECRET) not in repr(key("k"))
+
+    @pytest.mark.parametrize("purpose", [one for one in Purpose if one is not Purpose.SIGN])
+    def test_only_a_key_to_sign_signs(self, purpose: Purpose) -> None:
+        """A shared secret is no private key, however long it is."""
+        with pytest.raises(KeyringError, match=f"is there to {purpose.value}, not to sign"):
+            _ = key("k", purpose).private
+
+    @pytest.mark.parametrize("purpose", [one for one in Purpose if one is not Purpose.ENCRYPT])
+    def test_only_a_key_to_encrypt_encrypts(self, purpose: Purpose) -> None:
+        """A key has one algorithm."""
+        with pytest.raises(KeyringError, match=f"is there to {purpose.value}, not to encrypt"):
+            _ = key("k", purpose).cipher
+
+
+class TestKeyring:
+    """Keys by purpose and id."""
+
+    def test_retired_keys_are_found_and_never_current(self) -> None:
+        """They open what they sealed, and seal nothing."""
+        old, new = key("old", retired_at=LATER), key("new")
+        ring = Keyring([old, new])
+
+        assert ring.current(Purpose.SEAL) is new
+        assert ring.find(Purpose.SEAL, "old") is old
+        assert ring.all_keys(Purpose.SEAL) == [new, old]
+
+    def test_a_retired_key_alone_makes_nothing(self) -> None:
+        """Without a current key there is no sealing, and the error says what to run."""
+        with pytest.raises(KeyringError, match=r"no current key to seal; make one with `baton keys rotate seal`"):
+            Keyring([key("old", retired_at=LATER)]).current(Purpose.SEAL)
+
+    def test_an_id_of_another_purpose_does_not_count(self) -> None:
+        """Whoever names a key cannot choose what it is used for."""
+        ring = Keyring([key("k", Purpose.ENCRYPT)])
+
+        with pytest.raises(UnknownKeyError, match="no key 'k' to seal"):
+            ring.find(Purpose.SEAL, "k")
+
+    @pytest.mark.parametrize(
+        ("keys", "message"),
+        [
+            pytest.param([key("k"), key("k", retired_at=LATER)], "two keys are named 'k'", id="one id twice"),
+            pytest.param([key("k"), key("k", Purpose.INDEX)], "two keys are named 'k'", id="one id, two purposes"),
+            pytest.param([key("a"), key("b")], "'a' and 'b' would both seal", id="two current keys"),
+        ],
+    )
+    def test_what_could_be_confused_is_refused(self, keys: list[Key], message: str) -> None:
+        """Which key made something must never be in doubt."""
+        with pytest.raises(KeyringError, match=message):
+            Keyring(keys)
+
+    def test_handoffs_are_sealed_with_seal_or_sign_keys_only(self) -> None:
+        """No other purpose makes a seal."""
+        with pytest.raises(KeyringError, match="not with 'encrypt'"):
+            Keyring([], seal_with=Purpose.ENCRYPT)
+
+    def test_the_signer_and_the_public_keys_belong_together(self) -> None:
+        """What the ledger signs, others verify with what was exported; after its retirement a key signs nothing."""
+        ring = Keyring.generate(at=AT)
+        signer, public = ring.signer(), PublicKeys.from_json(ring.public().to_json())
+        signature = signer.sign(b"head")
+
+        assert public.check(signer.key_id, b"head", signature, LATER) is SignatureCheck.GOOD
+        assert public.check(signer.key_id, b"tail", signature, LATER) is SignatureCheck.BAD
+        assert public.check(signer.key_id, b"head", signature[:-1], LATER) is SignatureCheck.BAD
+        assert public.check("another", b"head", signature, LATER) is SignatureCheck.UNKNOWN_KEY
+
+    def test_a_key_signs_nothing_after_it_was_retired(self) -> None:
+        """What is dated before its retirement keeps counting; what is dated later does not."""
+        retired = replace(Key.generate(Purpose.SIGN, AT), retired_at=LATER)
+        public, signature = PublicKeys([retired.public]), retired.private.sign(b"head")
+
+        assert public.check(retired.id, b"head", signature, LATER) is SignatureCheck.GOOD
+        assert public.check(retired.id, b"head", signature, LATER + timedelta(seconds=1)) is SignatureCheck.RETIRED_KEY
+
+
+class TestFile:
+    """A file that only its owner reads."""
+
+    def test_a_keyring_survives_its_file(self, tmp_path: Path) -> None:
+        """Every key, its times and the choice of algorithm are read as they were written."""
+        keys = (key("old", retired_at=LATER), key("new"), *(Key.generate(one, AT) for one in list(Purpose)[1:]))
+        ring = Keyring.from_file(written(tmp_path / "keys.toml", *keys, seal_with=Purpose.SIGN))
+
+        assert {one.id: one for one in ring.all_keys()} == {one.id: one for one in keys}
+        assert ring.seal_with is Purpose.SIGN
+        assert not ring.is_development
+
+    @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX")
+    @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o777])
+    def test_a_file_that_others_may_read_is_refused(self, tmp_path: Path, mode: int) -> None:
+        """The error says how to close it."""
+        path = written(tmp_path / "keys.toml", key("k"))
+        path.chmod(mode)
+
+        with pytest.raises(KeyringError, match=f"mode {mode:o}.*chmod 600"):
+            Keyring.from_file(path)
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            pytest.param("", r"has no \[\[key\]\]", id="an empty file"),
+            pytest.param("[[key", "are not TOML", id="no TOML"),
+            pytest.param(
+                '[[key]]\nid="k"\npurpose="seal"', r"missing: \['created_at', 'secret'\]", id="members missing"
+            ),
+            pytest.param(
+                f'[[key]]\nid="k"\npurpose="seal"\nretired=1\nsecret="x"\ncreated_at={AT.isoformat()}',
+                r"unknown: \['retired'\]",
+                id="a misspelt member, which would leave a key current",
+            ),
+            pytest.param(
+                f'[[key]]\nid="k"\npurpose="login"\nsecret="x"\ncreated_at={AT.isoformat()}',
+                "is there to 'login'; expected one of 'seal'",
+                id="an unknown purpose",
+            ),
+            pytest.param(
+                f'[[key]]\nid="k"\npurpose="seal"\nsecret="hunter2!"\ncreated_at={AT.isoformat()}',
+                "the secret of key 'k' is not base64url",
+                id="a secret that is no base64url",
+            ),
+            pytest.param(
+                'seal_with="none"\nkey=[]', "seal_with .* is 'none'; expected one of hmac-sha256", id="alg none"
+            ),
+        ],
+    )
+    def test_a_file_in_disorder_is_named_without_its_secrets(self, tmp_path: Path, text: str, message: str) -> None:
+        """The error tells the member; it never quotes a secret."""
+        path = tmp_path / "keys.toml"
+        path.write_text(text)
+        path.chmod(0o600)
+
+        with pytest.raises(KeyringError, match=message) as raised:
+            Keyring.from_file(path)
+        assert "hunter2" not in str(raised.value)
+
+    def test_a_missing_file_says_how_to_make_one(self, tmp_path: Path) -> None:
+        """The command is in the message."""
+        with pytest.raises(KeyringError, match="baton keys new"):
+            Keyring.from_file(tmp_path / "keys.toml")
+
+    def test_a_file_that_is_there_is_never_overwritten(self, tmp_path: Path) -> None:
+        """Lost keys are lost data."""
+        path = written(tmp_path / "keys.toml", key("k"))
+        before = path.read_bytes()
+
+        with pytest.raises(KeyringError, match="there are keys in"):
+            write_file(path, KeyFile((key("other"),)), replace=False)
+        assert path.read_bytes() == before
+        assert [one.name for one in tmp_path.iterdir()] == ["keys.toml"]
+
+    def test_a_key_that_is_put_back_is_found_without_a_restart(self, tmp_path: Path) -> None:
+        """A worker that waits for a key goes on as soon as the file has it."""
+        path = written(tmp_path / "keys.toml", key("new"))
+        ring = Keyring.from_file(path)
+        with pytest.raises(UnknownKeyError):
+            ring.find(Purpose.SEAL, "old")
+
+        written(path, key("old", retired_at=LATER), key("new"))
+
+        assert ring.find(Purpose.SEAL, "old").id == "old"
+
+    def test_a_rotation_is_taken_up_without_a_restart(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The current key is looked for in the file again, after a second at the latest."""
+        path = written(tmp_path / "keys.toml", key("old"))
+        ring = Keyring.from_file(path)
+        assert ring.current(Purpose.SEAL).id == "old"
+        written(path, key("old", retired_at=LATER), key("new"))
+
+        monkeypatch.setattr(module, "_LOOK_AGAIN_SECONDS", -1.0)
+
+        assert ring.current(Purpose.SEAL).id == "new"
+
+    def test_a_ledger_that_stays_open_signs_with_the_new_key(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise its heads would be signed by a key that is retired; id and signature always belong together."""
+        old, new = Key.generate(Purpose.SIGN, AT), Key.generate(Purpose.SIGN, LATER)
+        path = written(tmp_path / "keys.toml", old)
+        signer = Keyring.from_file(path).signer()
+        monkeypatch.setattr(module, "_LOOK_AGAIN_SECONDS", -1.0)
+        first = signer.key_id
+        written(path, replace(old, retired_at=LATER), new)
+
+        assert (first, old.public.verifies(b"head", signer.sign(b"head"))) == (old.id, True)
+        assert (signer.key_id, new.public.verifies(b"head", signer.sign(b"head"))) == (new.id, True)
+
+    def test_a_link_to_a_file_stays_one(self, tmp_path: Path) -> None:
+        """Where the keys are mounted from elsewhere, they are rotated there."""
+        (tmp_path / "there").mkdir()
+        target = written(tmp_path / "there/keys.toml", key("old"))
+        (tmp_path / "keys.toml").symlink_to(target)
+
+        written(tmp_path / "keys.toml", key("new"))
+
+        assert (tmp_path / "keys.toml").is_symlink()
+        assert Keyring.from_file(target).current(Purpose.SEAL).id == "new"
+
+    def test_a_file_that_breaks_later_leaves_the_keys_as_they_were(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A worker does not lose its keys to a slip of an editor; its log tells."""
+        path = written(tmp_path / "keys.toml", key("k"))
+        ring = Keyring.from_file(path)
+        path.write_text("[[key")
+
+        with pytest.raises(UnknownKeyError):
+            ring.find(Purpose.SEAL, "another")
+
+        assert ring.current(Purpose.SEAL).id == "k"
+        assert "the keys stay as they were" in caplog.text
+
+
+class TestDevelopment:
+    """The keys of a developer's machine."""
+
+    def test_it_is_made_once_for_its_owner_only(self, tmp_path: Path) -> None:
+        """The second time finds the same keys, of every purpose."""
+        first = Keyring.development(tmp_path / ".baton", {})
+        second = Keyring.development(tmp_path / ".baton", {})
+
+        assert first.is_development
+        assert {one.purpose for one in first.all_keys()} == set(Purpose)
+        assert [one.secret for one in first.all_keys()] == [one.secret for one in second.all_keys()]
+        if os.name == "posix":
+            assert stat.S_IMODE((tmp_path / ".baton/keys.toml").stat().st_mode) == 0o600
+
+    def test_processes_that_start_together_share_it(self, tmp_path: Path) -> None:
+        """One of them makes the file, the others read it."""
+        with ThreadPoolExecutor(8) as pool:
+            rings = list(pool.map(lambda _: Keyring.development(tmp_path, {}), range(16)))
+
+        assert len({ring.current(Purpose.SEAL).secret for ring in rings}) == 1
+
+    def test_production_refuses_it(self, tmp_path: Path) -> None:
+        """It is neither made nor used there, and the error says what to do instead."""
+        with pytest.raises(KeyringError, match=r"BATON_ENV is production: make keys with `baton keys new FILE`"):
+            Keyring.development(tmp_path, {"BATON_ENV": "production"})
+        assert not (tmp_path / "keys.toml").exists()
+
+        made = Keyring.development(tmp_path, {})
+        with pytest.raises(KeyringError, match="these are development keys"):
+            made.require_production()
+        with pytest.raises(KeyringError, match="these are development keys"):
+            Keyring.find_out({"BATON_ENV": "production", "BATON_KEYS": str(tmp_path / "keys.toml")})
+        Keyring.generate().require_production()
+
+
+class TestFindOut:
+    """What the environment says, or what is here."""
+
+    def test_a_path_is_read(self, tmp_path: Path) -> None:
+        """`BATON_KEYS`."""
+        path = written(tmp_path / "k.toml", key("k"))
+
+        assert Keyring.find_out({"BATON_KEYS": str(path)}).current(Purpose.SEAL).id == "k"
+
+    def test_keys_in_variables_are_read(self) -> None:
+        """The first is current, the others are retired."""
+        ring = Keyring.find_out({"BATON_KEY_SEAL": f"k2:{TEXT} k1:{TEXT}@2026-11-21T10:00:00Z"})
+
+        assert ring.current(Purpose.SEAL).id == "k2"
+        assert ring.find(Purpose.SEAL, "k1").retired_at == AT
+
+    def test_without_any_the_development_keys_are_made(self, tmp_path: Path) -> None:
+        """In the folder that is given."""
+        assert Keyring.find_out({}, tmp_path).is_development
+
+    @pytest.mark.parametrize(
+        ("environment", "message"),
+        [
+            pytest.param({"BATON_KEYS": "/a", "BATON_KEY_SEAL": "k:" + TEXT}, "both", id="both ways"),
+            pytest.param({"BATON_KEY_LOGIN": "k:x"}, "BATON_KEY_LOGIN names no purpose", id="an unknown purpose"),
+            pytest.param({"BATON_KEY_SEAL": "hunter2"}, "BATON_KEY_SEAL is not '<id>:<secret>", id="no id"),
+            pytest.param({"BATON_KEY_SEAL": "k:aHVudGVyMg"}, "has 7 bytes", id="a weak secret"),
+            pytest.param(
+                {"BATON_KEY_SEAL": f"a:{TEXT} b:{TEXT}"},
+                "part 2",
+                id="two current ones",
+            ),
+            pytest.param({"BATON_KEY_SEAL": f"a:{TEXT}@2026-11-21T10:00:00Z"}, "part 1", id="none current"),
+            pytest.param({"BATON_ENV": "production"}, "BATON_ENV is production", id="no keys in production"),
+            pytest.param(
+                {"BATON_KEY_SEAL": "k:" + TEXT, "BATON_SEAL_WITH": "rsa"},
+                "'rsa'; expected",
+                id="algorithm",
+            ),
+        ],
+    )
+    def test_what_is_wrong_with_the_environment_is_said(
+        self, environment: dict[str, str], message: str, tmp_path: Path
+    ) -> None:
+        """The variable is named, its value is not quoted."""
+        with pytest.raises(KeyringError, match=message) as raised:
+            Keyring.find_out(environment, tmp_path)
+        assert "hunter2" not in str(raised.value)
+
+    def test_nothing_given_is_an_error_where_something_must_be(self) -> None:
+        """`from_environment` makes no keys by itself."""
+        with pytest.raises(KeyringError, match="no keys are given"):
+            Keyring.from_environment({})
+
+
+class TestPublicKeys:
+    """What outsiders verify with."""
+
+    def test_the_export_holds_no_secret(self) -> None:
+        """Not a byte of any key's secret is in it."""
+        ring = Keyring.generate()
+        text = ring.public().to_json()
+
+        assert all(to_base64url(one.secret) not in text and one.secret.hex() not in text for one in ring.all_keys())
+        assert [one["kty"] for one in json.loads(text)["keys"]] == ["OKP"]
+
+    def test_it_verifies_exactly_what_the_published_vectors_verify(self) -> None:
+        """151 signatures, most of them hostile: other encodings, other curves' points, S beyond the order."""
+        rows = json.loads(VECTORS.read_text())
+        wrong = [
+            row["tcId"]
+            for row in rows
+            if PublicKey("k", bytes.fromhex(row["pk"]), AT).verifies(
+                bytes.fromhex(row["msg"]), bytes.fromhex(row["sig"])
+            )
+            != (row["result"] == "valid")
+        ]
+
+        assert len(rows) == 151
+        assert wrong == []
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            pytest.param("[]", "no JWK Set", id="a list"),
+            pytest.param("{", "no JWK Set", id="no JSON"),
+            pytest.param('{"keys":[{"kty":"oct","crv":"","kid":"k"}]}', "'k' is no Ed25519 key", id="a shared secret"),
+            pytest.param('{"keys":[{"kid":"k","d":"x"}]}', "comes with its private half", id="a private key"),
+            pytest.param('{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k"}]}', "needs kty, crv, kid, x", id="no bytes"),
+            pytest.param(
+                '{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","x":"AAEC","createdAt":"2026-11-21T10:00:00Z"}]}',
+                "has 3 bytes; an Ed25519 key has 32",
+                id="too few bytes",
+            ),
+        ],
+    )
+    def test_what_is_no_public_key_is_refused(self, text: str, message: str) -> None:
+        """A file that was meant for something else never verifies anything."""
+        with pytest.raises(PublicKeysError, match=message):
+            PublicKeys.from_json(text)
+
+    def test_two_keys_of_one_id_are_refused(self) -> None:
+        """Which of them signed could not be told."""
+        one = Key.generate(Purpose.SIGN, AT).public
+
+        with pytest.raises(PublicKeysError, match="two public keys have one id"):
+            PublicKeys([one, one])

@@ -1,0 +1,346 @@
+"""What sender and receiver remember, whatever the transport does to their messages."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.protocol import exchange
+from baton.protocol.exchange import (
+    Acknowledgement,
+    Intake,
+    Outbox,
+    Place,
+    Reply,
+    Sent,
+    Taken,
+    message_digest,
+    next_in_line,
+)
+from baton.protocol.verdict import Code, Finding, Verdict, rejected
+
+AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
+A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+
+def id_of(number: int) -> str:
+    """Return a random UUID with a number in it."""
+    return f"7c9e6679-7425-40de-944b-{number:012x}"
+
+
+def ack(number: int = 1, digest: str = A, answer: Reply = Reply.ACCEPTED, by: str = "risk") -> Acknowledgement:
+    """Return an answer."""
+    return Acknowledgement(handoff_id=id_of(number), digest=digest, answer=answer, by=by, at=AT)
+
+
+def sent(number: int = 1, digest: str = A) -> Sent:
+    """Return a handoff to be sent."""
+    return Sent(
+        handoff_id=id_of(number),
+        digest=digest,
+        receiver="risk",
+        workflow_id="risk-7",
+        sent_at=AT,
+        deadline=AT + timedelta(hours=1),
+    )
+
+
+class TestAcknowledgement:
+    """The answer as a message."""
+
+    @pytest.mark.parametrize(
+        ("verdict", "answer"),
+        [
+            pytest.param(Verdict.of([]), Reply.ACCEPTED, id="nothing found"),
+            pytest.param(rejected(Code.INCOMPLETE_CONTEXT, "send it"), Reply.NEEDS_INPUT, id="context missing"),
+            pytest.param(rejected(Code.SCHEMA_INVALID, "mend it"), Reply.NEEDS_INPUT, id="schema broken"),
+            pytest.param(rejected(Code.SAFETY_VIOLATION, "no"), Reply.REJECTED, id="unsafe"),
+            pytest.param(rejected(Code.SIGNATURE_INVALID, "no"), Reply.REJECTED, id="replayed"),
+            pytest.param(rejected(Code.ROUTING_ERROR, "no"), Reply.REJECTED, id="wrong agent"),
+            pytest.param(rejected(Code.BUDGET_EXHAUSTED, "no"), Reply.REJECTED, id="no money"),
+        ],
+    )
+    def test_only_what_its_sender_can_mend_needs_input(self, verdict: Verdict, answer: Reply) -> None:
+        """Each code has one fate, and the answer says which (S3-6.1-n, S3-6.1-o)."""
+        said = Acknowledgement.of_verdict(id_of(1), A, verdict, by="risk", at=AT)
+
+        assert (said.answer, said.code) == (answer, verdict.reason)
+        assert bool(said.unmet) is (answer is Reply.NEEDS_INPUT)
+
+    def test_everything_unmet_is_listed(self) -> None:
+        """The sender learns it all at once (C-13)."""
+        findings = [Finding(code=Code.INCOMPLETE_CONTEXT, text=text) for text in ("send a", "send b")]
+
+        assert Acknowledgement.of_verdict(id_of(1), A, Verdict.of(findings), by="r", at=AT).unmet == [
+            "send a",
+            "send b",
+        ]
+
+    def test_it_survives_json_with_members_of_later_minors(self) -> None:
+        """What a newer receiver adds is kept."""
+        message = {**ack().to_json_object(), "later": 1, "keyId": "k", "signature": "hmac-sha256:00"}
+
+        assert Acknowledgement.from_json(json.dumps(message)).to_json_object() == message
+
+    @pytest.mark.parametrize("member", ["handoffId", "digest", "answer", "by", "timestamp"])
+    def test_nothing_is_filled_in(self, member: str) -> None:
+        """An answer without one of its members is none."""
+        message = ack().to_json_object()
+        del message[member]
+        with pytest.raises(ValueError, match=member):
+            Acknowledgement.from_json_object(message)
+
+
+class TestOutbox:
+    """`Outbox`."""
+
+    def test_the_first_answer_counts(self) -> None:
+        """A repeated one changes nothing, another one is refused (C-20)."""
+        outbox = Outbox()
+        outbox.put(sent())
+
+        assert outbox.take(ack()) is Taken.FIRST
+        assert outbox.take(ack()) is Taken.REPEATED
+        assert outbox.take(ack(answer=Reply.REJECTED)) is Taken.CONTRADICTS
+        assert outbox.answer(id_of(1)) == ack()
+
+    @pytest.mark.parametrize(
+        ("answer", "taken"),
+        [
+            pytest.param(ack(2), Taken.UNKNOWN, id="to a handoff that was not sent"),
+            pytest.param(ack(digest=B), Taken.OTHER_MESSAGE, id="to another message under its id"),
+            pytest.param(ack(by="mallory"), Taken.OTHER_AGENT, id="accepted by somebody else"),
+        ],
+    )
+    def test_what_does_not_answer_the_message_is_not_taken(self, answer: Acknowledgement, taken: Taken) -> None:
+        """It is bound to the id, the content and the receiver."""
+        outbox = Outbox()
+        outbox.put(sent())
+
+        assert outbox.take(answer) is taken
+        assert outbox.answer(id_of(1)) is None
+
+    def test_a_refusal_counts_from_whoever_the_message_has_reached(self) -> None:
+        """The wrong agent is the one to say that it is the wrong one."""
+        outbox = Outbox()
+        outbox.put(sent())
+
+        assert outbox.take(ack(by="summary", answer=Reply.REJECTED)) is Taken.FIRST
+
+    def test_a_late_answer_is_told_apart(self) -> None:
+        """Nobody waits for it any more."""
+        outbox = Outbox()
+        outbox.put(sent())
+        outbox.close(id_of(1))
+
+        assert outbox.take(ack()) is Taken.LATE
+        assert outbox.waiting() == []
+
+    def test_a_mended_message_keeps_the_id_and_is_another_attempt(self) -> None:
+        """Only a refused one can be mended; the answer to the message before no longer counts (C-20)."""
+        outbox = Outbox()
+        outbox.put(sent())
+        with pytest.raises(ValueError, match="was sent before"):
+            outbox.put(sent(digest=B))
+        outbox.take(ack(answer=Reply.NEEDS_INPUT))
+        outbox.close(id_of(1))
+        assert outbox.attempt(id_of(1)) == 2
+        outbox.put(sent(digest=B))
+
+        assert outbox.take(ack(answer=Reply.NEEDS_INPUT)) is Taken.OTHER_MESSAGE
+        assert outbox.take(ack(digest=B)) is Taken.FIRST
+        assert Outbox(json.loads(json.dumps(outbox.carried()))).attempt(id_of(1)) == 3
+
+    def test_it_forgets_what_is_closed_and_never_what_is_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its memory is bounded."""
+        monkeypatch.setattr(exchange, "MOST_REMEMBERED", 3)
+        outbox = Outbox()
+        outbox.put(sent(0))
+        for number in range(1, 6):
+            outbox.put(sent(number))
+            outbox.close(id_of(number))
+
+        assert [one.handoff_id for one in outbox.waiting()] == [id_of(0)]
+        assert len(outbox.carried()) <= 4
+        assert outbox.take(ack(1)) is Taken.UNKNOWN
+
+
+class TestIntake:
+    """`Intake`."""
+
+    def test_the_same_message_gets_the_same_answer(self) -> None:
+        """Also after the run was continued as new (C-20)."""
+        intake = Intake()
+        assert intake.before(id_of(1), A, by="risk", at=AT) is None
+        intake.keep(ack())
+
+        assert Intake(json.loads(json.dumps(intake.carried()))).before(id_of(1), A, by="risk", at=AT) == ack()
+
+    def test_other_content_after_acceptance_is_tampering(self) -> None:
+        """It is rejected, and the acceptance stays (C-20)."""
+        intake = Intake()
+        intake.keep(ack())
+        answer = intake.before(id_of(1), B, by="risk", at=AT)
+
+        assert answer is not None
+        assert (answer.answer, answer.code, answer.digest) == (Reply.REJECTED, Code.SIGNATURE_INVALID, B)
+        with pytest.raises(ValueError, match="was accepted with other content"):
+            intake.keep(ack(digest=B))
+
+    def test_other_content_after_a_refusal_is_a_mended_attempt(self) -> None:
+        """It is judged anew."""
+        intake = Intake()
+        intake.keep(ack(answer=Reply.NEEDS_INPUT))
+
+        assert intake.before(id_of(1), B, by="risk", at=AT) is None
+        intake.keep(ack(digest=B))
+        assert intake.answer(id_of(1)) == ack(digest=B)
+
+    def test_refusals_are_forgotten_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its memory is bounded, and what protects from executing twice is kept longest."""
+        monkeypatch.setattr(exchange, "MOST_REMEMBERED", 2)
+        intake = Intake()
+        intake.keep(ack(1))
+        for number in (2, 3, 4):
+            intake.keep(ack(number, answer=Reply.REJECTED))
+
+        assert [number for number in range(1, 5) if intake.answer(id_of(number))] == [1, 4]
+
+
+class TestMessageDigest:
+    """`message_digest`."""
+
+    def test_it_is_the_same_under_another_seal(self) -> None:
+        """A message that is sealed again under a new key is the same message."""
+        assert message_digest({"a": 1, "keyId": "k1", "signature": "x"}) == message_digest(
+            {"keyId": "k2", "a": 1, "signature": "y"}
+        )
+        assert message_digest({"a": 1}) != message_digest({"a": 2})
+
+
+class TestNextInLine:
+    """`next_in_line`."""
+
+    @pytest.mark.parametrize(
+        ("waiting", "first"),
+        [
+            pytest.param([{}, {}], 0, id="nothing is known: order of arrival"),
+            pytest.param([("b", "a"), ("a", "")], 1, id="child before parent"),
+            pytest.param([("c", "b"), ("b", "a"), ("a", "")], 2, id="a whole chain backwards"),
+            pytest.param([("b", "x"), ("a", "")], 0, id="the parent is not here"),
+            pytest.param([("a", "b"), ("b", "a")], 0, id="a liar's circle"),
+            pytest.param([("a", "a")], 0, id="its own parent"),
+        ],
+    )
+    def test_parents_come_before_their_children(self, waiting: list[Any], first: int) -> None:
+        """And nothing that a sender says can stop the queue."""
+        places = [Place.of({"handoffId": one[0], "parentHandoffId": one[1]} if one else None) for one in waiting]
+
+        assert next_in_line(places) == first
+
+    def test_fewer_hops_of_the_same_task_go_first(self) -> None:
+        """Where messages say how far their task has come."""
+
+        def place(task: str, hops: int) -> Place:
+            return Place.of({"taskId": task, "trail": {"hops": hops}})
+
+        assert next_in_line([place("t", 3), place("u", 1), place("t", 2)]) == 2
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(),
+            lambda inner: st.dictionaries(
+                st.sampled_from(["handoffId", "parentHandoffId", "taskId", "trail", "hops"]), inner
+            ),
+            max_leaves=8,
+        )
+    )
+    def test_no_message_makes_it_raise(self, message: Any) -> None:
+        """Whatever unverified bytes say."""
+        assert next_in_line([Place.of(message), Place.of(message)]) in (0, 1)
+
+
+class Network:
+    """Two pipelines and whatever may happen to the messages between them."""
+
+    def __init__(self) -> None:
+        self.outbox, self.intake = Outbox(), Intake()
+        self.handoffs: list[tuple[int, str]] = []
+        self.answers: list[Acknowledgement] = []
+        self.executed: list[tuple[int, str]] = []
+        self.first: dict[int, Acknowledgement] = {}
+
+    def send(self, number: int) -> None:
+        """Send a handoff, or the same again."""
+        if self.outbox.attempt(id_of(number)) == 1:
+            self.outbox.put(sent(number))
+        else:
+            self.outbox.again(id_of(number))
+        self.handoffs.append((number, A))
+
+    def receive(self, at: int, answer: Reply) -> None:
+        """Let one of the messages on the way arrive, which stays on the way to arrive again."""
+        if not self.handoffs:
+            return
+        number, digest = self.handoffs[at % len(self.handoffs)]
+        said = self.intake.before(id_of(number), digest, by="risk", at=AT)
+        if said is None:
+            said = ack(number, digest, answer)
+            self.intake.keep(said)
+            if said.accepted:
+                self.executed.append((number, digest))
+        self.answers.append(said)
+
+    def answer(self, at: int) -> None:
+        """Let one of the answers on the way arrive."""
+        if self.answers:
+            answer = self.answers[at % len(self.answers)]
+            if self.outbox.take(answer) in (Taken.FIRST, Taken.LATE):
+                number = int(answer.handoff_id[-12:], 16)
+                assert number not in self.first, "an answer counted twice"
+                self.first[number] = answer
+
+    def tamper(self, number: int) -> None:
+        """Let somebody who holds a key send other content under the id."""
+        self.handoffs.append((number, B))
+
+    def continue_as_new(self) -> None:
+        """Let both run on with what they carry over, as JSON."""
+        self.outbox = Outbox(json.loads(json.dumps(self.outbox.carried())))
+        self.intake = Intake(json.loads(json.dumps(self.intake.carried())))
+
+
+NUMBERS, PLACES = st.integers(0, 3), st.integers(0, 30)
+EVENTS = st.one_of(
+    st.tuples(st.just("send"), NUMBERS),
+    st.tuples(st.just("receive"), PLACES, st.sampled_from(Reply)),
+    st.tuples(st.just("answer"), PLACES),
+    st.tuples(st.just("tamper"), NUMBERS),
+    st.tuples(st.just("continue_as_new")),
+    st.tuples(st.just("close"), NUMBERS),
+)
+
+
+class TestAnyInterleaving:
+    """Duplicates, reorderings, late and lost answers, tampering, and runs that continue as new, in any order."""
+
+    @given(st.lists(EVENTS, max_size=60))
+    def test_a_handoff_is_executed_once_and_its_first_answer_stays(self, events: list[tuple[Any, ...]]) -> None:
+        """No transport can have it executed twice, or change an answer (C-20, F3, F4, F5)."""
+        network = Network()
+        for name, *arguments in events:
+            if name == "close":
+                if network.outbox.attempt(id_of(arguments[0])) > 1:
+                    network.outbox.close(id_of(arguments[0]))
+            else:
+                getattr(network, name)(*arguments)
+
+        ids = [number for number, _ in network.executed]
+        assert len(ids) == len(set(ids))
+        for number, answer in network.first.items():
+            assert network.outbox.answer(id_of(number)) == answer
+            assert not answer.accepted or (number, answer.digest) in network.executed
+            assert answer.digest == A

@@ -1,0 +1,152 @@
+"""The rules by which agents outside may move."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.protocol.exchange import Reply
+from baton.protocol.outside import Move, MoveKind, OutsideDesk, OutsideHandoff, OutsideResult
+
+AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
+ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+DIGEST = "sha256:" + "a" * 64
+
+
+def move(kind: str, holder: str = "ann", **members: Any) -> Move:
+    """Return a move of a reviewer."""
+    given = {"handoff_id": ID, "digest": DIGEST, "agent": "reviewer", "at": AT, **members}
+    return Move(kind=MoveKind(kind), holder=holder, **given)
+
+
+def desk(*moves: Move) -> OutsideDesk:
+    """Return a desk with one handoff, after moves that are all allowed."""
+    it = OutsideDesk()
+    it.put(
+        OutsideHandoff(
+            handoff_id=ID,
+            digest=DIGEST,
+            agent="reviewer",
+            description="Review it",
+            since=AT,
+            until=AT + timedelta(hours=1),
+        )
+    )
+    for one in moves:
+        assert it.refusal(one, AT) is None
+        it.make(one, AT)
+    return it
+
+
+CLAIM, ACCEPT = move("claim"), move("accept")
+
+
+class TestRefusal:
+    """`OutsideDesk.refusal`."""
+
+    @pytest.mark.parametrize(
+        ("before", "one", "after", "why"),
+        [
+            pytest.param([], move("claim", agent="painter"), 0, "waits for 'painter'", id="another agent's"),
+            pytest.param([], move("claim", digest="sha256:" + "b" * 64), 0, "read it again", id="another message"),
+            pytest.param([], move("accept"), 0, "claim handoff", id="accept without a claim"),
+            pytest.param([CLAIM], move("accept", "bob"), 0, "'ann' has claimed", id="accept on another's claim"),
+            pytest.param([CLAIM], move("claim", "bob"), 0, "'ann' has claimed", id="claim what is claimed"),
+            pytest.param([CLAIM], move("patch"), 0, "accept handoff", id="return before accepting"),
+            pytest.param([CLAIM], move("needs_input"), 0, "say what is missing", id="needs nothing"),
+            pytest.param([CLAIM], move("accept"), 601, "claim handoff", id="a claim that has run out"),
+            pytest.param([], move("claim"), 3_600, "expired", id="after the deadline"),
+            pytest.param([CLAIM, ACCEPT, move("report")], move("patch"), 0, "is done: report by 'ann'", id="done"),
+            pytest.param([CLAIM, ACCEPT, move("report")], move("report", "bob"), 0, "is done", id="done by another"),
+        ],
+    )
+    def test_a_move_out_of_turn_is_refused_with_what_to_do(
+        self, before: list[Move], one: Move, after: int, why: str
+    ) -> None:
+        """The claim, the acceptance and the time all count."""
+        refusal = desk(*before).refusal(one, AT + timedelta(seconds=after))
+
+        assert refusal is not None
+        assert why in refusal
+
+    @pytest.mark.parametrize(
+        ("before", "one", "after"),
+        [
+            pytest.param([CLAIM], CLAIM, 0, id="a claim is renewed"),
+            pytest.param([CLAIM], move("claim", "bob"), 600, id="a claim that has run out is free"),
+            pytest.param([CLAIM, move("give_back")], move("claim", "bob"), 0, id="a claim that was given back is free"),
+            pytest.param([CLAIM], move("reject", reason="no"), 0, id="no is said without accepting"),
+            pytest.param([CLAIM, ACCEPT], ACCEPT, 0, id="accepted twice"),
+            pytest.param([CLAIM, ACCEPT, move("report")], move("report"), 5_000, id="returned twice"),
+        ],
+    )
+    def test_a_move_in_turn_is_allowed(self, before: list[Move], one: Move, after: int) -> None:
+        """Repeated ones too: their answer may have been lost."""
+        assert desk(*before).refusal(one, AT + timedelta(seconds=after)) is None
+
+
+class TestMake:
+    """`OutsideDesk.make`."""
+
+    def test_a_new_holder_begins_anew(self) -> None:
+        """What another one accepted and did not finish is not accepted by the next."""
+        it = desk(CLAIM, ACCEPT)
+        after = it.make(move("claim", "bob"), AT + timedelta(seconds=600))
+
+        assert (after.holder, after.accepted) == ("bob", False)
+
+    def test_a_renewal_never_shortens_a_claim_and_no_claim_outlasts_the_handoff(self) -> None:
+        """Nobody loses time by asking again."""
+        it = desk(move("claim", lease_seconds=900), move("claim", lease_seconds=1))
+        assert it.open()[0].leased_until == AT + timedelta(seconds=900)
+
+        assert desk(move("claim", lease_seconds=90_000)).open()[0].leased_until == AT + timedelta(hours=1)
+
+    def test_the_end_stays(self) -> None:
+        """And is no longer listed."""
+        it = desk(CLAIM, ACCEPT, move("report", report=1))
+        assert it.make(move("report", report=2), AT).end == move("report", report=1)
+        assert it.open() == []
+
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from(MoveKind), st.sampled_from(["ann", "bob"]), st.integers(0, 900)), max_size=25
+        )
+    )
+    def test_only_who_accepted_on_a_good_claim_returns_anything(self, events: list[tuple[MoveKind, str, int]]) -> None:
+        """Whatever order the moves come in, also over continuing as new."""
+        it, now, accepted_by = desk(), AT, None
+        for kind, holder, seconds in events:
+            now += timedelta(seconds=seconds)
+            one = move(kind.value, holder, unmet=["x"])
+            before = it.get(ID)
+            assert before is not None
+            if it.refusal(one, now) is None:
+                after = it.make(one, now)
+                if before.end is None and kind in (MoveKind.PATCH, MoveKind.REPORT):
+                    assert accepted_by == holder == before.held_by(now)
+                accepted_by = after.holder if after.accepted else None
+            it = OutsideDesk(json.loads(json.dumps(it.carried())))
+
+
+class TestOutsideResult:
+    """`OutsideResult.of`."""
+
+    @pytest.mark.parametrize(
+        ("end", "answer"),
+        [
+            pytest.param(move("patch", patch={"current_state": ["x"]}), Reply.ACCEPTED, id="patch"),
+            pytest.param(move("report", report=[1]), Reply.ACCEPTED, id="report"),
+            pytest.param(move("reject", reason="no"), Reply.REJECTED, id="reject"),
+            pytest.param(move("needs_input", unmet=["send it"]), Reply.NEEDS_INPUT, id="needs input"),
+        ],
+    )
+    def test_it_is_the_answer_and_what_was_returned(self, end: Move, answer: Reply) -> None:
+        """For the pipeline's code, the same as of another pipeline."""
+        result = OutsideResult.of(end)
+
+        assert (result.answer.answer, result.patch, result.report) == (answer, end.patch, end.report)
+        assert (result.answer.reason, result.answer.unmet) == (end.reason, end.unmet)

@@ -1,0 +1,124 @@
+"""What the ledger's tests are made of: real Ed25519 keys, chains made without a ledger, and messages."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from baton.protocol.audit import AuditCost, AuditEntry, AuditRecord, ChainLink, Claims, Kind, Status, seal
+from baton.protocol.audit_chain import ChainHead, HeadSigner, SignatureCheck, head_statement
+
+LEDGER, TASK = "baton", "5f0c1a52-7a3c-4a29-9c31-3a8f0b7a2b11"
+NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+
+class Key:
+    """An Ed25519 key that signs heads."""
+
+    def __init__(self, key_id: str) -> None:
+        self.key_id = key_id
+        self.private = Ed25519PrivateKey.generate()
+
+    def sign(self, statement: bytes) -> bytes:
+        """Return the signature over ``statement``."""
+        return self.private.sign(statement)
+
+
+@dataclass
+class PublicKeys:
+    """Public keys by id, with the time after which each may not have signed."""
+
+    keys: dict[str, Ed25519PublicKey] = field(default_factory=dict)
+    retired: dict[str, datetime] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, *keys: Key, retired: dict[str, datetime] | None = None) -> "PublicKeys":
+        """Return the public halves of keys."""
+        return cls({key.key_id: key.private.public_key() for key in keys}, retired or {})
+
+    def check(self, key_id: str, statement: bytes, signature: bytes, at: datetime) -> SignatureCheck:
+        """Return what the signature is worth."""
+        if key_id not in self.keys:
+            return SignatureCheck.UNKNOWN_KEY
+        try:
+            self.keys[key_id].verify(signature, statement)
+        except InvalidSignature:
+            return SignatureCheck.BAD
+        return SignatureCheck.RETIRED_KEY if at > self.retired.get(key_id, at) else SignatureCheck.GOOD
+
+
+KEY = Key("ed-2026-11")
+KEYS = PublicKeys.of(KEY)
+
+
+def message(number: int = 0, **members: Any) -> dict[str, Any]:
+    """Return a short handoff message."""
+    return {
+        "handoffId": f"handoff-{number}",
+        "fromAgent": {"agentId": f"agent-{number}"},
+        "toAgent": {"agentType": f"agent-{number + 1}"},
+        "currentState": {"clauses": [number]},
+        "costTracking": {
+            "costSpentSoFarUSD": (number + 1) / 100,
+            "costBudgetRemainingUSD": (40 - number - 1) / 100,
+            "tokenSpent": {"prompt": 1000 * (number + 1), "completion": 100 * (number + 1)},
+        },
+    } | members
+
+
+def entry(number: int = 0, *, task_id: str = TASK, **members: Any) -> AuditEntry:
+    """Return the entry of an accepted handoff."""
+    about: dict[str, Any] = {
+        "kind": Kind.HANDOFF,
+        "task_id": task_id,
+        "event_id": f"handoff-{number}",
+        "status": Status.ACCEPTED,
+        "timestamp": NOW,
+        "from_agent": f"agent-{number}",
+        "to_agent": f"agent-{number + 1}",
+        "cost": AuditCost(spent_micro_usd=10_000 * (number + 1), remaining_micro_usd=400_000 - 10_000 * (number + 1)),
+        "message": {"number": number},
+    }
+    return AuditEntry(**(about | members))
+
+
+def joined(one: AuditEntry, link: ChainLink, signer: HeadSigner | None = KEY, at: datetime = NOW) -> AuditRecord:
+    """Return the signed record of an entry, joined to the end of a chain."""
+    key_id = signer.key_id if signer else None
+    record = seal(one, link, recorded_at=at, key_id=key_id)
+    if signer is None:
+        return replace(record, claimed_hash=record.hash, claims=Claims.of(record.members))
+    statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key_id)
+    return replace(record, signature=signer.sign(statement), claimed_hash=record.hash, claims=Claims.of(record.members))
+
+
+def chain(
+    length: int = 5,
+    *,
+    task_id: str = TASK,
+    ledger: str = LEDGER,
+    signer: HeadSigner | None = KEY,
+    entries: Sequence[AuditEntry] | None = None,
+) -> list[AuditRecord]:
+    """Return a whole chain, a second between its records."""
+    link, records = ChainLink.genesis(ledger, task_id), []
+    if entries is None:
+        entries = [entry(number, task_id=task_id) for number in range(length)]
+    for number, one in enumerate(entries):
+        record = joined(one, link, signer, NOW + timedelta(seconds=number))
+        records.append(record)
+        link = record.link
+    return records
+
+
+def bare(records: Iterable[AuditRecord]) -> list[AuditRecord]:
+    """Return records without what an index says of them: what somebody has who only has the bytes."""
+    return [AuditRecord(record.header, record.message, record.signature, record.position) for record in records]
+
+
+def head(records: Sequence[AuditRecord]) -> ChainHead:
+    """Return the head of a chain."""
+    return ChainHead.of(records[-1])

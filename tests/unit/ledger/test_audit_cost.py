@@ -1,0 +1,124 @@
+"""What a task cost, from its records (EAAPL-MAG006 §6.2, §13.3; C-12)."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.protocol.audit import AuditCost, AuditEntry, AuditHeader, Kind, Status
+from baton.protocol.audit_cost import task_cost
+from tests.unit.ledger.material import chain, entry
+
+
+def headers(*entries: AuditEntry) -> list[AuditHeader]:
+    """Return the headers of a chain of these entries."""
+    return [record.fields for record in chain(entries=list(entries))]
+
+
+def cents(spent: int, **members: Any) -> AuditCost:
+    """Return what a record says of a task that has spent so many cents of 40."""
+    about = {"spent_micro_usd": spent * 10_000, "remaining_micro_usd": (40 - spent) * 10_000}
+    return AuditCost(**about | members)
+
+
+FOUR_AGENTS = headers(
+    entry(0, cost=cents(10, prompt_tokens=1000, completion_tokens=100)),
+    entry(1, cost=cents(20, prompt_tokens=2500, completion_tokens=300)),
+    entry(2, cost=cents(30, prompt_tokens=3000, completion_tokens=400)),
+    entry(3, kind=Kind.COMPLETION, status="COMPLETED", cost=cents(35, prompt_tokens=4000, completion_tokens=900)),
+)
+
+
+class TestTaskCost:
+    """The total and the shares."""
+
+    def test_the_total_is_that_of_the_last_record(self) -> None:
+        """Three handoffs and a completion: 0.35, not 0.1 + 0.2 + 0.3 (S3-13.3-c, C-12)."""
+        cost = task_cost(FOUR_AGENTS)
+
+        assert cost.usd == Decimal("0.35")
+        assert (cost.prompt_tokens, cost.completion_tokens) == (4000, 900)
+        assert cost.complete
+
+    def test_the_literal_sum_of_the_document_holds_for_the_agents_own_costs(self) -> None:
+        """Adding up what each record itself added gives the spend; adding up `costSpentSoFarUSD` does not (C-12)."""
+        cost = task_cost(FOUR_AGENTS)
+        cumulative = sum(header.cost.spent_micro_usd for header in FOUR_AGENTS if header.cost)
+
+        assert sum(share.micro_usd for share in cost.shares) == cost.micro_usd == 350_000
+        assert cumulative == 950_000
+
+    def test_each_agent_is_charged_its_own(self) -> None:
+        """Attribution is by differences, tokens and money alike (S3-6.2-d)."""
+        cost = task_cost(FOUR_AGENTS)
+
+        assert cost.by_agent == {
+            "agent-0": Decimal("0.1"),
+            "agent-1": Decimal("0.1"),
+            "agent-2": Decimal("0.1"),
+            "agent-3": Decimal("0.05"),
+        }
+        assert [share.prompt_tokens for share in cost.shares] == [1000, 1500, 500, 1000]
+
+    def test_without_a_completion_the_last_agent_is_missing(self) -> None:
+        """Three handoffs never hold the fourth agent's cost, and the answer says so (C-12)."""
+        cost = task_cost(FOUR_AGENTS[:3])
+
+        assert (cost.usd, cost.complete) == (Decimal("0.3"), False)
+
+    def test_a_rejected_message_costs_nothing_by_itself(self) -> None:
+        """A forged amount in a refused message is not charged; the retry's real cost is in the next record."""
+        cost = task_cost(
+            headers(
+                entry(0, cost=cents(10)),
+                entry(1, status=Status.REJECTED, cost=AuditCost(spent_micro_usd=10**12)),
+                entry(1, attempt=2, cost=cents(25)),
+            )
+        )
+
+        assert cost.usd == Decimal("0.25")
+        assert cost.findings == ()
+
+    def test_an_own_cost_that_is_stated_is_taken(self) -> None:
+        """Where agents work at the same time, the difference to the record before is not the sender's own."""
+        cost = task_cost(
+            headers(
+                entry(0, cost=cents(10, own_micro_usd=100_000)),
+                entry(1, cost=cents(40, own_micro_usd=120_000)),
+                entry(2, cost=cents(40, own_micro_usd=180_000)),
+            )
+        )
+
+        assert list(cost.by_agent.values()) == [Decimal("0.1"), Decimal("0.12"), Decimal("0.18")]
+        assert cost.findings == ()
+
+    @pytest.mark.parametrize(
+        ("costs", "finding"),
+        [
+            pytest.param([cents(10), cents(20, remaining_micro_usd=400_000)], "budget changed", id="the budget grew"),
+            pytest.param([cents(20), cents(10)], "0.1 USD less is spent", id="money came back"),
+            pytest.param([cents(20, own_micro_usd=1)], "shares add up to 0.000001", id="a share is wrong"),
+        ],
+    )
+    def test_what_does_not_add_up_is_said(self, costs: list[AuditCost], finding: str) -> None:
+        """Spent and remaining make one budget in every record (C-12, S3-9-a)."""
+        found = task_cost(headers(*(entry(number, cost=cost) for number, cost in enumerate(costs))))
+
+        assert finding in " ".join(found.findings)
+
+    def test_a_chain_without_costs_cost_nothing(self) -> None:
+        """A note on a task has no cost, and does not end the sums."""
+        assert task_cost(headers(entry(0, cost=None))).usd == 0
+
+    @given(owns=st.lists(st.integers(0, 10**9), max_size=12))
+    def test_shares_always_add_up_to_the_total(self, owns: list[int]) -> None:
+        """Whatever each agent spent."""
+        spent = [sum(owns[: number + 1]) for number in range(len(owns))]
+        cost = task_cost(
+            headers(*(entry(number, cost=AuditCost(spent_micro_usd=one)) for number, one in enumerate(spent)))
+        )
+
+        assert [share.micro_usd for share in cost.shares] == owns
+        assert (cost.micro_usd, cost.findings) == (sum(owns), ())

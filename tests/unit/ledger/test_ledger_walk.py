@@ -1,0 +1,128 @@
+"""The proof that a whole ledger is what it was: chains, checkpoints, anchors."""
+
+from dataclasses import replace
+
+import pytest
+
+from baton.protocol.audit import AuditRecord
+from baton.protocol.audit_chain import Flaw, Verdict
+from tests.unit.ledger.material import KEY, Key, bare, chain, head
+from tests.unit.ledger.proving import checkpoint_of, walked
+
+VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
+
+
+class TestLedgerWalk:
+    """A ledger of many tasks."""
+
+    @staticmethod
+    def ledger(tasks: int = 3, length: int = 3) -> list[AuditRecord]:
+        """Return the records of some tasks, one of each in turn, as a ledger takes them."""
+        chains = [chain(length, task_id=f"task-{number}") for number in range(tasks)]
+        return [records[at] for at in range(length) for records in chains]
+
+    def test_it_verifies_every_chain_by_its_signature(self) -> None:
+        """Without a checkpoint each chain proves itself."""
+        found = walked(self.ledger())
+
+        assert (found.verdict, found.records, found.tasks, found.checkpointed_through) == (VALID, 9, 3, 0)
+
+    def test_a_checkpoint_proves_every_chain_it_covers(self) -> None:
+        """One signature for all: the chains' own are not needed (RFC 6962)."""
+        records = [replace(record, signature=None) for record in self.ledger()]
+
+        assert walked(records).verdict is UNVERIFIED
+        found = walked(records, claimed=[checkpoint_of(records)])
+        assert (found.verdict, found.checkpointed_through) == (VALID, 9)
+
+    def test_a_missing_chain_is_seen_by_the_checkpoint(self) -> None:
+        """Deleting all records of a task leaves every other chain whole, and the tree is another one (P3)."""
+        records = self.ledger()
+        left = [record for record in records if record.members["taskId"] != "task-1"]
+
+        assert walked(left).verdict is VALID
+        found = walked(left, claimed=[checkpoint_of(records)])
+        assert found.verdict is INVALID
+        assert "knows 9 records, and there are 6" in found.reasons[0]
+
+    def test_a_missing_chain_is_seen_by_its_anchor(self) -> None:
+        """An anchor of a task that is not there any more is evidence that it was (P3)."""
+        records = self.ledger()
+        left = [record for record in records if record.members["taskId"] != "task-1"]
+
+        found = walked(left, anchors=[head(records[:8])])
+
+        assert (found.verdict, found.flawed[0].task_id, found.flawed[0].flaw) == (INVALID, "task-1", Flaw.TRUNCATED)
+
+    def test_an_empty_ledger_is_not_valid(self) -> None:
+        """Emptying everything is not a way to have nothing wrong (P3)."""
+        assert walked([]).verdict is UNVERIFIED
+        assert walked([], checkpoints=[checkpoint_of(self.ledger(), None)]).verdict is INVALID
+
+    def test_reordering_across_tasks_is_seen_by_the_checkpoint(self) -> None:
+        """Each chain is whole, but the ledger did not take them in that order (P1)."""
+        records = self.ledger()
+        swapped = [records[1], records[0], *records[2:]]
+
+        assert walked(swapped).verdict is VALID
+        assert "not those of the checkpoint at 9" in walked(swapped, claimed=[checkpoint_of(records)]).reasons[0]
+
+    def test_a_rollback_of_ledger_and_checkpoint_is_seen_by_a_kept_one(self) -> None:
+        """An older ledger with its own, genuine, older checkpoint is a genuine ledger of that day (P5, T3)."""
+        records = self.ledger()
+        old = records[:6]
+
+        assert walked(old, claimed=[checkpoint_of(old)]).verdict is VALID
+        assert walked(old, claimed=[checkpoint_of(old)], checkpoints=[checkpoint_of(records)]).verdict is INVALID
+
+    def test_a_forged_checkpoint_is_reported(self) -> None:
+        """One that an unknown key signed neither proves anything nor passes unseen (T4)."""
+        records = self.ledger()
+
+        for signer in (Key("somebody-else"), Key(KEY.key_id), None):
+            assert walked(records, claimed=[checkpoint_of(records, signer)]).verdict is INVALID
+
+    def test_a_kept_checkpoint_counts_without_a_signature_but_not_with_a_wrong_one(self) -> None:
+        """It is evidence because of where it was kept."""
+        records = [replace(record, signature=None) for record in self.ledger()]
+
+        assert walked(records, checkpoints=[checkpoint_of(records, None)]).verdict is VALID
+        assert walked(records, checkpoints=[checkpoint_of(records, Key("somebody-else"))]).verdict is INVALID
+
+    def test_checkpoints_that_contradict_each_other_are_reported(self) -> None:
+        """Two roots of one size: somebody was shown another ledger (P4)."""
+        records = self.ledger()
+        other = checkpoint_of(records, None).model_copy(update={"root": "sha256:" + "0" * 64})
+
+        assert walked(records, checkpoints=[checkpoint_of(records, None), other]).verdict is INVALID
+
+    def test_a_checkpoint_of_another_ledger_is_reported(self) -> None:
+        """It was kept for something else, or the ledger changed its name."""
+        records = self.ledger()
+        foreign = checkpoint_of(records).model_copy(update={"ledger": "test"})
+
+        assert "is of the ledger 'test'" in walked(records, checkpoints=[foreign]).reasons[0]
+
+    @pytest.mark.parametrize("at", ["2026-11-21", "yesterday"], ids=["a time that was not signed", "no time"])
+    def test_a_checkpoint_that_was_edited_does_not_count(self, at: str) -> None:
+        """Its time and its size are signed with the root."""
+        records = self.ledger()
+        edited = checkpoint_of(records).model_copy(update={"at": at})
+
+        assert walked(records, claimed=[edited]).verdict is INVALID
+
+    def test_a_record_without_task_or_index_is_reported_by_its_place(self) -> None:
+        """A header that cannot be read, in a bundle, belongs to nobody."""
+        records = [*bare(self.ledger()), AuditRecord(b"{}", b"{}")]
+
+        assert "record 10 cannot be read" in walked(records).reasons[0]
+
+    def test_it_counts_all_flawed_chains_and_lists_the_worst_first(self) -> None:
+        """A report stays readable however much is broken."""
+        records = [record for number in range(120) for record in chain(1, task_id=f"t-{number}", signer=None)]
+        records[110] = replace(records[110], message=b"{}")
+
+        found = walked(records)
+
+        assert (found.verdict, found.flaws, len(found.flawed)) == (INVALID, 120, 100)
+        assert (found.flawed[0].task_id, found.flawed[0].flaw) == ("t-110", Flaw.MESSAGE)

@@ -1,0 +1,76 @@
+"""Messages that come too late, too early, or to the wrong address."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from baton.protocol.freshness import stale_or_misaddressed
+
+NOW = datetime(2026, 6, 12, 10, tzinfo=UTC)
+HERE = "contract_review/score"
+FRESH: dict[str, Any] = {
+    "timestamp": "2026-06-12T09:30:00Z",
+    "expiresAt": "2026-06-12T11:00:00Z",
+    "audience": HERE,
+}
+
+
+def asked(
+    message: dict[str, Any], *, audience: str | None = HERE, max_age: timedelta | None = timedelta(hours=1)
+) -> str | None:
+    """Ask about a message, here and now."""
+    return stale_or_misaddressed(message, NOW, audience, max_age, timedelta(seconds=60))
+
+
+class TestStaleOrMisaddressed:
+    """`stale_or_misaddressed`: what a seal does not prove."""
+
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            pytest.param({"expiresAt": "2026-06-12T10:00:00Z"}, "expired at 2026-06-12T10", id="it expires just now"),
+            pytest.param({"expiresAt": "2026-06-12T12:00:00+02:30"}, "expired", id="it expired in its own time zone"),
+            pytest.param({"expiresAt": "tomorrow"}, "expiresAt is no time", id="its end is no time"),
+            pytest.param({"expiresAt": None}, "expiresAt is no time", id="its end is null"),
+            pytest.param({"timestamp": "2026-06-12T10:01:01Z"}, "0:01:01 in the future", id="it is from the future"),
+            pytest.param({"timestamp": "2026-06-12T08:59:59Z"}, "nothing older than 1:00:00", id="it is too old"),
+            pytest.param({"timestamp": "2026-06-12T09:30:00"}, "timestamp is missing", id="its time has no offset"),
+            pytest.param({"timestamp": 1781256600}, "timestamp is missing", id="its time is a number"),
+            pytest.param({"audience": "payments/score"}, "it is for 'payments/score'", id="it is for somebody else"),
+            pytest.param({"audience": "Contract_review/score"}, "it is for", id="the address differs in one letter"),
+            pytest.param({"audience": [HERE]}, "it is for", id="its address is a list"),
+        ],
+    )
+    def test_a_stale_or_misaddressed_message_is_named(self, changes: dict[str, Any], reason: str) -> None:
+        """A sealed message that was kept, or taken elsewhere, does not count for ever and everywhere."""
+        found = asked(FRESH | changes)
+
+        assert found is not None
+        assert reason in found
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            pytest.param({}, id="in time"),
+            pytest.param({"timestamp": "2026-06-12T10:01:00Z"}, id="as far ahead as clocks may differ"),
+            pytest.param({"timestamp": "2026-06-12T09:00:00Z"}, id="just as old as allowed"),
+            pytest.param({"expiresAt": "2026-06-12T10:00:00.000001Z"}, id="with a microsecond left"),
+        ],
+    )
+    def test_a_message_at_the_edge_still_counts(self, changes: dict[str, Any]) -> None:
+        """The limits are part of what is allowed."""
+        assert asked(FRESH | changes) is None
+
+    def test_a_receiver_with_an_address_takes_nothing_without_one(self) -> None:
+        """Otherwise a message for anybody could be sent to everybody."""
+        unaddressed = {"timestamp": FRESH["timestamp"]}
+
+        assert "names no audience" in str(asked(unaddressed))
+        assert asked(unaddressed, audience=None) is None
+
+    def test_without_a_maximum_any_age_will_do(self) -> None:
+        """A run may have slept for a year; then the message's own end decides."""
+        old = {"timestamp": "2020-01-01T00:00:00Z"}
+
+        assert asked(old, audience=None, max_age=None) is None

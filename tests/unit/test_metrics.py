@@ -1,0 +1,60 @@
+"""Tests of `baton.workflow.metrics` on a meter that keeps what it is told."""
+
+from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, Runtime, TelemetryConfig
+
+from baton.protocol.metric_names import Transport
+from baton.workflow.metrics import LONGEST_LABEL, MOST_SERIES, OTHER, Metrics
+
+
+def told(buffer: MetricBuffer, name: str) -> list[BufferedMetricUpdate]:
+    """Return what a metric was told since the last question."""
+    return [update for update in buffer.retrieve_updates() if update.metric.name == name]
+
+
+class TestMetrics:
+    """`Metrics`."""
+
+    BUFFER = MetricBuffer(100_000)
+    RUNTIME = Runtime(telemetry=TelemetryConfig(metrics=BUFFER))
+
+    def metrics(self) -> Metrics:
+        """Return metrics over a meter that was told nothing yet."""
+        self.BUFFER.retrieve_updates()
+        return Metrics(self.RUNTIME.metric_meter)
+
+    def test_a_hostile_sender_cannot_make_endless_series(self) -> None:
+        """Names from messages are labels; after the first thousand pairs, the rest are counted together."""
+        metrics = self.metrics()
+        for number in range(MOST_SERIES + 50):
+            metrics.handoff("SCHEMA_INVALID", f"agent-{number}", "gate")
+        updates = told(self.BUFFER, "baton_handoff_rejections_total")
+        senders = [str(update.attributes["sender"]) for update in updates]
+
+        assert len(updates) == MOST_SERIES + 50
+        assert len(set(senders)) == MOST_SERIES + 1
+        assert senders.count(OTHER) == 50
+
+    def test_pairs_that_are_known_stay_themselves(self) -> None:
+        """Only what comes too late is put together."""
+        metrics = self.metrics()
+        for number in range(MOST_SERIES + 1):
+            metrics.latency(Transport.SIGNAL, f"agent-{number}", "gate", 0.1)
+        metrics.latency(Transport.SIGNAL, "agent-0", "gate", 0.1)
+
+        assert told(self.BUFFER, "baton_handoff_latency_seconds")[-1].attributes["sender"] == "agent-0"
+
+    def test_a_label_is_cut(self) -> None:
+        """A name of a megabyte does not become a label of a megabyte; cut alike, it is the same series."""
+        metrics = self.metrics()
+        metrics.stage("x" * 1_000_000, 0.1)
+        metrics.stage("x" * 2_000_000, 0.1)
+        updates = told(self.BUFFER, "baton_stage_seconds")
+
+        assert [update.attributes["stage"] for update in updates] == ["x" * LONGEST_LABEL] * 2
+
+    def test_clocks_that_disagree_measure_nothing_and_not_less(self) -> None:
+        """Sender and receiver have a clock each; a negative latency would be an error of the meter."""
+        metrics = self.metrics()
+        metrics.latency(Transport.HTTP, "a", "b", -0.2)
+
+        assert [update.value for update in told(self.BUFFER, "baton_handoff_latency_seconds")] == [0.0]

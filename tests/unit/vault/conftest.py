@@ -1,0 +1,38 @@
+"""Vaults and ledgers in files, opened for a test."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from baton.edge.keyring import Keyring
+from baton.edge.ledger import Ledger, LedgerOptions
+from baton.edge.vault import Vault, VaultOptions
+from baton.protocol.personal import SEALED_ONLY
+
+
+@pytest.fixture
+def keyring() -> Keyring:
+    """Return a new key of every purpose."""
+    return Keyring.generate()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the vault is."""
+    return tmp_path / "vault" / "vault.db"
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path, keyring: Keyring) -> AsyncIterator[Ledger]:
+    """Return an empty ledger in a file."""
+    options = LedgerOptions(signer=keyring.signer(), policy=SEALED_ONLY)
+    async with Ledger(tmp_path / "ledger" / "ledger.db", options) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def vault(path: Path, keyring: Keyring, ledger: Ledger) -> AsyncIterator[Vault]:
+    """Return an empty vault that records in the ledger."""
+    async with Vault(path, keyring, VaultOptions(ledger=ledger)) as opened:
+        yield opened

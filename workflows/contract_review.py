@@ -1,0 +1,33 @@
+"""The pipeline `contract_review`: extract clauses → analyse → score risk to ISO 31000 → executive summary."""
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.workflow import Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    from activities.contract_review.records import ContractBaton
+    from activities.contract_review.stages import analyse_clauses, extract_clauses, score_risk, write_summary
+
+
+@workflow.defn(name="contract_review")
+class ContractReview:
+    """Review a contract in text, Markdown or PDF, with four agents that hand one baton on.
+
+    Parameters: `source`, the contract's file, and `output`, the folder for the report; both must be reachable for the
+    worker. `policy` says what the reviewing side accepts, and `prices` what a token costs where no model sends a bill;
+    both may be left out. Without a model configured on the worker everything is done by rules.
+    """
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, baton_type=ContractBaton, freeze_goal=True, protected=["constraints"])
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run the four agents, one after the other."""
+        await self.pipeline.stage(extract_clauses)
+        await self.pipeline.stage(analyse_clauses)
+        await self.pipeline.stage(score_risk)
+        summary = await self.pipeline.stage(write_summary)
+        return self.pipeline.result(summary.output)
