@@ -142,7 +142,7 @@ async def connected(settings: Settings, tracing: Tracing | None = None) -> Clien
 def worker(client: Client, settings: Settings) -> Worker:
     """Return the worker, not yet running.
 
-    A killed worker's runs go on elsewhere after two seconds, instead of ten: that is how long a task waits for
+    A killed worker's runs go on elsewhere after a second, instead of ten: that is how long a task waits for
     the worker that has the run in its cache.
     """
     versioning = None
@@ -159,7 +159,7 @@ def worker(client: Client, settings: Settings) -> Worker:
         activities=STAGES,
         max_concurrent_activities=settings.stages_at_once,
         graceful_shutdown_timeout=timedelta(seconds=settings.grace_seconds),
-        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         deployment_config=versioning,
         # Each task of a workflow records it; the default is a hash of the installed packages, three times as long.
         build_id=None if versioning else f"baton-{__version__}",

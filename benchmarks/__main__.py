@@ -20,6 +20,7 @@ from benchmarks.history import history
 from benchmarks.ledger import appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
 from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
+from benchmarks.recovery import recovery
 from benchmarks.report import GOALS, Findings, show, summarise, write
 from benchmarks.rig import Rig
 from benchmarks.scan import scan_corpora, scan_hostile, scan_structure
@@ -52,6 +53,7 @@ MEASURES = (
     Measure(["accept_us"], acceptance),
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
+    Measure(["recovery_s_median", "recovery_s_max"], recovery),
     Measure(["trace_ms_1m"], trace),
     Measure(["ledger_append_per_s"], appends),
     Measure(["ledger_verify_per_s"], verification),

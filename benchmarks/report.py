@@ -75,6 +75,8 @@ GOALS: Mapping[str, Goal] = {
     "signal_accept_p99_ms_c20": Goal(
         "milliseconds from dispatch to accept by signal (p99), 20 pairs at once", most=400
     ),
+    "recovery_s_median": Goal("seconds from a worker's death to the next handoff accepted, median", most=2.0),
+    "recovery_s_max": Goal("the same, the longest", most=6.0),
     "trace_ms_1m": Goal("milliseconds to trace and verify a task among 1,000,000 records (p99)", most=5),
     "ledger_append_per_s": Goal("records a second put on record, each on the disk, 16 appenders"),
     "ledger_verify_per_s": Goal("records a second verified on one core", least=50_000),

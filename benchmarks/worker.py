@@ -34,7 +34,7 @@ from benchmarks.workflows.raw import RawDelivery
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "shipped": {
-        "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
+        "sticky_queue_schedule_to_start_timeout": timedelta(seconds=1),
         "build_id": f"baton-{__version__}",
         "max_concurrent_workflow_tasks": 200,
         "max_concurrent_activities": 200,

@@ -28,6 +28,7 @@ from baton.workflow.metrics import Metrics
 
 _PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a stage returned
 _LONGEST_WORKFLOW_ID = 200  # Temporal takes 1,000 characters, the ledger 255 with the run behind it
+_PATIENCE = (0.2, 0.5, 1.0)  # between the tries to put an answer on record
 _log = logging.getLogger(__name__)
 
 
@@ -122,9 +123,23 @@ async def accepted(
 
     Returns:
         The answer on record, the stage's input if it was accepted, and the message.
+
+    Raises:
+        LedgerUnavailableError: The ledger could not be written for two seconds; the worker tries again.
     """
     further = [not_empty(spec.requires), _of_this_workflow, _step_is_readable]
-    receipt, message = await gate.accept(sealed.raw, requirements(spec), run_id=run_of_activity(), further=further)
+    # A short outage is no failure of the stage, whose own retries are for what it does itself: it is waited for here.
+    for pause in (*_PATIENCE, None):
+        try:
+            receipt, message = await gate.accept(
+                sealed.raw, requirements(spec), run_id=run_of_activity(), further=further
+            )
+            break
+        except LedgerUnavailableError as error:
+            if pause is None:
+                raise
+            _log.warning("a handoff to %s waits for the ledger: %s", spec.name, error)
+            await asyncio.sleep(pause)
     tell_answer(metrics, receipt, message, spec.name, Transport.QUEUE)
     given = StageInput.of_handoff(message) if receipt.verdict else None
     return receipt, given, message

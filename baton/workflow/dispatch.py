@@ -79,6 +79,11 @@ async def run_stage(
             except StageFailedError as error:
                 await handing.failed(passage, str(error))
                 continue
+            if returned.verdict is None and returned.seq != message.seq:
+                raise StageFailedError(
+                    f"stage {spec.name!r} answered for step {returned.seq}, and was asked for step {message.seq}; "
+                    "what it was sent has been replaced on the way"
+                )
             handing.answered(returned)
             if returned.verdict is not None:
                 await handing.rejected(passage, returned.verdict, execute)

@@ -1,0 +1,174 @@
+"""The list of attacks on an audit chain (requirements.md 6.3), a row for each, on a ledger's file.
+
+The attacker owns the database: the guards are dropped, both tables are written anew, and the index is made to fit what
+it lists. What each attack looks like to verifiers with less than the public keys and an anchor is the table of
+`test_audit_proof.py`; single columns and bytes are `test_tampering.py`'s.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from baton.edge.keyring import Keyring
+from baton.edge.ledger import Ledger, LedgerOptions
+from baton.edge.ledger.storing import StoredRecord
+from baton.edge.vault import Vault, VaultOptions
+from baton.protocol.audit import AuditRecord
+from baton.protocol.audit_chain import ChainHead, Flaw, HeadVerifier, Verdict
+from baton.protocol.personal import SEALED_ONLY
+from tests.unit.ledger import attacks
+from tests.unit.ledger.attacks import MIDDLE, Attack
+from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, Key, PublicKeys, bare, entry
+from tests.unit.vault.material import MARKER, SUBJECT, found_in
+
+LENGTH = 5
+CONTENT = "INSERT INTO handoff_audit_content (position, codec, bytes) VALUES (?, ?, ?)"
+
+
+def rewrite(path: Path, records: list[AuditRecord]) -> None:
+    """Write these records in the place of the task's, numbered so that the index looks whole."""
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute("DELETE FROM handoff_audit_content")
+        database.execute("DELETE FROM handoff_audit")
+        columns = [row[1] for row in database.execute("PRAGMA table_info(handoff_audit)")]
+        for place, record in enumerate(records, 1):
+            stored = StoredRecord.of(record)
+            again = record in records[: place - 1]  # then the tables want another event and another predecessor
+            row = {
+                "position": place,
+                "task_id": TASK,
+                "sequence": place,
+                "previous_hash": bytes(32) if again else stored.index[2],
+                "record_hash": stored.index[3],
+                "event_key": stored.index[4] + "#" * again,
+                "message_hash": stored.index[5],
+                "recorded_at": stored.index[6],
+                "key_id": stored.index[7],
+                "signature": stored.index[8],
+            }
+            names = [name for name in columns if name in row]
+            marks = ", ".join("?" * len(names))
+            database.execute(
+                f"INSERT INTO handoff_audit ({', '.join(names)}) VALUES ({marks})",
+                [row[name] for name in names],
+            )
+            database.execute(CONTENT, [place, *stored.content[2:]])
+
+
+def change_a_column(path: Path) -> None:
+    """Change what the index says of a record, and so what no hash covers."""
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute(
+            "UPDATE handoff_audit SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE sequence = ?", [MIDDLE]
+        )
+
+
+def attacked(attack: Attack) -> Callable[[Path, list[AuditRecord]], None]:
+    """Return an attack on records as one on a file."""
+    return lambda path, records: rewrite(path, attack(bare(records)))
+
+
+MUST_FAIL = [
+    pytest.param(attacked(attacks.edit_a_member), MIDDLE, id="edit a member"),
+    pytest.param(attacked(attacks.edit_a_message), MIDDLE, id="edit a member of the message"),
+    pytest.param(attacked(attacks.edit_and_rehash_one), MIDDLE, id="edit and recompute that record's hash only"),
+    pytest.param(
+        attacked(attacks.delete_and_repair_one), MIDDLE, id="delete a middle record and repair one previousRecordHash"
+    ),
+    pytest.param(attacked(attacks.delete_and_rechain), MIDDLE, id="delete and recompute all later hashes"),
+    pytest.param(attacked(attacks.truncate), MIDDLE, id="truncate the tail"),
+    pytest.param(attacked(attacks.empty), 1, id="empty the log"),
+    pytest.param(attacked(attacks.swap), MIDDLE, id="swap two records"),
+    pytest.param(attacked(attacks.duplicate), MIDDLE + 1, id="duplicate a record"),
+    pytest.param(
+        attacked(attacks.replace_by_another_task), 1, id="replace the whole log by a valid log of another task"
+    ),
+    pytest.param(lambda path, _: change_a_column(path), MIDDLE, id="change a header member outside the hashed body"),
+    pytest.param(attacked(attacks.rechain_with_an_own_key), MIDDLE, id="unknown key id"),
+]
+"""By name as in 6.3, with the record at which a verifier with keys and anchors must see it."""
+
+
+async def written(path: Path, options: LedgerOptions, *signers: Key) -> tuple[list[AuditRecord], list[ChainHead]]:
+    """Write records, with one signer after the other, and return them with their heads."""
+    heads: list[ChainHead] = []
+    for signer in signers or (KEY,):
+        async with Ledger(path, replace(options, signer=signer, clock=lambda: NOW)) as ledger:
+            for number in range(len(heads), len(heads) + LENGTH):
+                heads.append(await ledger.append(entry(number)))
+    async with Ledger(path, options) as ledger:
+        return list((await ledger.trace(TASK)).records), heads
+
+
+async def verified(
+    path: Path, options: LedgerOptions, heads: list[ChainHead], verifier: HeadVerifier = KEYS
+) -> tuple[Verdict, int | None, Flaw | None]:
+    """Return the verdict on the task, the record it names and the flaw."""
+    async with Ledger(path, options) as ledger:
+        found = await ledger.verify(TASK, verifier=verifier, anchors=heads)
+        whole = await ledger.verify_all(verifier=verifier, anchors=heads)
+    assert whole.verdict is found.verdict, "a task alone and the whole ledger are verified alike"
+    return found.verdict, found.sequence, found.flaw
+
+
+class TestAttackList:
+    """Requirements.md 6.3, from its first row to its last."""
+
+    async def test_nothing_is_found_where_nothing_was_done(self, path: Path, options: LedgerOptions) -> None:
+        """Nor where the attacker writes the same records anew: so the rows below fail for their attack alone."""
+        records, heads = await written(path, options)
+        assert await verified(path, options, heads) == (Verdict.VALID, None, None)
+
+        rewrite(path, bare(records))
+
+        assert await verified(path, options, heads) == (Verdict.VALID, None, None)
+
+    @pytest.mark.parametrize(("attack", "named"), MUST_FAIL)
+    async def test_it_fails(
+        self,
+        path: Path,
+        options: LedgerOptions,
+        attack: Callable[[Path, list[AuditRecord]], None],
+        named: int,
+    ) -> None:
+        """With the public keys and the heads from the run's history it is invalid, and the record is named (C-26)."""
+        records, heads = await written(path, options)
+
+        attack(path, records)
+
+        verdict, sequence, flaw = await verified(path, options, heads)
+        assert (verdict, sequence) == (Verdict.INVALID, named), flaw
+
+    async def test_the_previous_key_passes(self, path: Path, options: LedgerOptions) -> None:
+        """After a rotation what the old key signed before still verifies (P7, T4)."""
+        old, new = Key("ed-2025"), Key("ed-2026")
+        _, heads = await written(path, options, old, new)
+        keys = PublicKeys.of(old, new, retired={"ed-2025": NOW + timedelta(seconds=1)})
+
+        assert await verified(path, options, heads, keys) == (Verdict.VALID, None, None)
+
+    async def test_erased_personal_data_passes(self, path: Path, options: LedgerOptions, tmp_path: Path) -> None:
+        """The key is gone, with it the text, and no hash changes; the erasure is one record more (C-24, P8)."""
+        async with (
+            Ledger(path, replace(options, policy=SEALED_ONLY)) as ledger,
+            Vault(tmp_path / "vault.db", Keyring.generate(), VaultOptions(ledger=ledger)) as vault,
+        ):
+            payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+            heads = [await ledger.append(entry(0, message={"personalDataPayload": payload}))]
+            before = (await ledger.trace(TASK)).records
+            await vault.erase(SUBJECT, "r-1", "dpo")
+            after = (await ledger.trace(TASK)).records
+
+        assert [one.header for one in after[:1]] == [one.header for one in before]
+        assert after[-1].fields.kind == "erasure"
+        assert found_in(tmp_path, [MARKER.encode()]) == 0
+        assert await verified(path, options, heads) == (Verdict.VALID, None, None)
