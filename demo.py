@@ -38,13 +38,18 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.edge.artifacts import open_store
 from baton.edge.codec_server import serve_codec
 from baton.edge.compression import CompressionCodec
+from baton.edge.keyring import Keyring
+from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
+from baton.protocol.audit_chain import ChainHead
 from baton.protocol.errors import BatonError
 from workflows.project_init import ProjectInit
 
 ROOT = Path(__file__).resolve().parent
 STATE = ROOT / ".baton" / "dev"
 ARTIFACTS = ROOT / ".baton" / "artifacts"
+KEYS = ROOT / ".baton"
+LEDGER = KEYS / "ledger.db"
 UI_PORT = 8233
 KILLED_IN = "build-knowledge"
 QUESTION = "how is a run rolled back to before a stage?"
@@ -54,7 +59,9 @@ class WorkerProcess:
     """A `worker.py` of this checkout in a process of its own, so that it can really be killed."""
 
     def __init__(self, address: str) -> None:
-        self._environment = {**os.environ, "TEMPORAL_ADDRESS": address, "BATON_ARTIFACTS": str(ARTIFACTS)}
+        # The demonstration's own ledger and keys, whatever this machine has set up otherwise.
+        others = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
+        self._environment = {**others, "TEMPORAL_ADDRESS": address, "BATON_ARTIFACTS": str(ARTIFACTS)}
         self._log = (STATE / "worker.log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -113,6 +120,7 @@ async def main() -> int:
         )
         return 1
     produced(console, output)
+    await recorded(console, run)
     console.print(
         "\nNothing is left running, and the state is kept. To look at the same run in the Temporal UI:", soft_wrap=True
     )
@@ -197,6 +205,21 @@ async def closing(
             console.print(
                 f"  {name:18} worker {started.identity.split('@')[0]}, run {started.attempt}{lost}", soft_wrap=True
             )
+
+
+async def recorded(console: Console, run: RunRecord) -> None:
+    """Show what the ledger has of the run, and whether it is whole: by the public keys and the heads in the history."""
+    task_id = (run.result.task_id if run.result else run.start.task_id) or ""
+    anchors = [ChainHead.from_anchor("baton", task_id, anchor) for anchor in run.anchors]
+    async with Ledger(LEDGER, LedgerOptions(create=False)) as ledger:
+        task = await ledger.trace(task_id, verifier=Keyring.development(KEYS).public(), anchors=anchors)
+    console.print(Rule("what is on record"))
+    for record in task.records:
+        it = record.fields
+        passage = f"{it.from_agent} → {it.to_agent}" if it.to_agent else it.from_agent
+        console.print(f"  {it.sequence:2} {it.kind:10} {it.status:9} {passage}", soft_wrap=True, markup=False)
+    console.print(f"  The chain of {len(task.records)} records is {task.report.verdict.value}.", soft_wrap=True)
+    console.print(f"Look again: .venv/bin/baton audit verify {run.workflow_id} --run {run.workflow_id}", soft_wrap=True)
 
 
 def produced(console: Console, output: Path) -> None:

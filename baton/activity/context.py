@@ -20,6 +20,7 @@ from baton.edge.vault import Vault
 from baton.protocol.baton import BatonT
 from baton.protocol.fencing import fence, single_line
 from baton.protocol.handoff import Turn
+from baton.protocol.history import SPENT, Spend, told_spend
 from baton.protocol.messages import StageInput
 from baton.protocol.rendering import DEFAULT_MAX_TOKENS, conversation, render
 from baton.protocol.summarising import Summariser
@@ -82,6 +83,7 @@ class StageContext(Generic[BatonT]):
         tokens_read: What the prompt cost, once it was asked for.
         last_heartbeat: The details of the last heartbeat.
         declared: The fields of personal data that the stage declared.
+        charged: What the stage has charged so far, earlier runs that raised or were lost included.
     """
 
     baton: BatonT
@@ -91,6 +93,7 @@ class StageContext(Generic[BatonT]):
     tokens_read: int = 0
     last_heartbeat: tuple[Any, ...] = ()
     declared: frozenset[str] = frozenset()
+    charged: Spend = field(default_factory=Spend)
 
     @classmethod
     def for_test(
@@ -133,7 +136,8 @@ class StageContext(Generic[BatonT]):
     ) -> Self:
         """Return the context of one run of a stage."""
         desk = ArtifactDesk(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
-        return cls(baton=baton, given=given, artifacts=desk, parts=parts, declared=personal_data)
+        earlier = told_spend(activity.info().heartbeat_details) if activity.in_activity() else Spend()
+        return cls(baton=baton, given=given, artifacts=desk, parts=parts, declared=personal_data, charged=earlier)
 
     @cached_property
     def personal(self) -> PersonalDesk:
@@ -195,9 +199,33 @@ class StageContext(Generic[BatonT]):
         """
         self.last_heartbeat = details
         if activity.in_activity():
-            activity.heartbeat(*details)
+            activity.heartbeat(*details, *self.told())
+
+    def charge(self, spend: Spend) -> None:
+        """Charge what something cost, at once: it is paid whether or not the stage succeeds.
+
+        Use it for each call of a model, instead of the spend of the `StageResult`. What a run charged before it
+        raised, or before its worker was lost, is in the bill of the next one.
+
+        Args:
+            spend: What it cost.
+
+        Example:
+            >>> from baton.protocol.baton import Baton
+            >>> context = StageContext.for_test(Baton(goal="Add login"))
+            >>> context.charge(Spend(micro_usd=500))
+            >>> context.charged.micro_usd
+            500
+        """
+        self.charged = self.charged + spend
+        self.heartbeat(*self.last_heartbeat)
+
+    def told(self) -> list[dict[str, Any]]:
+        """Return what was charged so far, as heartbeats and failures carry it."""
+        return [{SPENT: self.charged.model_dump(mode="json")}] if self.charged != Spend() else []
 
     @property
     def resumed(self) -> list[Any]:
         """The details of the last heartbeat of a run that was lost; empty on the first run."""
-        return list(activity.info().heartbeat_details) if activity.in_activity() else []
+        details = activity.info().heartbeat_details if activity.in_activity() else []
+        return [one for one in details if not (isinstance(one, dict) and SPENT in one)]

@@ -138,9 +138,11 @@ class Stage(Generic[GivenT, AnswerT]):
             return self._answer(given, StageResult(), context, _findings(error), began)
         except Exception as error:
             # Said here and not in the retry policy, which would repeat the names in each run's history.
-            if type(error).__name__ not in self.spec.retries.never:
+            never = type(error).__name__ in self.spec.retries.never
+            if (not never and not context.told()) or isinstance(error, ApplicationError):
                 raise
-            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+            told = context.told()  # the bill of a run that raised goes with what it raised
+            raise ApplicationError(str(error), *told, type=type(error).__name__, non_retryable=never) from error
         return self._answer(given, result, context, [], began)
 
     def _answer(
@@ -161,7 +163,7 @@ class Stage(Generic[GivenT, AnswerT]):
             baton_patch=raw,
             findings=[*findings, *undeclared(raw, self.spec.writes), *_ill_formed(result)],
             output=result.output,
-            spend=result.spend,
+            spend=result.spend + context.charged,
             turns=result.turns,
             tool_calls=result.tool_calls,
             tokens_read=context.tokens_read,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 from baton.protocol.artifacts import Name
 from baton.protocol.baton import Baton
@@ -41,6 +41,26 @@ class Spend(CompactRecord):
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
         )
+
+
+SPENT = "baton_spent"
+"""The member under which a run that raised, or was lost, tells what it had spent: in heartbeats and failures."""
+
+
+def told_spend(details: Iterable[Any]) -> Spend:
+    """Return what a run told that it had spent, in the details of its heartbeat or of its failure.
+
+    Example:
+        >>> told_spend(["page 3", {SPENT: {"micro_usd": 500}}]).micro_usd
+        500
+    """
+    for one in details:
+        if isinstance(one, dict) and isinstance(one.get(SPENT), dict):
+            try:
+                return Spend.model_validate(one[SPENT])
+            except ValidationError:
+                return Spend()
+    return Spend()
 
 
 class StepKind(StrEnum):

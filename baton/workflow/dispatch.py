@@ -8,11 +8,19 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
-from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError, is_cancelled_exception
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    FailureError,
+    is_cancelled_exception,
+)
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from baton.protocol.baton import Baton
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff
+from baton.protocol.history import Spend, told_spend
 from baton.protocol.messages import (
     PipelineInput,
     PipelineResult,
@@ -76,7 +84,8 @@ async def run_stage(
             message = await handing.fit(passage, message, task_queue)
             try:
                 returned = await execute(spec, handing.outgoing(passage, message), message.seq, message.attempt)
-            except StageFailedError as error:
+            except StageRaisedError as error:
+                handing.purse.raised(passage.key, message.attempt, error.spend)
                 await handing.failed(passage, str(error))
                 continue
             if returned.verdict is None and returned.seq != message.seq:
@@ -136,8 +145,28 @@ async def _execute(
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
-        raise StageFailedError(f"stage {spec.name!r} failed: {_reason(error)}") from error
+        raise StageRaisedError(f"stage {spec.name!r} failed: {_reason(error)}", _spent(error)) from error
     return returned
+
+
+class StageRaisedError(StageFailedError):
+    """A stage raised for good.
+
+    Attributes:
+        spend: What it had charged by then, in all its runs.
+    """
+
+    def __init__(self, message: str, spend: Spend) -> None:
+        super().__init__(message)
+        self.spend = spend
+
+
+def _spent(error: ActivityError) -> Spend:
+    """Return what a stage told that it had spent, before it raised or was lost."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        return told_spend(cause.details)
+    return told_spend(cause.last_heartbeat_details) if isinstance(cause, ActivityTimeoutError) else Spend()
 
 
 async def run_child(

@@ -309,7 +309,11 @@ class Handing:
             }
         )
         back = Passage(spec, message, self.new_id())
-        returned = await execute(spec, self._returning(back, passage), message.seq, message.attempt)
+        try:
+            returned = await execute(spec, self._returning(back, passage), message.seq, message.attempt)
+        except StageFailedError as error:
+            self._desk.note(f"{spec.name!r} did not mend it: {error}")
+            return
         self.purse.reserve(back.handoff_id, spec)
         self.purse.charge(back.handoff_id, returned)
         self.purse.settle(back.handoff_id)

@@ -42,6 +42,11 @@ class Purse:
             charge = Charge(id=str(returned.attempt), kind=kind, spend=returned.spend)
             self.budget = self.budget.charge(name, charge)
 
+    def raised(self, name: str, attempt: int, spend: Spend) -> None:
+        """Charge what an attempt had spent that raised for good."""
+        if spend != Spend():
+            self.budget = self.budget.charge(name, Charge(id=f"{attempt} raised", kind=ChargeKind.RETRY, spend=spend))
+
     def compressed(self, name: str, charge: Charge) -> None:
         """Charge what compressing a conversation cost."""
         if charge.spend != Spend():

@@ -109,7 +109,11 @@ class TestKilledWorkers:
     """Workers of stages that end in the worst moments of a handoff."""
 
     async def test_between_record_and_execution(self, server: DevServer, tmp_path: Path) -> None:
-        """Accepted on record and not begun: it is executed by the next worker, under the same one record (F1, P9)."""
+        """Accepted on record and not begun: it is executed by the next worker, under the same one record.
+
+        The ledger has the acceptance before anything runs, and the workflow's own history is the outbox that sends it
+        again (S3-7.1.5-b; F1, P9).
+        """
         queue = f"accepted-{uuid4()}"
         async with pipelines(server, tmp_path) as worker:
             handle = await errand(worker, tmp_path, queue)
@@ -180,7 +184,11 @@ class TestKilledWorkers:
         assert sum(answer in run.baton.decision_log for answer in answers) == 1
 
     async def test_one_of_two_with_many_pipelines_under_way(self, server: DevServer, tmp_path: Path) -> None:
-        """Two workers share one ledger; the other one finishes what the killed one had begun (F14, T6)."""
+        """Two workers share one ledger; the other one finishes what the killed one had begun.
+
+        Checkpoint and dispatch are one transaction of the server, so no handoff is without its checkpoint, nor the
+        other way round (S3-6.3-h, S3-7.1.6-a, S3-7.1.6-b, S3-11-a; F14, T6).
+        """
         queue = f"two-{uuid4()}"
         async with (
             pipelines(server, tmp_path) as worker,

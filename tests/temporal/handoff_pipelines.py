@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
         listen,
         nosy,
         notify,
+        pays,
         register,
         scoped,
         score,
@@ -199,4 +200,22 @@ class Undoes:
         return self.pipeline.result()
 
 
-PIPELINES: list[type] = [Undoes, Talks, Personal, Nosy, FourAgents, Forgets, Breaks, Spends, FansOutSealed]
+@workflow.defn
+class Pays:
+    """A stage that charges at once, and may raise afterwards."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Pay, and go on if that fails."""
+        try:
+            await self.pipeline.stage(pays)
+        except StageFailedError as error:
+            return self.pipeline.result(str(error))
+        return self.pipeline.result()
+
+
+PIPELINES: list[type] = [Pays, Undoes, Talks, Personal, Nosy, FourAgents, Forgets, Breaks, Spends, FansOutSealed]

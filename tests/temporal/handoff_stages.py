@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic import JsonValue
+from temporalio import activity
 
 from baton import Baton, BatonPatch, Retries, Spend, StageResult
 from baton.activity import StageContext, stage
@@ -136,6 +137,16 @@ async def nosy(context: StageContext[Baton]) -> BatonPatch:
     return BatonPatch()
 
 
+@stage(retries=AT_ONCE)
+async def pays(context: StageContext[Baton]) -> BatonPatch:
+    """Pay for a call each time, and raise as often as the parameter says."""
+    executed()
+    context.charge(Spend(micro_usd=7_000, prompt_tokens=10))
+    if activity.info().attempt <= int(str(context.params.get("raises", 0))):
+        raise RuntimeError("the answer was cut off")
+    return BatonPatch(current_state=["Paid for"])
+
+
 STAGES: list[Callable[..., Any]] = [
     talk,
     listen,
@@ -151,4 +162,5 @@ STAGES: list[Callable[..., Any]] = [
     scoped,
     breaks,
     dear,
+    pays,
 ]

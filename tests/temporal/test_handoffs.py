@@ -35,6 +35,7 @@ from tests.temporal.handoff_pipelines import (
     FansOutSealed,
     Forgets,
     FourAgents,
+    Pays,
     Spends,
     Talks,
     Undoes,
@@ -142,7 +143,10 @@ class TestFourAgents:
         assert task.cost.findings == ()
 
     async def test_each_link_names_the_one_before(self, worker: Worker, safeguards: Safeguards) -> None:
-        """What each agent did follows from the handoffs: parents, traces and finished work (S3-2-h, S3-6.2-c)."""
+        """What each agent did follows from the handoffs: parents, traces and finished work.
+
+        S3-2-h, S3-3.3-d, S3-6.2-c.
+        """
         run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
         bodies = [one.body for one in (await trace(safeguards, run.result.task_id)).records if "toAgent" in one.body]
 
@@ -188,7 +192,10 @@ class TestBackToSender:
     """A handoff that lacks what its receiver requires."""
 
     async def test_the_sender_mends_it(self, worker: Worker, safeguards: Safeguards) -> None:
-        """The sender's stage runs again with the findings, under the same handoff id (S3-6.1-n, C-20, S3-6.1-h)."""
+        """The sender's stage runs again with the findings, under the same handoff id.
+
+        S3-6.1-n, C-20, S3-6.1-h, S3-2-c, S3-3.3-a.
+        """
         handle = await start(worker, Forgets.run)
         result = PipelineResult.model_validate(await handle.result())
 
@@ -211,7 +218,7 @@ class TestBackToSender:
     async def test_three_failures_wait_for_a_person(self, worker: Worker, safeguards: Safeguards) -> None:
         """Then the baton is as before the handoff, the task pending, the reason shown, and a person asked.
 
-        S3-6.3-a, S3-6.3-c, S3-6.3-d, S3-6.3-e, S3-6.3-f, S3-6.3-g, S3-13.2-b.
+        S3-6.3-a, S3-6.3-c, S3-6.3-d, S3-6.3-e, S3-6.3-f, S3-6.3-g, S3-5.1-f, S3-13.2-b.
         """
         handle = await start(worker, Forgets.run, stubborn=True)
         pending = await waiting(handle)
@@ -241,7 +248,7 @@ class TestDeadLetters:
     async def test_it_is_never_retried_and_waits(self, worker: Worker, safeguards: Safeguards) -> None:
         """The receiver does not run; a release is audited again with the reviewer's name.
 
-        S3-6.1-k, S3-6.1-o, S3-11-d, S3-13.1-d, S3-7.2-j.
+        S3-6.1-k, S3-6.1-o, S3-11-d, S3-13.1-d, S3-7.2-j, S3-3.3-b, S3-3.1-e.
         """
         handle = await start(worker, FourAgents.run, poisoned=True)
         pending = await waiting(handle)
@@ -322,6 +329,22 @@ class TestBudget:
         assert task.cost.micro_usd == 210_000
 
 
+class TestRetries:
+    """Runs that raise after they have spent money."""
+
+    @pytest.mark.parametrize(
+        ("raises", "bills"), [pytest.param(2, 3, id="then it succeeds"), pytest.param(3, 3, id="to the end")]
+    )
+    async def test_every_run_is_charged_once(self, worker: Worker, raises: int, bills: int) -> None:
+        """The sum of what is charged is the sum of the bills, with retries in it (S3-11-e, S3-9-c)."""
+        start = PipelineInput(goal="Pay", budget=Budget(initial_micro_usd=100_000), params={"raises": raises})
+        run = await run_pipeline(worker, Pays.run, start)
+
+        charged = run.result.billed or run.result.spend
+        assert (charged.micro_usd, charged.prompt_tokens) == (bills * 7_000, bills * 10)
+        assert EXECUTED[run.handle.id, "pays"] == bills
+
+
 class TestReceiverFails:
     """A receiver that fails right after accepting."""
 
@@ -391,7 +414,7 @@ class TestConversation:
     async def test_it_is_compressed_first(self, worker: Worker, safeguards: Safeguards) -> None:
         """What was decided is still there, the newest turns word for word, and all of it under the threshold.
 
-        S3-6.4-a, S3-6.4-g, S3-13.2-c.
+        S3-6.4-a, S3-6.4-g, S3-13.2-c, S3-3.1-c.
         """
         run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk"))
         heard = run.result.output
