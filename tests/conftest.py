@@ -1,6 +1,7 @@
 """What all tests share: one real Temporal server a session, repeatable examples, an orderly end of the process."""
 
 import gc
+import signal
 import time
 from collections.abc import AsyncIterator
 
@@ -9,6 +10,10 @@ from hypothesis import HealthCheck, settings
 
 from baton.devserver import DevServer, DevServerOptions
 from baton.protocol.names import SEARCH_ATTRIBUTES
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and their child processes would too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SETTINGS = {"frontend.WorkflowTimeSkippingEnabled": True, "frontend.WorkflowPauseEnabled": True}
 """Server settings of the tests beyond the tuned ones of `DevServer`."""

@@ -120,7 +120,7 @@ async def _batches(client: Client, workflow_id: str, run_id: str) -> AsyncIterat
         try:
             answer = await client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
         except RPCError as error:
-            if error.status not in _PASSES:
+            if not (_passes(error) or (events and _is_starting(error))):
                 raise
             yield error
             # The place in the history may be lost with the server: begin again, and skip what is known.
@@ -148,10 +148,20 @@ async def _successor(client: Client, run: RunRecord) -> str | None:
             ended = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
             newest = await client.get_workflow_handle(run.workflow_id).describe()
         except RPCError as error:
-            if error.status not in _PASSES:
+            if not (_passes(error) or _is_starting(error)):
                 raise
             await asyncio.sleep(_LONGEST_PAUSE)
             continue
         first = newest.raw_description.workflow_execution_info.first_run_id
         same = first == ended.raw_description.workflow_execution_info.first_run_id
         return newest.run_id if same and newest.run_id != run.run_id else None
+
+
+def _passes(error: RPCError) -> bool:
+    """Return whether the server may answer the same call later."""
+    return error.status in _PASSES
+
+
+def _is_starting(error: RPCError) -> bool:
+    """Return whether a server has not read its namespaces yet; of one that has never answered, nobody can tell."""
+    return error.status is RPCStatusCode.NOT_FOUND and error.message.startswith("Namespace")

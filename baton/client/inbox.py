@@ -2,15 +2,15 @@
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowExecution, WorkflowUpdateFailedError
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.client.asking import Asker
 from baton.client.handoffs import UNKNOWN, read_handoffs
-from baton.client.waiting import has_pollers
 from baton.protocol.errors import BatonError, HistoryError, PipelineError
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, QUERY_INBOX, RESOLVE_HANDOFF
@@ -20,8 +20,6 @@ MOST_RUNS = 100
 """How many runs are asked unless the caller says otherwise."""
 
 _QUERY = f"{ATTRIBUTE_STATUS} = '{PipelineStatus.PENDING_HANDOFF.value}' AND ExecutionStatus = 'Running'"
-_ANSWER_WITHIN = timedelta(seconds=2)
-_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -150,21 +148,19 @@ async def _runs(client: Client, limit: int) -> list[WorkflowExecution]:
 
 
 class _Asking:
-    """Asks runs what waits, a few at once; a task queue on which nobody answers is waited for only once."""
+    """Asks runs what waits; where no worker answers, the history tells."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._turn = asyncio.Semaphore(_AT_ONCE)
-        self._silent: set[str] = set()
+        self._asker = Asker(client)
 
     async def about(self, run: WorkflowExecution) -> list[WaitingHandoff]:
         """Return the handoffs of a run that wait."""
-        async with self._turn:
-            answer = await self._answer(run)
-            if answer is not None:
-                return [_of(run, one) for one in answer]
-            read = await read_handoffs(self._client, run.id, run.run_id)
-            return [_of(run, one, answered=False) for one in read.waiting]
+        answer = await self._asker.ask(run, QUERY_INBOX, PendingHandoff)
+        if answer is not None:
+            return [_of(run, one) for one in answer]
+        read = await read_handoffs(self._client, run.id, run.run_id)
+        return [_of(run, one, answered=False) for one in read.waiting]
 
     async def about_or_trouble(self, run: WorkflowExecution) -> list[WaitingHandoff]:
         """Return the handoffs of a run that wait; if they cannot be read, that something does, and the trouble."""
@@ -172,33 +168,6 @@ class _Asking:
             return await self.about(run)
         except HistoryError as error:
             return [_of(run, None, answered=False, trouble=str(error))]
-
-    async def _answer(self, run: WorkflowExecution) -> list[PendingHandoff] | None:
-        """Return what the run says itself, or None if no worker answers for it."""
-        if run.task_queue in self._silent:
-            return None
-        if not await has_pollers(self._client, run.task_queue):
-            self._silent.add(run.task_queue)
-            return None
-        handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
-        try:
-            answer: list[PendingHandoff] = await handle.query(
-                QUERY_INBOX, result_type=list[PendingHandoff], rpc_timeout=_ANSWER_WITHIN
-            )
-        except WorkflowQueryFailedError:
-            return None
-        except RPCError as error:
-            match error.status:
-                case RPCStatusCode.NOT_FOUND:  # it ended meanwhile
-                    return []
-                case RPCStatusCode.FAILED_PRECONDITION:  # this run alone cannot be asked: its code fails
-                    return None
-                case RPCStatusCode.CANCELLED | RPCStatusCode.DEADLINE_EXCEEDED:
-                    self._silent.add(run.task_queue)
-                    return None
-                case _:
-                    raise
-        return answer
 
 
 def _of(

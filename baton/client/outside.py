@@ -9,8 +9,9 @@ for found in await agents.list_open("reviewer"):
 ```
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.activity.exchange import addressed_to
 from baton.activity.gate import Gate
+from baton.client.asking import Asker
 from baton.edge.sealing import open_sealed
 from baton.protocol.errors import PipelineError
 from baton.protocol.exchange import message_digest
@@ -66,6 +68,11 @@ class OutsideAgents:
 
     client: Client
     gate: Gate
+    asker: Asker = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Remember from one listing to the next where nobody answered."""
+        object.__setattr__(self, "asker", Asker(self.client))
 
     async def list_open(self, agent: str) -> list[Found]:
         """Return the handoffs that wait for an agent, oldest first.
@@ -76,9 +83,14 @@ class OutsideAgents:
             agent: The agent's name.
         """
         waiting = f"ExecutionStatus = 'Running' AND {ATTRIBUTE_STATUS} = '{PipelineStatus.WAITING.value}'"
-        found = []
-        async for run in self.client.list_workflows(waiting, limit=MOST_PIPELINES):
-            found += [Found(run.id, one) for one in await self._waiting(run.id) if one.agent == agent]
+        runs = [run async for run in self.client.list_workflows(waiting, limit=MOST_PIPELINES)]
+        answers = await asyncio.gather(*(self.asker.ask(run, QUERY_OUTSIDE, OutsideHandoff) for run in runs))
+        found = [
+            Found(run.id, one)
+            for run, answer in zip(runs, answers, strict=True)
+            for one in answer or []
+            if one.agent == agent
+        ]
         return sorted(found, key=lambda one: one.handoff.since)
 
     async def find(self, workflow_id: str, agent: str, handoff_id: str) -> Found:

@@ -105,7 +105,7 @@ class TestDev:
         assert "no Temporal server answers" in nothing
         assert told["database"] == ready["database"] == ".baton/dev/temporal.db"
         assert f"port {port} of 127.0.0.1 is taken" in taken
-        assert watching.returncode == 0
+        assert watching.returncode == 0, beside.decode()
         assert "the server is out of reach" in beside.decode()
         assert lines.decode().count("1 plan: done") == lines.decode().count("5 release: done") == 1
         assert left_behind(operator) == []
