@@ -1,5 +1,6 @@
 """What people see of a pipeline in the Temporal UI: search attributes, and the page in the run's details."""
 
+import asyncio
 import html
 
 from temporalio import workflow
@@ -35,6 +36,7 @@ class Visibility:
     def __init__(self) -> None:
         info = workflow.info()
         self.enabled = _is_searchable(info)
+        self._loop = asyncio.get_running_loop()
         self._status = PipelineStatus.RUNNING
         self._seconds = 0
         self._stages: list[tuple[str, int]] = []
@@ -79,8 +81,11 @@ class Visibility:
 
     def _upsert(self, name: str | None) -> None:
         """Write the search attributes, if the run has them."""
-        # A pipeline that is only put aside, because its worker stops, closes its blocks outside of any task.
-        if not self.enabled or not workflow.in_workflow() or workflow.unsafe.is_read_only():
+        # A pipeline that is only put aside, because its worker stops, closes its blocks wherever the interpreter
+        # collects them: outside of any task, or in the midst of another workflow's, whose history it must not change.
+        if not self.enabled or not workflow.in_workflow() or asyncio.get_running_loop() is not self._loop:
+            return
+        if workflow.unsafe.is_read_only():
             return
         self._seconds = 0
         shown = self._status.value if self._status in _STATUS_OF_ITS_OWN else None

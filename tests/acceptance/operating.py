@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("baton")
 WORKER = Path(__file__).with_name("operated_worker.py")
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def bench(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run `python -m benchmarks` and return how it ended."""
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_small_run_measures_both_sides_and_writes_the_figures(tmp_path: Path) -> None:

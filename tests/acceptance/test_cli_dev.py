@@ -48,7 +48,7 @@ async def running(operator: Operator, *options: str) -> AsyncIterator[Ready]:
 async def stopped(process: asyncio.subprocess.Process, number: signal.Signals) -> tuple[int | None, str]:
     """Send a signal, and return the exit code and what was said."""
     process.send_signal(number)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         _, said = await process.communicate()
     return process.returncode, said.decode()
 
@@ -68,7 +68,7 @@ def left_behind(operator: Operator) -> list[str]:
 
 async def until_nothing_is_left(operator: Operator) -> None:
     """Wait until none of the operator's processes runs any more."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while left_behind(operator):  # noqa: ASYNC110 - their parent is gone, so nobody is told
             await asyncio.sleep(0.05)
 
@@ -76,7 +76,7 @@ async def until_nothing_is_left(operator: Operator) -> None:
 def get(url: str, body: bytes | None = None) -> Any:
     """Return what a URL answers, as JSON."""
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return json.loads(answer.read())
 
 
@@ -97,7 +97,7 @@ class TestDev:
                 async with running(operator, *options) as (again, told):
                     taken = await here.refused("dev", "--ephemeral", "--port", port, "--no-worker", code=3)
                     await here("approve", "survivor", "--why", "it survived")
-                    async with asyncio.timeout(60):
+                    async with asyncio.timeout(180):
                         lines, beside = await watching.communicate()
                     await stopped(again, signal.SIGINT)
 

@@ -43,7 +43,7 @@ async def test_the_demo_kills_its_worker_and_still_completes(checkout: Path) -> 
         env=variables,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=380,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -21,7 +21,7 @@ BLOCK = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<text>.*?)^```$", re.MU
 def run(command: list[str | Path], folder: Path, environment: Mapping[str, str]) -> str:
     """Run a command to its end and return what it printed; fail with its words if it fails."""
     ended = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == 0, f"{command}: {ended.stdout}\n{ended.stderr}"
     return ended.stdout

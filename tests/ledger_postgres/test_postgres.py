@@ -218,7 +218,7 @@ class TestConcurrency:
                     made.append(await two.checkpoint())
 
             await asyncio.gather(*(work((one, two)[who % 2], who) for who in range(8)), check())
-            seen = await asyncio.wait_for(following, 30)
+            seen = await asyncio.wait_for(following, 180)
             report = await one.verify_all(verifier=KEYS, checkpoints=made)
 
         assert seen == sorted(seen)

@@ -59,14 +59,14 @@ async def _ended(process_id: int) -> None:
     ended = loop.create_future()
     loop.add_reader(descriptor, ended.set_result, None)
     try:
-        await asyncio.wait_for(ended, 60)
+        await asyncio.wait_for(ended, 180)
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
 
 
 def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=30) as response:
+    with urllib.request.urlopen(url, timeout=120) as response:
         body: bytes = response.read()
         return body
 

@@ -132,7 +132,7 @@ class TestListRuns:
         await approve(client, newer)
         await newer.result()
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while True:  # the index lags behind
                 found = {one.workflow_id: one for one in await list_runs(client, RunFilter(task=task), 10)}
                 if [one.status for one in found.values()] == ["WAITING", "COMPLETED"]:
@@ -157,7 +157,7 @@ class TestListRuns:
             "Unlabelled", PipelineInput(goal=GOAL), id=f"unlabelled-{uuid.uuid4()}", task_queue="nobody-at-all"
         )
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while not await list_runs(plain, RunFilter(every=True, id_prefix=handle.id), 10):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 

@@ -70,7 +70,7 @@ async def call(url: str, body: Any = None, *, token: str | None = TOKENS["review
 
     def send() -> tuple[int, bytes]:
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=120) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             with error:

@@ -163,6 +163,7 @@ class TestChildren:
         """The new child has an id of its own; the old one no longer works for nobody."""
         handle = await start(worker, Parent.run, child="Gated")
         await until_waiting(handle, "half")
+        await event(handle, EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED)
         old = (await read_run(client, handle.id)).children[0][0]
         await until_waiting(client.get_workflow_handle(old), "release manager")
 

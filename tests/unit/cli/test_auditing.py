@@ -364,7 +364,7 @@ class TestTail:
             *command, "--ledger", str(baton.ledger), cwd=ROOT, stdout=asyncio.subprocess.PIPE
         )
         assert process.stdout is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             first = json.loads(await process.stdout.readline())
             async with Ledger(baton.ledger, LedgerOptions(signer=baton.keyring.signer())) as ledger:
                 await ledger.append(entries()[0].model_copy(update={"task_id": "new"}))

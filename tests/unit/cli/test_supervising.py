@@ -38,7 +38,7 @@ async def supervised(folder: Path, text: str, said: list[str]) -> AsyncIterator[
 
 async def until(true: Callable[[], bool]) -> None:
     """Wait until something is so that another process brings about."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while not true():  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.02)
 

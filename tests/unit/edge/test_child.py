@@ -30,7 +30,7 @@ async def _ended(descriptor: int) -> None:
     ended = loop.create_future()
     loop.add_reader(descriptor, ended.set_result, None)
     try:
-        await asyncio.wait_for(ended, 60)
+        await asyncio.wait_for(ended, 180)
     finally:
         loop.remove_reader(descriptor)
 

@@ -326,7 +326,7 @@ class TestTail:
         await ledger.append(entry(0))
         following = ledger.tail(every=60)
         waiting = asyncio.ensure_future(anext(following))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while not waiting.done():
                 await ledger.append(entry(1))
                 await asyncio.sleep(0.01)
@@ -338,7 +338,7 @@ class TestTail:
     async def test_it_sees_what_another_process_wrote(self, ledger: Ledger, path: Path, options: LedgerOptions) -> None:
         """Every so often it looks."""
         following = ledger.tail(after=0, every=0.01)
-        async with Ledger(path, options) as other, asyncio.timeout(30):
+        async with Ledger(path, options) as other, asyncio.timeout(180):
             await other.append(entry(0))
 
             assert (await anext(following)).members["eventId"] == "handoff-0"

@@ -1,0 +1,34 @@
+"""A pipeline in whose task the garbage of others is collected."""
+
+import gc
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.workflow import Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    from tests.temporal.stages import plan
+
+
+def collect() -> None:
+    """Collect garbage, as the interpreter may at any time."""
+    with workflow.unsafe.sandbox_unrestricted():
+        gc.collect()
+
+
+@workflow.defn
+class Collecting:
+    """One stage, and a collection of garbage before it and after it."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run it."""
+        collect()
+        await self.pipeline.stage(plan)
+        collect()
+        return self.pipeline.result()

@@ -1,0 +1,36 @@
+"""What a worker that stopped leaves behind in memory, and the pipelines that run where it is collected."""
+
+import gc
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import start, until_waiting
+from tests.temporal.litter import Collecting
+from tests.temporal.pipelines import Gated
+from tests.temporal.stages import STAGES
+
+
+class TestCollection:
+    """Python may end a coroutine of one workflow in the midst of another's task."""
+
+    async def test_a_pipeline_that_was_put_aside_changes_no_other(self, client: Client) -> None:
+        """Its blocks are closed wherever the interpreter collects them, and must not write there."""
+        gc.disable()
+        try:
+            async with pipeline_worker(client, [Gated], STAGES) as worker:
+                handle = await start(worker, Gated.run)
+                await until_waiting(handle, "release manager")
+            del worker
+            async with pipeline_worker(client, [Collecting], STAGES) as other:
+                collecting = await start(other, Collecting.run)
+                await collecting.result()
+                events = (await collecting.fetch_history()).events
+                await assert_replays(collecting, [Collecting])
+        finally:
+            gc.enable()
+        await handle.terminate()
+
+        written = EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
+        assert [event.event_type for event in events if event.event_type == written] == []
