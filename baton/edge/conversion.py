@@ -29,8 +29,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from baton.edge.artifacts import ArtifactStore
 from baton.edge.compression import CompressionCodec
-from baton.edge.encryption import ENCODING as ENCRYPTED
-from baton.edge.encryption import EncryptionCodec, MissingKeyError
+from baton.edge.encryption import EncryptionCodec, MissingKeyError, is_encrypted
 from baton.edge.external import external_storage
 from baton.edge.keyring import Keyring
 from baton.edge.sealing import seal_json
@@ -203,7 +202,7 @@ class _Codec(CompressionCodec):
 
     def _read(self, payload: Payload) -> Payload:
         try:
-            if payload.metadata.get("encoding") != ENCRYPTED:
+            if not is_encrypted(payload):
                 return self._decode(payload)
             if self._encryption is None:
                 raise MissingKeyError("a payload is encrypted, and no keyring was given: set BATON_KEYS to its file")

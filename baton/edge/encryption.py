@@ -1,7 +1,8 @@
 """A payload codec that encrypts everything Temporal stores: AES-256-GCM, bound to the workflow that it belongs to.
 
-What is encrypted is the whole payload, with what it says about itself; outside remain the encoding and the key's id.
-A ciphertext that is changed, or moved to another workflow, another namespace or another key, does not open.
+What is encrypted is the whole payload, with what it says about itself; outside remain the encoding and a mark of the
+key. A history has many small payloads, so what most of them say about themselves is one byte. A ciphertext that is
+changed, or moved to another workflow, another namespace or another key, does not open.
 
 A payload whose key is missing is an error, and not a payload: the workflow task fails, Temporal tries it again, and
 the run goes on once the key is back. Not covered, because Temporal itself needs them: ids and names of workflows,
@@ -28,13 +29,15 @@ from temporalio.converter import (
 )
 
 from baton.edge.keyring import Keyring
-from baton.edge.keys import KeyringError, Purpose, UnknownKeyError
+from baton.edge.keys import MARK_BYTES, Key, KeyringError, Purpose, UnknownKeyError
 from baton.protocol.errors import NewerPayloadError, PayloadError
 
-ENCODING = b"binary/aes-256-gcm"
-"""The metadata member `encoding` of every payload that this codec wrote."""
+ENCODING = b"aes-gcm"
+"""The metadata member `encoding` of every payload that this codec writes."""
+FIRST_ENCODING = b"binary/aes-256-gcm"
+"""That of payloads in the first form, which is read and not written any more."""
 KEY_ID = "key-id"
-"""The metadata member that names the key."""
+"""The metadata member of the first form that names the key."""
 
 SWITCH = "BATON_ENCRYPT"
 """The environment variable that switches encryption on, for workers, clients and codec servers alike."""
@@ -45,6 +48,17 @@ _OWNER_BYTES = 16
 _TAG_BYTES = 16
 # The first byte of the data: what follows it, and what the payload is bound to.
 _UNBOUND, _BOUND = b"\x00", b"\x01"
+# What payloads say about themselves, each by its place in here as the first byte of what is encrypted. The places are
+# in histories: add new ones at the end. The first stands for all others, which are encrypted whole.
+_METADATA: tuple[dict[str, bytes], ...] = (
+    {},
+    {"encoding": b"json/plain"},
+    {"encoding": b"binary/zstd-1"},
+    {"encoding": b"json/plain", "baton-record": b"sealed-handoff"},
+    {"encoding": b"binary/zstd-1", "baton-record": b"sealed-handoff"},
+    {"encoding": b"binary/null"},
+)
+_WHOLE = b"\x00"
 # The namespace of the SDK's Replayer if nobody tells it another: what it reads was written elsewhere.
 _REPLAYED = "ReplayNamespace"
 # What Temporal appends to the workflow id of a schedule; the schedule's own payloads know the id without it.
@@ -70,7 +84,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         >>> codec = EncryptionCodec(Keyring.generate())
         >>> [secret] = asyncio.run(codec.encode([Payload(metadata={"encoding": b"json/plain"}, data=b'"Ann"')]))
         >>> secret.metadata["encoding"], asyncio.run(codec.decode([secret]))[0].data
-        (b'binary/aes-256-gcm', b'"Ann"')
+        (b'aes-gcm', b'"Ann"')
     """
 
     def __init__(self, keyring: Keyring) -> None:
@@ -105,38 +119,44 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     def encrypt(self, payload: Payload) -> Payload:
         """Return one payload, encrypted; see `encode`."""
-        if payload.metadata.get("encoding") == ENCODING:
+        if is_encrypted(payload):
             return payload
         key = self._keyring.current(Purpose.ENCRYPT)
         nonce = urandom(_NONCE_BYTES)
         header = _BOUND + self._owners[0] if self._owners else _UNBOUND
-        plain = payload.SerializeToString(deterministic=True)
-        data = header + nonce + key.cipher.encrypt(nonce, plain, _associated(key.id.encode(), header))
-        metadata = {"encoding": ENCODING, KEY_ID: key.id.encode()}
-        return Payload(metadata=metadata, data=data, external_payloads=payload.external_payloads)
+        sealed = key.cipher.encrypt(nonce, _packed(payload), _associated(ENCODING, key, header))
+        data = b"".join((header, key.mark, nonce, sealed))
+        return Payload(metadata={"encoding": ENCODING}, data=data, external_payloads=payload.external_payloads)
 
     def decrypt(self, payload: Payload) -> Payload:
         """Return one payload as it was; see `decode`."""
-        if payload.metadata.get("encoding") != ENCODING:
+        if not is_encrypted(payload):
             return payload
-        header, sealed = self._split(payload.data)
-        key_id = payload.metadata.get(KEY_ID, b"")
+        encoding = payload.metadata["encoding"]
+        header, sealed = self._split(payload.data, MARK_BYTES if encoding == ENCODING else 0)
         try:
-            key = self._keyring.find(Purpose.ENCRYPT, key_id.decode("utf-8", "backslashreplace"))
+            if encoding == ENCODING:
+                mark, sealed = sealed[:MARK_BYTES], sealed[MARK_BYTES:]
+                keys = self._keyring.marked(Purpose.ENCRYPT, mark)
+            else:
+                key_id = payload.metadata.get(KEY_ID, b"").decode("utf-8", "backslashreplace")
+                keys = [self._keyring.find(Purpose.ENCRYPT, key_id)]
         except UnknownKeyError as error:
             raise MissingKeyError(
                 f"a payload is encrypted, and {error}; what waits for it goes on once the key is back"
             ) from error
-        try:
-            plain = key.cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _associated(key_id, header))
-            return Payload.FromString(plain)
-        except (InvalidTag, DecodeError) as error:
-            raise PayloadError(
-                f"a payload of {len(payload.data)} bytes, encrypted with the key {key.id!r}, was changed"
-            ) from error
+        for key in keys:
+            try:
+                associated = _associated(encoding, key, header)
+                plain = key.cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], associated)
+                return _unpacked(plain) if encoding == ENCODING else Payload.FromString(plain)
+            except (InvalidTag, DecodeError):
+                continue
+        named = ", ".join(repr(key.id) for key in keys)
+        raise PayloadError(f"a payload of {len(payload.data)} bytes, encrypted with the key {named}, was changed")
 
-    def _split(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return what a payload is bound to, and the nonce with the ciphertext.
+    def _split(self, data: bytes, mark: int) -> tuple[bytes, bytes]:
+        """Return what a payload is bound to, and the rest: a mark of so many bytes, the nonce, the ciphertext.
 
         Raises:
             PayloadError: The data is too short, or bound to something else than what is being read.
@@ -148,12 +168,17 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
                 "temporal-baton to the version that wrote it, or later"
             )
         size = 1 if kind == _UNBOUND else 1 + _OWNER_BYTES
-        if len(data) < size + _NONCE_BYTES + _TAG_BYTES:
+        if len(data) < size + mark + _NONCE_BYTES + _TAG_BYTES:
             raise PayloadError(f"an encrypted payload has {len(data)} bytes: it was cut off")
         header = data[:size]
         if kind == _BOUND and self._owners and header[1:] not in self._owners:
             raise PayloadError("an encrypted payload belongs to another workflow than the one that it was found in")
         return header, data[size:]
+
+
+def is_encrypted(payload: Payload) -> bool:
+    """Return whether a payload is one that this codec wrote, in either form."""
+    return payload.metadata.get("encoding") in (ENCODING, FIRST_ENCODING)
 
 
 def encryption_wanted(environment: Mapping[str, str]) -> bool:
@@ -195,6 +220,31 @@ def _owner(kind: str, namespace: str, name: str) -> bytes:
     return hashlib.sha256("\0".join((kind, namespace, name)).encode()).digest()[:_OWNER_BYTES]
 
 
-def _associated(key_id: bytes, header: bytes) -> bytes:
+def _packed(payload: Payload) -> bytes:
+    """Return what is encrypted of a payload: its data behind the place of its metadata, or all of it."""
+    metadata = dict(payload.metadata)
+    if metadata in _METADATA[1:] and not payload.external_payloads:
+        return bytes([_METADATA.index(metadata)]) + payload.data
+    return _WHOLE + payload.SerializeToString(deterministic=True)
+
+
+def _unpacked(plain: bytes) -> Payload:
+    """Return the payload that was packed so.
+
+    Raises:
+        NewerPayloadError: Its metadata stands in a place that this version does not have.
+    """
+    place, data = int.from_bytes(plain[:1], "big"), plain[1:]
+    if place == 0:
+        return Payload.FromString(data)
+    if place >= len(_METADATA):
+        raise NewerPayloadError(
+            f"an encrypted payload is of the kind {place}, which this version does not know: upgrade temporal-baton "
+            "to the version that wrote it, or later"
+        )
+    return Payload(metadata=_METADATA[place], data=data)
+
+
+def _associated(encoding: bytes, key: Key, header: bytes) -> bytes:
     """Return what the tag covers besides the ciphertext; each part of it ends where only it can end."""
-    return b"\0".join((b"baton/payload/v1", ENCODING, key_id, header))
+    return b"\0".join((b"baton/payload/v1", encoding, key.id.encode(), header))

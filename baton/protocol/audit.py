@@ -7,6 +7,7 @@ Header and hash are bound to their purpose by DSSE's pre-authentication encoding
 signed for another purpose passes for a record (EAAPL-MAG006 §6.2, §10.3; C-22, C-26).
 """
 
+import copy
 import hashlib
 import re
 from collections.abc import Mapping
@@ -16,11 +17,12 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple
 
-import rfc8785
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
+from baton.protocol.canonical_json import canonical_json
+from baton.protocol.pae import pae
 from baton.protocol.record import Record
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.wire import Count, Digest, Instant
@@ -141,7 +143,7 @@ class AuditEntry(_Event):
             ValueError: The bytes have a line break, which canonical JSON has not.
         """
         if not isinstance(self.message, bytes):
-            return rfc8785.dumps(self.message)
+            return canonical_json(self.message)
         if b"\n" in self.message:
             raise ValueError("the message has line breaks, so it is not in canonical form: give it as an object")
         return self.message
@@ -249,14 +251,35 @@ class AuditRecord:
         absent = self.absence is not None and self.claimed_hash is not None
         object.__setattr__(self, "hash", self.claimed_hash if absent else record_hash(self.header))
 
-    @cached_property
+    @classmethod
+    def at_hand(
+        cls, header: bytes, message: bytes, signature: bytes | None, position: int, claimed_hash: bytes
+    ) -> "AuditRecord":
+        """Return the record of a file that has all of it; a ledger has many, so this one is quick."""
+        record = object.__new__(cls)
+        # What is not named here is as the class has it.
+        vars(record).update(
+            header=header,
+            message=message,
+            signature=signature,
+            position=position,
+            claimed_hash=claimed_hash,
+            hash=record_hash(header),
+        )
+        return record
+
+    @property
     def members(self) -> dict[str, Any]:
         """The header's members, of a header in canonical form (`header_members`).
 
         Raises:
             ValueError: It is not in that form.
         """
-        return header_members(self.header)
+        known = self.__dict__  # not `cached_property`, whose lock costs as much as the rest
+        found: dict[str, Any] | None = known.get("_members")
+        if found is None:
+            found = known["_members"] = header_members(self.header)
+        return found
 
     @cached_property
     def fields(self) -> AuditHeader:
@@ -275,6 +298,12 @@ class AuditRecord:
             MalformedMessageError: The bytes are not strict JSON.
         """
         return loads_strict(self.message)
+
+    def signed(self, signature: bytes) -> "AuditRecord":
+        """Return the record with a signature over the chain's head at it."""
+        record = copy.copy(self)  # with what is known of it already: neither hash nor members change
+        object.__setattr__(record, "signature", signature)
+        return record
 
     @property
     def link(self) -> ChainLink:
@@ -313,7 +342,10 @@ def seal(
     }
     if key_id is not None:
         header["keyId"] = key_id
-    return AuditRecord(_encode(header), message)
+    members = _in_order(header)
+    record = AuditRecord(to_json(members), message)
+    vars(record)["_members"] = members  # what reading the header would give
+    return record
 
 
 def event_key(members: Mapping[str, Any]) -> str:
@@ -332,12 +364,12 @@ def header_members(header: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is not: other spelling, a member twice, unknown or missing, or another format.
     """
-    members = from_json(header)
+    members = from_json(header, cache_strings="keys")
     # Types too: whoever verifies compares members, and must not stumble over a number where a text should be.
-    if not isinstance(members, dict) or _types(tuple(members)) != tuple(map(type, members.values())):
+    if type(members) is not dict or _types(tuple(members)) != tuple(map(type, members.values())):
         raise ValueError("it is not the header of an audit record")
-    cost = members.get("cost", _NO_COST)
-    if not _is_cost(tuple(cost)) or {*map(type, cost.values())} != {int}:
+    cost = members.get("cost")
+    if cost is not None and (not _is_cost(tuple(cost)) or {*map(type, cost.values())} != {int}):
         raise ValueError("its cost has other members than an audit record's")
     if to_json(members) != header:
         raise ValueError("it is not in canonical form (RFC 8785)")
@@ -347,17 +379,6 @@ def header_members(header: bytes) -> dict[str, Any]:
         raise ValueError("its time of recording is not in UTC with microseconds")
     datetime.fromisoformat(members["recordedAt"])
     return members
-
-
-def pae(purpose: str, body: bytes) -> bytes:
-    """Return ``body`` bound to a purpose: the pre-authentication encoding of DSSE v1.
-
-    Example:
-        >>> pae("http://example.com/HelloWorld", b"hello world")
-        b'DSSEv1 29 http://example.com/HelloWorld 11 hello world'
-    """
-    name = purpose.encode()
-    return b"DSSEv1 %d %s %d %s" % (len(name), name, len(body), body)
 
 
 def stamp(moment: datetime) -> str:
@@ -386,14 +407,12 @@ def hash_of(digest: str) -> bytes:
     return bytes.fromhex(digits) if algorithm == "sha256" and len(digits) == 64 else b""
 
 
-def _encode(members: dict[str, Any]) -> bytes:
-    """Return the canonical form of a header: it has no fractions, and only names in ASCII, so this is enough."""
-    return to_json({name: members[name] for name in sorted(members)} | _sorted_cost(members))
-
-
-def _sorted_cost(members: dict[str, Any]) -> dict[str, Any]:
-    cost = members.get("cost")
-    return {} if cost is None else {"cost": {name: cost[name] for name in sorted(cost)}}
+def _in_order(members: dict[str, Any]) -> dict[str, Any]:
+    """Return a header's members in canonical order: it has no fractions, and only names in ASCII, so that is enough."""
+    ordered = {name: members[name] for name in sorted(members)}
+    if (cost := ordered.get("cost")) is not None:
+        ordered["cost"] = {name: cost[name] for name in sorted(cost)}
+    return ordered
 
 
 def _aliases(model: type[Record], *, required: bool = False) -> frozenset[str]:
@@ -405,7 +424,6 @@ _HEADER, _HEADER_REQUIRED = _aliases(AuditHeader), _aliases(AuditHeader, require
 _COST, _COST_REQUIRED = _aliases(AuditCost), frozenset({"spentMicroUsd", "promptTokens", "completionTokens"})
 _TYPES: dict[str, type] = {"attempt": int, "sequence": int, "cost": dict}
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
-_NO_COST = dict.fromkeys(sorted(_COST_REQUIRED), 0)
 _RECORD_PREFIX = b"DSSEv1 %d %s " % (len(_RECORD), _RECORD.encode())
 
 

@@ -15,16 +15,8 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from baton.protocol.audit import (
-    AuditRecord,
-    CamelRecord,
-    ChainLink,
-    Claims,
-    Kind,
-    digest_of,
-    hash_of,
-    pae,
-)
+from baton.protocol.audit import AuditRecord, CamelRecord, ChainLink, Claims, Kind, digest_of, hash_of
+from baton.protocol.pae import pae
 from baton.protocol.wire import Count, Digest
 
 _HEAD = "baton/audit-head/v1"
@@ -58,7 +50,7 @@ class ChainHead(CamelRecord):
     def of(cls, record: AuditRecord) -> "ChainHead":
         """Return the head of a chain that ends with ``record``."""
         members = record.members
-        return cls(
+        return cls.model_construct(  # as it was read, or made: there is nothing to validate
             ledger=members["ledger"],
             task_id=members["taskId"],
             sequence=members["sequence"],
@@ -263,8 +255,7 @@ class ChainWalk:
 
     def _flaw(self, record: AuditRecord, members: Mapping[str, Any], sequence: int) -> Flaw | None:
         """Return the first thing that is wrong with the record as the next one of this chain."""
-        flaw = own_flaw(record, members)
-        if flaw is not None:
+        if (flaw := own_flaw(record, members)) is not None:
             return flaw
         if members["taskId"] != self.task_id or members["ledger"] != self.ledger:
             return Flaw.PLACE
@@ -274,7 +265,7 @@ class ChainWalk:
             return Flaw.LINK
         if members["recordedAt"] < self.recorded_at:
             return Flaw.TIME
-        if self.anchors.get(sequence, record.hash) != record.hash:
+        if self.anchors and self.anchors.get(sequence, record.hash) != record.hash:
             return Flaw.ANCHOR
         return None
 

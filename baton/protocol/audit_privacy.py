@@ -15,7 +15,8 @@ from typing import Any
 
 import rfc8785
 
-from baton.protocol.audit import digest_of, pae
+from baton.protocol.audit import digest_of
+from baton.protocol.pae import pae
 
 PERSONAL_DATA = "/personalDataPayload"
 """Where a handoff message carries personal data (§12.3)."""

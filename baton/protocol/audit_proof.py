@@ -13,7 +13,7 @@ from datetime import datetime
 
 import rfc8785
 
-from baton.protocol.audit import AuditRecord, CamelRecord, digest_of, event_key, hash_of, pae
+from baton.protocol.audit import AuditRecord, CamelRecord, digest_of, event_key, hash_of
 from baton.protocol.audit_chain import (
     ChainHead,
     ChainReport,
@@ -29,6 +29,7 @@ from baton.protocol.audit_chain import (
     to_base64url,
 )
 from baton.protocol.merkle import Frontier
+from baton.protocol.pae import pae
 from baton.protocol.wire import Count, Digest
 
 _CHECKPOINT = "baton/ledger-checkpoint/v1"

@@ -13,6 +13,7 @@ hashed as they stand. A **bundle** is what an auditor is given; a **segment** is
 the same format, with another manifest.
 """
 
+import binascii
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,7 @@ import rfc8785
 from pydantic import Field, JsonValue, ValidationError
 from pydantic_core import to_json
 
-from baton.protocol.audit import AuditRecord, CamelRecord, Identifier, digest_of, hash_of, pae
+from baton.protocol.audit import AuditRecord, CamelRecord, Identifier, digest_of, hash_of
 from baton.protocol.audit_chain import (
     ChainHead,
     HeadSigner,
@@ -37,6 +38,7 @@ from baton.protocol.audit_proof import Checkpoint, LedgerReport, LedgerWalk
 from baton.protocol.handoff_errors import HandoffError
 from baton.protocol.ledger_errors import EvidenceError
 from baton.protocol.merkle import EMPTY_ROOT, leaf_hash, verify_inclusion
+from baton.protocol.pae import pae
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.wire import Count, Digest, Instant
 
@@ -149,20 +151,16 @@ class EvidenceFile:
         Raises:
             EvidenceError: A record is torn.
         """
-        for number, line in enumerate(self._lines, 1):
-            self._index.update(line)
+        lines, unhexed, see = self._lines, binascii.unhexlify, self._index.update
+        for number, line in enumerate(lines, 1):
+            see(line)
             about = _INDEX_LINE.fullmatch(line)
-            header, message = next(self._lines, None), next(self._lines, None)
+            header, message = next(lines, None), next(lines, None)
             if about is None or header is None or message is None:
                 raise EvidenceError(f"record {number} of the file is torn")
             record_hash, position, signature = about.groups()
-            yield AuditRecord(
-                header,
-                message,
-                None if signature is None else bytes.fromhex(signature.decode()),
-                int(position),
-                bytes.fromhex(record_hash.decode()),
-            )
+            signed = None if signature is None else unhexed(signature)
+            yield AuditRecord.at_hand(header, message, signed, int(position), unhexed(record_hash))
 
     @property
     def index(self) -> str:

@@ -6,19 +6,25 @@ names which a later minor defined mean there what they mean now. The documents t
 """
 
 import copy
-import inspect
 import json
-import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from baton.protocol.handoff import Handoff
+from baton.protocol.schema_documents import minor_of, on_wire, parsed, released_document
 
-from baton.protocol.handoff import Handoff, Since
+__all__ = [
+    "AHEAD",
+    "BACK",
+    "CURRENT",
+    "RELEASED",
+    "handoff_schema",
+    "least_version",
+    "parsed",
+    "published_text",
+    "unreadable",
+]
 
 RELEASED = ("2.0", "2.1", "2.2")
 """Every version that was released, oldest first. 2.1 added keys and addresses, 2.2 what begins and links a chain."""
@@ -26,9 +32,6 @@ CURRENT = RELEASED[-1]
 """The version that this release of Baton speaks."""
 BACK, AHEAD = 2, 1
 """A receiver reads messages of its own major, from so many minors back to so many ahead (S3-11-b)."""
-
-_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
-_REFERENCE = re.compile(r'"\$ref": "#/\$defs/(\w+)"')
 
 
 def handoff_schema(version: str = CURRENT) -> dict[str, Any]:
@@ -65,28 +68,6 @@ def published_text(version: str = CURRENT) -> str:
         ValueError: No such version was released.
     """
     return json.dumps(handoff_schema(version), indent=2, ensure_ascii=False) + "\n"
-
-
-def parsed(version: str) -> tuple[int, int]:
-    """Return the major and minor number of a schema version.
-
-    Args:
-        version: `major.minor`.
-
-    Returns:
-        Both numbers.
-
-    Raises:
-        ValueError: It is written otherwise.
-
-    Example:
-        >>> parsed("2.1")
-        (2, 1)
-    """
-    found = re.fullmatch(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})", version)
-    if not found:
-        raise ValueError(f"{version[:20]!r} is no schema version; write it as 2.0")
-    return int(found[1]), int(found[2])
 
 
 def unreadable(version: str, own: str = CURRENT) -> str | None:
@@ -138,63 +119,10 @@ def least_version(members: Iterable[str]) -> str:
 
 @cache
 def _document(version: str) -> dict[str, Any]:
-    body = Handoff.model_json_schema(mode="validation", schema_generator=_Published)
-    made = _as_of(body, parsed(version)[1])
-    while unused := made["$defs"].keys() - set(_REFERENCE.findall(json.dumps(made))):
-        for name in unused:
-            del made["$defs"][name]
-    return {"$schema": _Published.schema_dialect, "$id": f"urn:baton:schema:handoff:{version}", **made}
+    return released_document(Handoff, "handoff", version)
 
 
 @cache
 def _minors() -> dict[str, int]:
     """Return the minor version with which each top-level member came."""
-    return {_on_wire(name, field): _minor(field) for name, field in Handoff.model_fields.items()}
-
-
-def _minor(field: FieldInfo) -> int:
-    return next((mark.minor for mark in field.metadata if isinstance(mark, Since)), 0)
-
-
-def _on_wire(name: str, field: FieldInfo) -> str:
-    return field.alias or name
-
-
-def _as_of(node: Any, minor: int) -> Any:
-    """Return a schema without the members that came after a minor version."""
-    if isinstance(node, list):
-        return [_as_of(one, minor) for one in node]
-    if not isinstance(node, dict):
-        return node
-    made = {key: _as_of(value, minor) for key, value in node.items()}
-    if isinstance(members := made.get("properties"), dict):
-        made["properties"] = {
-            name: member for name, member in members.items() if parsed(member.get("since", "2.0"))[1] <= minor
-        }
-    return made
-
-
-class _Published(GenerateJsonSchema):
-    """Writes the schema for readers: wire names, what the docstrings say of members, and since when they exist."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        """Leave members without titles; their names say it."""
-        return False
-
-    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """Describe a record and its members; an optional member is absent, not null."""
-        made = super().model_schema(schema)
-        kind: type[BaseModel] = schema["cls"]
-        summary, _, attributes = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
-        told = {member: " ".join(text.split()) for member, text in _ATTRIBUTE.findall(attributes)}
-        made["description"] = summary.partition("\n")[0]
-        for name, field in kind.model_fields.items():
-            member = made["properties"][_on_wire(name, field)]
-            if not field.is_required():
-                del member["default"]
-                member |= next(choice for choice in member.pop("anyOf") if choice != {"type": "null"})
-            if _minor(field):
-                member["since"] = f"2.{_minor(field)}"
-            if name in told:
-                member["description"] = told[name]
-        return made
+    return {on_wire(name, field): minor_of(field) for name, field in Handoff.model_fields.items()}

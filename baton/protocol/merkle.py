@@ -59,9 +59,10 @@ class Frontier:
 
     def append(self, data: bytes) -> None:
         """Add a leaf that holds ``data``."""
-        node, size = leaf_hash(data), self.size
+        sha256, size = hashlib.sha256, self.size
+        node = sha256(b"\0" + data).digest()  # `leaf_hash` and `node_hash`, written out: a ledger has many leaves
         while size & 1:
-            node = node_hash(self.peaks.pop(), node)
+            node = sha256(b"\1" + self.peaks.pop() + node).digest()
             size >>= 1
         self.peaks.append(node)
         self.size += 1

@@ -210,13 +210,14 @@ def texts(message: Any) -> list[str]:
     inside = [iter([message])]
     while inside:
         for value in inside[-1]:
-            if isinstance(value, str):
+            kind = type(value)
+            if kind is str or isinstance(value, str):
                 values.append(value)
-            elif isinstance(value, dict):
+            elif kind is dict or isinstance(value, dict):
                 keys += value
                 inside.append(iter(value.values()))
                 break
-            elif isinstance(value, list | tuple):
+            elif kind is list or isinstance(value, list | tuple):
                 inside.append(iter(value))
                 break
         else:

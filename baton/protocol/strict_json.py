@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 import rfc8785
+from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
 from baton.protocol.handoff_errors import MalformedMessageError
 
@@ -19,6 +20,10 @@ MOST_DEPTH = 64
 _EXACT_DIGITS = 15  # of so many digits every whole number is a double
 _LONGEST_NUMBER = 800  # the longest double written out in full has 767 significant digits
 _NESTS = (dict, list)
+_UNSURE = object()
+_long_number = SchemaValidator(
+    core_schema.str_schema(pattern=r"(?:^|[\[:,])-?[0-9]{16}", regex_engine="rust-regex")
+).isinstance_python
 
 
 def loads_strict(raw: bytes | str) -> Any:
@@ -46,6 +51,8 @@ def loads_strict(raw: bytes | str) -> Any:
         Traceback (most recent call last):
         baton.protocol.handoff_errors.MalformedMessageError: the member 'approved' appears twice; send it once
     """
+    if isinstance(raw, bytes) and (quick := _read_quickly(raw)) is not _UNSURE:
+        return quick
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
         value = _DECODER.decode(text)
@@ -60,6 +67,24 @@ def loads_strict(raw: bytes | str) -> Any:
     # Only an escape spells half a pair: as bytes it would not be UTF-8.
     if "\\ud" in text or "\\uD" in text or isinstance(raw, str):
         _refuse_half_characters(value)
+    return value
+
+
+def _read_quickly(raw: bytes) -> Any:
+    """Return the value of a compact text in half the time, or `_UNSURE` if it takes the other way to be sure.
+
+    The quick reader takes the last of two members of one name, rounds, and reads NaN. But what it lost of the text
+    is not there when the value is written again: if that gives the same bytes, there was one member of each name,
+    and each number is the shortest spelling of its double. That leaves whole numbers that no double holds, and depth.
+    """
+    try:
+        value = from_json(raw, allow_inf_nan=False)
+    except ValueError:
+        return _UNSURE
+    if to_json(value) != raw or _long_number(raw.decode()):
+        return _UNSURE
+    if raw.count(b"{") + raw.count(b"[") > MOST_DEPTH and _is_deeper(value, MOST_DEPTH):
+        return _UNSURE
     return value
 
 

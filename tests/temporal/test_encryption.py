@@ -18,11 +18,12 @@ from temporalio.worker.workflow_sandbox import SandboxRestrictions
 
 from baton.devserver import DevServer
 from baton.edge.conversion import data_converter
-from baton.edge.encryption import ENCODING, KEY_ID
+from baton.edge.encryption import ENCODING
 from baton.edge.key_files import KeyFile, write_file
 from baton.edge.keyring import Key, Keyring, Purpose
 from baton.edge.runner import WorkflowContextRunner
-from tests.support import LIMIT, event, signal_raw
+from baton.testing import signal_raw
+from tests.support import LIMIT, event
 from tests.temporal.secret_workflows import MARK, Secret, SecretChild, SecretFailure, work
 
 WORKFLOWS = [Secret, SecretChild, SecretFailure]
@@ -137,10 +138,10 @@ class TestEncryption:
             await sender.signal("hear", MARK)
             said = await handle.result()
 
-        used = [_key_of(payload) for payload in _payloads(await handle.fetch_history())]
+        used = [_mark_of(payload) for payload in _payloads(await handle.fetch_history())]
         assert said[-1] == f"heard {MARK}"
-        assert used[0] == old.id
-        assert used[-1] == new.id  # the worker, which was not started again, took it up when it met it
+        assert used[0] == old.mark
+        assert used[-1] == new.mark  # the worker, which was not started again, took it up when it met it
         replayer = Replayer(
             workflows=WORKFLOWS, data_converter=data_converter(keyring=rotated, encrypt=True), workflow_runner=RUNNER
         )
@@ -183,5 +184,5 @@ def _payloads(history: Any) -> list[Payload]:
     return found
 
 
-def _key_of(payload: Payload) -> str:
-    return payload.metadata[KEY_ID].decode()
+def _mark_of(payload: Payload) -> bytes:
+    return payload.data[17:21]

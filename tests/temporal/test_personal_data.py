@@ -14,7 +14,7 @@ from baton.edge.ledger import Ledger, LedgerOptions
 from baton.edge.vault import Vault, VaultOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.personal import SEALED_ONLY
-from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from baton.testing import assert_not_seen, assert_replays, pipeline_worker, run_pipeline, surfaces_of
 from tests.support import approve, failure, start, until_waiting
 from tests.temporal.handoff_pipelines import PIPELINES, Nosy, Personal
 from tests.temporal.handoff_stages import MARKER, STAGES
@@ -43,9 +43,10 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
         yield it
 
 
-def in_clear(folder: Path) -> list[str]:
-    """Return the files in which the marker stands in clear."""
-    return [path.name for path in folder.rglob("*") if path.is_file() and MARKER.encode() in path.read_bytes()]
+async def assert_in_clear_nowhere(client: Client, workflow_id: str, folder: Path) -> None:
+    """Assert that the marker is neither in the history, raw or decoded, nor in a file of keys, ledger and vault."""
+    surfaces = await surfaces_of(client, workflow_id, folders=[folder])
+    assert_not_seen(MARKER, surfaces.only("history/*", "record/*", "page/*", "file/*"))
 
 
 class TestPersonal:
@@ -58,9 +59,7 @@ class TestPersonal:
         run = await run_pipeline(worker, Personal.run, PipelineInput(goal="Register"))
 
         assert run.result.output == [{"handed": 0}, [len(MARKER)]]
-        history = (await run.handle.fetch_history()).to_json()
-        assert MARKER not in history
-        assert in_clear(folder) == []
+        await assert_in_clear_nowhere(worker.client, run.handle.id, folder)
 
     async def test_a_stage_that_asks_for_more_is_refused(self, worker: Worker) -> None:
         """It is told what to declare, and is not run again."""
@@ -89,5 +88,5 @@ class TestPersonal:
             task = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
             assert task.report.verdict == "valid"
             assert "erasure" in [one.fields.kind for one in task.records]
-        assert in_clear(folder) == []
+        await assert_in_clear_nowhere(worker.client, handle.id, folder)
         await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))

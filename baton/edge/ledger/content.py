@@ -19,7 +19,7 @@ CODEC = 1
 MOST_BYTES = 64 * 1024 * 1024
 """A record that would grow beyond this is taken for damaged; Temporal's payloads end at 2 MiB."""
 
-_LEVEL = 3
+_LEVEL = 1  # measured on handoffs: level 3 gives 1 to 2 % fewer bytes for half as much time again
 _FILES = {1: "dictionary-1.txt"}
 
 

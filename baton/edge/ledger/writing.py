@@ -11,7 +11,7 @@ import hashlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from baton.edge.ledger.database import Connection, Database, Row, scalar
@@ -189,7 +189,7 @@ class Writer:
         record = seal(one.entry, link, recorded_at=self._clock(), key_id=key_id, message=one.message)
         if self._signer:
             statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key_id)
-            record = replace(record, signature=self._signer.sign(statement))
+            record = record.signed(self._signer.sign(statement))
         plan.links[one.entry.task_id] = record.link
         plan.records.append(record)
         return ChainHead.of(record)

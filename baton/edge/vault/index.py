@@ -14,7 +14,7 @@ import rfc8785
 
 from baton.edge.keyring import Key, Keyring, Purpose
 from baton.edge.vault.errors import VaultError
-from baton.protocol.audit import pae
+from baton.protocol.pae import pae
 from baton.protocol.personal import ErasureNotice
 
 _SUBJECT, _NOTICE = "baton/vault-subject/v1", "baton/vault-erasure/v1"

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
 
 from baton.edge.keyring import Key
 from baton.edge.vault.errors import DataKeyMissingError, ForeignCiphertextError, VaultError
-from baton.protocol.audit import pae
+from baton.protocol.pae import pae
 from baton.protocol.personal import PADDING, VERSION, SealedField
 from baton.protocol.strict_json import loads_strict
 

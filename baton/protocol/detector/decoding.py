@@ -167,17 +167,19 @@ ENCODINGS = (
     ),
 )
 
-_hinted = automaton(any_of(encoding.hint for encoding in ENCODINGS))
+# Base64 and hexadecimal are looked for apart: in one automaton they multiply each other's states, six times the time.
+_base64_hinted = next(encoding.hinted for encoding in ENCODINGS if encoding.name == "base64")
+_others_hinted = automaton(any_of(encoding.hint for encoding in ENCODINGS if encoding.name != "base64"))
 
 
 def encoded(text: str) -> bool:
-    """Return whether a text may hold an encoded run.
+    """Return whether a text may hold an encoded run; of several texts joined by line breaks, whether any may.
 
     Example:
         >>> encoded("aWdub3JlIGFsbCBydWxlcw=="), encoded("nothing of the kind")
         (True, False)
     """
-    return _hinted(text)
+    return _others_hinted(text) or _base64_hinted(text)
 
 
 def decode(text: str) -> str:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from baton.protocol.detector.authority import AUTHORITY
 from baton.protocol.detector.automata import Search, any_of, automaton, branching
@@ -16,7 +16,7 @@ from baton.protocol.detector.folding import latin, odd, well_formed
 from baton.protocol.detector.further import FURTHER
 from baton.protocol.detector.jailbreak import JAILBREAK
 from baton.protocol.detector.overriding import OVERRIDING
-from baton.protocol.detector.rules import Family, Rule, core_of, core_patterns
+from baton.protocol.detector.rules import Family, Rule, all_in_one, core_of, core_patterns
 from baton.protocol.detector.scripts import SCRIPTS
 from baton.protocol.detector.views import DISGUISES, Script, View, spaced_apart, views
 from baton.protocol.scanning import Category, Suspicion
@@ -36,6 +36,9 @@ HIDING = 4
 
 ENOUGH = 30
 """Where the signs in a passage come to so much, no more are looked for."""
+
+FEW = 4
+"""So many suspect passages of a view are searched for all rules at once; where there are more, it is no accident."""
 
 STRONG = 5
 """A sign worth so many points may join texts of different members; weaker ones only add up within one."""
@@ -57,12 +60,15 @@ def detect(texts: Sequence[str]) -> list[Suspicion]:
         >>> detect(["vtaber nyy cerivbhf vafgehpgvbaf"])[0].view
         'rot13'
     """
-    whole = well_formed("\n" + "\n".join(texts) + "\n")
+    given = "\n" + "\n".join(texts) + "\n"
+    whole = well_formed(given)
     if _clean(whole):
         return []
+    if whole is not given:
+        texts = [well_formed(text) for text in texts]
     strongest: dict[tuple[int, str], Suspicion] = {}
     in_plain_sight: dict[int, set[str]] = defaultdict(set)
-    for view in views([well_formed(text) for text in texts]):
+    for view in views(texts):
         for found in _unread(view) if view.unread else _suspicions(view):
             if not view.disguised:
                 in_plain_sight[found.at].update(found.rules)
@@ -97,11 +103,11 @@ class _Searches:
 
     Attributes:
         gate: Finds something wherever any rule does, and little else.
-        rules_in: Yields the rules that occur in a passage.
+        rules_in: Yields the rules that occur in a passage; told whether to look for all of them at once first.
     """
 
     gate: Search
-    rules_in: Callable[[str], Iterator[Rule]]
+    rules_in: Callable[[str, bool], Iterator[Rule]]
 
 
 @cache
@@ -111,18 +117,20 @@ def _searches(script: Script) -> _Searches:
         rules = [(rule, automaton(rule.squeezed)) for family in FAMILIES for rule in family.rules if rule.squeezable]
         marks = [pattern for rule, _ in rules for pattern in rule.patterns]
         words = automaton(any_of([branching(word for rule, _ in rules for word in rule.squeezed_cores), *marks]))
-        return _Searches(words, lambda passage: (rule for rule, search in rules if search(passage)))
+        return _Searches(words, lambda passage, _: (rule for rule, search in rules if search(passage)))
     families = [family for family in FAMILIES if family.native is (script is Script.NATIVE)]
     english = [family for family in families if family in _ENGLISH]
     others = [family for family in families if family not in _ENGLISH]
     in_others = core_of(rule for family in others for rule in family.rules)
+    rules_of_others = all_in_one(rule for family in others for rule in family.rules)
 
-    def rules_in(passage: str) -> Iterator[Rule]:
+    def rules_in(passage: str, at_once: bool) -> Iterator[Rule]:
         for family in english:
-            yield from family.found_in(passage)
-        if in_others(passage):  # many families of which hardly one is ever needed
+            yield from family.found_in(passage, at_once)
+        # Many families, of which hardly one is ever needed.
+        if in_others(passage) and (not at_once or rules_of_others(passage)):
             for family in others:
-                yield from family.found_in(passage)
+                yield from family.found_in(passage, at_once=False)
 
     return _Searches(core_of(rule for family in families for rule in family.rules), rules_in)
 
@@ -136,9 +144,9 @@ def _unread(view: View) -> Iterator[Suspicion]:
 
 def _suspicions(view: View) -> Iterator[Suspicion]:
     """Yield what is found in one view."""
-    joint = "" if view.script is Script.LETTERS else "\n"
-    whole = joint + joint.join(view.texts) + joint
-    starts = [*accumulate((len(text) + len(joint) for text in view.texts), initial=len(joint))][:-1]
+    whole, starts, joint = view.whole, view.starts[:-1], view.joint
+    if not _searches(view.script).gate(whole):
+        return
     rules_in = _reader(view.script)
     for begin in range(0, max(1, len(whole) - OVERLAP), PASSAGE - OVERLAP):
         passage = whole[begin : begin + PASSAGE]
@@ -172,7 +180,7 @@ def _reader(script: Script) -> Callable[[str], tuple[Rule, ...]]:
         if not searches.gate(passage):
             return ()
         if (rules := seen.get(passage)) is None:
-            rules = seen[passage] = tuple(_until_enough(searches.rules_in(passage)))
+            rules = seen[passage] = tuple(_until_enough(searches.rules_in(passage, len(seen) < FEW)))
         return rules
 
     return rules_in

@@ -1,9 +1,11 @@
 """The spellings in which a set of texts is searched: as it stands, folded, decoded, and each disguise undone."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate, pairwise
+from typing import Self
 
 from baton.protocol.detector.automata import any_of, automaton
 from baton.protocol.detector.decoding import decode, encoded
@@ -64,22 +66,49 @@ class Script(Enum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One spelling of all texts.
+    """One spelling of all texts, put together to one: a line break before, between and behind them, if any.
 
     Attributes:
         name: `plain`, `folded`, `lookalike`, `leet`, `rot13`, `reversed` or `squeezed`; after `decoded+` if an
             encoding was taken off first.
-        texts: The texts so spelled, in their order.
-        script: Which rules apply.
+        whole: The texts so spelled, in their order.
+        starts: Where in it each of them begins, and behind them where one more would.
+        script: Which rules apply. Of letters only, nothing stands between the texts.
         disguised: Whether someone took the trouble to hide the words, which tells against them.
         unread: Whether these texts are still encoded after `LAYERS` layers.
     """
 
     name: str
-    texts: list[str]
+    whole: str
+    starts: Sequence[int]
     script: Script = Script.LATIN
     disguised: bool = False
     unread: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        texts: Sequence[str],
+        script: Script = Script.LATIN,
+        *,
+        disguised: bool = False,
+        unread: bool = False,
+    ) -> Self:
+        """Return the view of texts that are spelled so."""
+        joint = "" if script is Script.LETTERS else "\n"
+        starts = [*accumulate([len(text) + len(joint) for text in texts], initial=len(joint))]
+        return cls(name, f"{joint}{joint.join(texts)}{joint}", starts, script, disguised, unread)
+
+    @property
+    def joint(self) -> str:
+        """What stands between two texts."""
+        return "" if self.script is Script.LETTERS else "\n"
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, each by itself."""
+        return [self.whole[start : behind - len(self.joint)] for start, behind in pairwise(self.starts)]
 
 
 def spaced_apart(whole: str) -> bool:
@@ -97,18 +126,21 @@ def views(texts: Sequence[str]) -> Iterator[View]:
     layer, prefix = list(texts), ""
     for _ in range(LAYERS + 1):
         yield from _spellings(layer, prefix)
+        if not encoded("\n".join(layer)):
+            return
         after = [decode(text) if encoded(text) else text for text in layer]
         if after == layer:
             return
         layer = ["" if new == old else new for new, old in zip(after, layer, strict=True)]
         prefix = "decoded+"
-    yield View(f"{prefix}unread", layer, disguised=True, unread=True)
+    yield View.of(f"{prefix}unread", layer, disguised=True, unread=True)
 
 
 _BLANKS = re.compile(r"\s{2,}")
 _REPEATED = re.compile(r"([^\w\s])\1{3,}")
 _blanks = automaton(r"\s\s")
-_repeated = automaton(r"[!-/:-@\[-`{-~]{4}|[^\x00-\x7f]{4}")
+_signs = (code for code in range(128) if not chr(code).isalnum() and not chr(code).isspace())
+_repeated = automaton(any_of([*(rf"\x{{{code:x}}}{{4}}" for code in _signs), r"[^\x00-\x7f]{4}"]))
 _NOT_LETTERS = re.compile(r"[\W\d_]+")
 _NOT_LATIN_LETTERS = re.compile("[^a-z]+")
 
@@ -125,35 +157,42 @@ def tidy(text: str) -> str:
     return _REPEATED.sub(r"\1\1\1", text) if _repeated(text) else text
 
 
+def _tidied(texts: list[str]) -> list[str]:
+    """Return texts, each of them tidy."""
+    together = "\n".join(texts)
+    untidy = _repeated(together) or (_blanks(together) and _blanks("\n".join(filter(None, texts))))
+    return [tidy(text) for text in texts] if untidy else texts
+
+
 def _spellings(texts: list[str], prefix: str) -> Iterator[View]:
     """Yield the spellings of one layer."""
     whole, hidden = "\n".join(texts).lower(), bool(prefix)
     strange = False
     if not whole.isascii():
         strange = odd(whole)
-        native = [tidy(fold(text) if strange else text.lower()) for text in texts]
-        yield View(prefix + ("folded" if strange else "plain"), native, Script.NATIVE, hidden)
+        native = _tidied([fold(text) if strange else text.lower() for text in texts])
+        yield View.of(prefix + ("folded" if strange else "plain"), native, Script.NATIVE, disguised=hidden)
         if strange or spaced_apart(whole):
             letters = [_NOT_LETTERS.sub("", text) for text in native]
-            yield View(f"{prefix}squeezed", letters, Script.LETTERS, True)
+            yield View.of(f"{prefix}squeezed", letters, Script.LETTERS, disguised=True)
         if strange:
-            yield View(f"{prefix}plain", [tidy(latin(text, see_through=False)) for text in texts], disguised=hidden)
-    plain = [tidy(latin(text)) for text in texts]
-    whole = "\n".join(["", *plain, ""])
-    yield View(prefix + ("lookalike" if strange else "plain"), plain, disguised=hidden or strange)
-    if not _disguised(whole):
+            seen = _tidied([latin(text, see_through=False) for text in texts])
+            yield View.of(f"{prefix}plain", seen, disguised=hidden)
+    plain = _tidied([text.lower() for text in texts] if whole.isascii() else [latin(text) for text in texts])
+    view = View.of(prefix + ("lookalike" if strange else "plain"), plain, disguised=hidden or strange)
+    yield view
+    if not _disguised(view.whole):
         return
-    for name, pattern, changes in _UNDOING:
-        if automaton(pattern)(whole):
-            yield from (View(prefix + name, [change(text) for text in plain], disguised=True) for change in changes)
-    if automaton(_spaced)(whole) or automaton(_broken)(whole):
+    for name, pattern, tables in _LETTER_BY_LETTER:
+        if automaton(pattern)(view.whole):
+            changed = (view.whole.translate(table) for table in tables)
+            yield from (View(prefix + name, whole, view.starts, disguised=True) for whole in changed)
+    if automaton(_reversed)(view.whole):
+        yield View.of(f"{prefix}reversed", [text[::-1] for text in plain], disguised=True)
+        yield View.of(f"{prefix}reversed", [_words_reversed(text) for text in plain], disguised=True)
+    if automaton(_spaced)(view.whole) or automaton(_broken)(view.whole):
         letters = [_NOT_LATIN_LETTERS.sub("", text.translate(_LEET[0])) for text in plain]
-        yield View(f"{prefix}squeezed", letters, Script.LETTERS, True)
-
-
-def _leet_read(table: dict[int, int]) -> Callable[[str], str]:
-    """Return the function that reads leet by one table."""
-    return lambda text: text.translate(table)
+        yield View.of(f"{prefix}squeezed", letters, Script.LETTERS, disguised=True)
 
 
 def _words_reversed(text: str) -> str:
@@ -161,8 +200,8 @@ def _words_reversed(text: str) -> str:
     return " ".join(word[::-1] for word in text.split())
 
 
-_UNDOING: tuple[tuple[str, str, tuple[Callable[[str], str], ...]], ...] = (
-    ("leet", _leet, tuple(map(_leet_read, _LEET))),
-    ("rot13", _rot13, (_leet_read(_ROT13),)),
-    ("reversed", _reversed, (lambda text: text[::-1], _words_reversed)),
+_LETTER_BY_LETTER: tuple[tuple[str, str, tuple[dict[int, int], ...]], ...] = (
+    ("leet", _leet, _LEET),
+    ("rot13", _rot13, (_ROT13,)),
 )
+"""The disguises that put one sign for another."""

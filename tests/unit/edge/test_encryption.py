@@ -15,7 +15,8 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 
-from baton.edge.encryption import ENCODING, KEY_ID, EncryptionCodec, MissingKeyError
+from baton.edge.conversion import RECORD, SEALED
+from baton.edge.encryption import ENCODING, FIRST_ENCODING, KEY_ID, EncryptionCodec, MissingKeyError
 from baton.edge.key_files import KeyFile, write_file
 from baton.edge.keyring import Key, Keyring, KeyringError, Purpose
 from baton.protocol.errors import NewerPayloadError, PayloadError
@@ -62,11 +63,12 @@ class TestEncode:
     """What Temporal gets to see."""
 
     def test_nothing_of_a_payload_is_readable(self) -> None:
-        """Neither its data nor what it says about itself; the key's id is."""
+        """Neither its data nor what it says about itself; which key it was is."""
         secret = codec().encrypt(PLAIN)
 
         assert MARK not in secret.SerializeToString()
-        assert secret.metadata == {"encoding": ENCODING, KEY_ID: KEYS.current(Purpose.ENCRYPT).id.encode()}
+        assert secret.metadata == {"encoding": ENCODING}
+        assert secret.data[1:5] == KEYS.current(Purpose.ENCRYPT).mark
 
     @pytest.mark.parametrize(
         "payload",
@@ -95,7 +97,7 @@ class TestEncode:
         """Each has its own nonce, so nobody learns that something was said twice."""
         seen = {codec().encrypt(PLAIN).data for _ in range(64)}
 
-        assert len({data[1:13] for data in seen}) == 64
+        assert len({data[5:17] for data in seen}) == 64
 
     def test_nothing_is_encrypted_twice(self) -> None:
         """A payload that was encrypted already passes."""
@@ -108,9 +110,20 @@ class TestEncode:
         with pytest.raises(KeyringError, match="no current key to encrypt"):
             codec(keys=Keyring([])).encrypt(PLAIN)
 
-    def test_it_adds_less_than_150_bytes(self) -> None:
-        """What encryption costs in the history."""
-        assert codec(workflow()).encrypt(PLAIN).ByteSize() - PLAIN.ByteSize() < 150
+    @pytest.mark.parametrize(
+        ("metadata", "most"),
+        [
+            pytest.param({"encoding": b"json/plain"}, 50, id="JSON"),
+            pytest.param({"encoding": b"binary/zstd-1"}, 50, id="compressed"),
+            pytest.param({"encoding": b"binary/zstd-1", RECORD: SEALED}, 15, id="a sealed handoff, compressed"),
+            pytest.param({"encoding": b"binary/other"}, 80, id="of another kind"),
+        ],
+    )
+    def test_it_adds_few_bytes(self, metadata: dict[str, bytes], most: int) -> None:
+        """A history has many small payloads: what they say about themselves is one byte, the key's name four."""
+        payload = Payload(metadata=metadata, data=bytes(400))
+
+        assert codec(workflow()).encrypt(payload).ByteSize() - payload.ByteSize() <= most
 
 
 class TestBinding:
@@ -177,14 +190,14 @@ class TestDecode:
     def test_a_later_form_asks_for_an_upgrade(self) -> None:
         """It is no damage."""
         with pytest.raises(NewerPayloadError, match="upgrade temporal-baton"):
-            codec().decrypt(Payload(metadata={"encoding": ENCODING, KEY_ID: b"k"}, data=b"\x02" + bytes(40)))
+            codec().decrypt(Payload(metadata={"encoding": ENCODING}, data=b"\x02" + bytes(40)))
 
     def test_another_keys_id_does_not_open_it(self) -> None:
-        """The id is bound as well: nobody can relabel a payload, even where two ids have one secret."""
+        """The whole id is bound: nobody can relabel a payload, even where two ids have one secret."""
         key = KEYS.current(Purpose.ENCRYPT)
         twin = replace(key, id="twin", retired_at=AT)
         secret = codec().encrypt(PLAIN)
-        relabelled = Payload(metadata={**secret.metadata, KEY_ID: b"twin"}, data=secret.data)
+        relabelled = Payload(metadata=secret.metadata, data=secret.data.replace(key.mark, twin.mark, 1))
 
         with pytest.raises(PayloadError, match="was changed"):
             codec(keys=Keyring([key, twin])).decrypt(relabelled)
@@ -196,20 +209,32 @@ class TestDecode:
         rotated = codec(keys=Keyring([old, new]))
 
         assert rotated.decrypt(secret) == PLAIN
-        assert rotated.encrypt(PLAIN).metadata[KEY_ID] == new.id.encode()
+        assert rotated.encrypt(PLAIN).data[1:5] == new.mark
 
     @pytest.mark.parametrize(
-        "key_id",
-        [b"another", b"", b"\xff\xfe", KEYS.current(Purpose.SEAL).id.encode()],
-        ids=["unknown", "empty", "no text", "of another purpose"],
+        "mark",
+        [bytes(4), KEYS.current(Purpose.SEAL).mark],
+        ids=["unknown", "of another purpose"],
     )
-    def test_a_missing_key_is_an_error_with_its_name(self, key_id: bytes) -> None:
+    def test_a_missing_key_is_an_error_with_its_mark(self, mark: bytes) -> None:
         """Never a payload that looks damaged: the run has to wait."""
         secret = codec().encrypt(PLAIN)
-        foreign = Payload(metadata={**secret.metadata, KEY_ID: key_id}, data=secret.data)
+        foreign = Payload(metadata=secret.metadata, data=secret.data[:1] + mark + secret.data[5:])
 
-        with pytest.raises(MissingKeyError, match="goes on once the key is back"):
+        with pytest.raises(MissingKeyError, match=f"{mark.hex()}.*goes on once the key is back"):
             codec().decrypt(foreign)
+
+    def test_of_two_keys_with_one_mark_the_right_one_opens_it(self) -> None:
+        """A mark has four bytes, so that can be."""
+        old, new = replace(Key.generate(Purpose.ENCRYPT, AT), retired_at=AT), Key.generate(Purpose.ENCRYPT, AT)
+        for key in (old, new):
+            vars(key)["mark"] = b"same"
+
+        secret = codec(keys=Keyring([new])).encrypt(PLAIN)
+
+        assert codec(keys=Keyring([old, new])).decrypt(secret) == PLAIN
+        with pytest.raises(PayloadError, match="was changed"):
+            codec(keys=Keyring([old])).decrypt(secret)
 
     def test_a_key_that_comes_back_is_used_at_once(self, tmp_path: Path) -> None:
         """Without a restart of anything."""
@@ -223,6 +248,43 @@ class TestDecode:
         write_file(path, KeyFile((old, Key.generate(Purpose.ENCRYPT, AT))), replace=True)
 
         assert waiting.decrypt(secret) == PLAIN
+
+    @pytest.mark.parametrize(
+        ("context", "data"),
+        [
+            pytest.param(
+                None,
+                "00381fcd032cf6255e12a5f307ec786bf42b054fc5805175059d138c7519d538f822708ab210e0bb3a864fc0474aa9e91d5f37"
+                "b910ba4fe366b9656f1de3f2ae59895e",
+                id="unbound",
+            ),
+            pytest.param(
+                workflow(),
+                "01c40e70c297269f4ecbc006c8f5d6ea49a25943b5c67ee597dadfd5aa03413a4c21088b23daa1d6ea538fbb20cf121e976c0d"
+                "af5109290a3beeaa1a47e7735a3c6a50c6be41b6b0e0f02de6760ad82cf59b97",
+                id="bound",
+            ),
+        ],
+    )
+    def test_the_first_form_is_read_for_ever(self, context: SerializationContext | None, data: str) -> None:
+        """Histories written by it go on, with the same protection."""
+        key = Key("encrypt-20261121-0a1b2c", Purpose.ENCRYPT, bytes(range(7, 39)), AT)
+        payload = Payload(
+            metadata={"encoding": FIRST_ENCODING, KEY_ID: b"encrypt-20261121-0a1b2c"}, data=bytes.fromhex(data)
+        )
+        reader = codec(context, Keyring([key]))
+
+        assert reader.decrypt(payload) == Payload(metadata={"encoding": b"json/plain"}, data=b'["recorded"]')
+        assert reader.encrypt(payload) is payload
+        for mutant in mutants(payload):
+            with pytest.raises(PayloadError):
+                reader.decrypt(mutant)
+        for name in (b"another", b"", b"\xff\xfe"):
+            foreign = Payload(metadata={**payload.metadata, KEY_ID: name}, data=payload.data)
+            with pytest.raises(MissingKeyError, match="goes on once the key is back"):
+                reader.decrypt(foreign)
+        with pytest.raises(PayloadError):
+            reader.decrypt(Payload(metadata={"encoding": ENCODING}, data=payload.data))
 
     def test_what_was_never_encrypted_is_read(self) -> None:
         """Histories from before encryption go on."""

@@ -47,7 +47,9 @@ class TestDocuments:
 
     def test_nothing_else_is_published(self) -> None:
         """A document without a release would be taken for one."""
-        assert sorted(path.name for path in DOCUMENTS.iterdir()) == [f"handoff-{one}.json" for one in RELEASED]
+        there = sorted(path.name for path in DOCUMENTS.glob("handoff-*"))
+
+        assert there == [f"handoff-{one}.json" for one in RELEASED]
 
     @pytest.mark.parametrize("version", RELEASED)
     def test_each_is_a_schema_of_draft_2020_12(self, version: str) -> None:

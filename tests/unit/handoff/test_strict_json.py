@@ -19,6 +19,59 @@ DOCUMENTS = Path(__file__).parents[2] / "data/rfc8785/output"
 class TestLoadsStrict:
     """`loads_strict`, through which every received message enters."""
 
+    @given(
+        st.recursive(
+            st.sampled_from(
+                [
+                    "0",
+                    "-0",
+                    "1.0",
+                    "-0.0",
+                    "0.10",
+                    "1e5",
+                    "1e16",
+                    "1E400",
+                    "5e-324",
+                    "9007199254740991",
+                    "9007199254740993",
+                    "100000000000000000000",
+                    "NaN",
+                    "01",
+                    "-Infinity",
+                    "null",
+                    "true",
+                    '""',
+                    '"a"',
+                    '"\\u0061"',
+                    '"\\ud800"',
+                    '"\\ud83d\\ude00"',
+                    '"\\/"',
+                    '":1234567890123456"',
+                    '"é"',
+                ]
+            ),
+            lambda inner: st.one_of(
+                st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]"),
+                st.lists(st.tuples(st.sampled_from(['"a"', '"b"', '"\\u0061"']), inner), max_size=3).map(
+                    lambda members: "{" + ",".join(f"{name}:{value}" for name, value in members) + "}"
+                ),
+            ),
+            max_leaves=6,
+        )
+    )
+    @example("[" * MOST_DEPTH + "]" * MOST_DEPTH)
+    @example("[" * (MOST_DEPTH + 1) + "]" * (MOST_DEPTH + 1))
+    def test_bytes_and_text_are_read_alike(self, text: str) -> None:
+        """Bytes have a quick reader before the strict one, which must neither take nor change more than that one."""
+
+        def read(raw: str | bytes) -> str:
+            try:
+                return repr(loads_strict(raw))
+            except MalformedMessageError as error:
+                return str(error)
+
+        assert read(text.encode()) == read(text)
+
     @given(json_values)
     @example(1e16)
     @example([1.152921504606847e18, -1e20, 2**53 - 1])

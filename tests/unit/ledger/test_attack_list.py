@@ -21,8 +21,9 @@ from baton.edge.vault import Vault, VaultOptions
 from baton.protocol.audit import AuditRecord
 from baton.protocol.audit_chain import ChainHead, Flaw, HeadVerifier, Verdict
 from baton.protocol.personal import SEALED_ONLY
+from baton.testing import chains
+from baton.testing.chains import MIDDLE, Attack
 from tests.unit.ledger import attacks
-from tests.unit.ledger.attacks import MIDDLE, Attack
 from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, Key, PublicKeys, bare, entry
 from tests.unit.vault.material import MARKER, SUBJECT, found_in
 
@@ -78,17 +79,17 @@ def attacked(attack: Attack) -> Callable[[Path, list[AuditRecord]], None]:
 
 
 MUST_FAIL = [
-    pytest.param(attacked(attacks.edit_a_member), MIDDLE, id="edit a member"),
-    pytest.param(attacked(attacks.edit_a_message), MIDDLE, id="edit a member of the message"),
-    pytest.param(attacked(attacks.edit_and_rehash_one), MIDDLE, id="edit and recompute that record's hash only"),
+    pytest.param(attacked(chains.edit_a_member), MIDDLE, id="edit a member"),
+    pytest.param(attacked(chains.edit_a_message), MIDDLE, id="edit a member of the message"),
+    pytest.param(attacked(chains.edit_and_rehash_one), MIDDLE, id="edit and recompute that record's hash only"),
     pytest.param(
-        attacked(attacks.delete_and_repair_one), MIDDLE, id="delete a middle record and repair one previousRecordHash"
+        attacked(chains.delete_and_repair_one), MIDDLE, id="delete a middle record and repair one previousRecordHash"
     ),
     pytest.param(attacked(attacks.delete_and_rechain), MIDDLE, id="delete and recompute all later hashes"),
-    pytest.param(attacked(attacks.truncate), MIDDLE, id="truncate the tail"),
-    pytest.param(attacked(attacks.empty), 1, id="empty the log"),
-    pytest.param(attacked(attacks.swap), MIDDLE, id="swap two records"),
-    pytest.param(attacked(attacks.duplicate), MIDDLE + 1, id="duplicate a record"),
+    pytest.param(attacked(chains.truncate), MIDDLE, id="truncate the tail"),
+    pytest.param(attacked(chains.empty), 1, id="empty the log"),
+    pytest.param(attacked(chains.swap), MIDDLE, id="swap two records"),
+    pytest.param(attacked(chains.duplicate), MIDDLE + 1, id="duplicate a record"),
     pytest.param(
         attacked(attacks.replace_by_another_task), 1, id="replace the whole log by a valid log of another task"
     ),

@@ -21,12 +21,12 @@ from baton.protocol.audit import (
     digest_of,
     hash_of,
     header_members,
-    pae,
     record_hash,
     seal,
     stamp,
 )
 from baton.protocol.handoff_errors import MalformedMessageError
+from baton.protocol.pae import pae
 from tests.unit.ledger.material import LEDGER, NOW, TASK, chain, entry
 
 PAE = json.loads((Path(__file__).parents[2] / "data" / "dsse" / "pae.json").read_text())

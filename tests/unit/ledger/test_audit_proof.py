@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from baton.protocol.audit import AuditRecord
 from baton.protocol.audit_chain import ChainHead, Flaw, Verdict
 from baton.protocol.audit_proof import verify_chain
+from baton.testing import chains
+from baton.testing.chains import MIDDLE, Attack
 from tests.unit.ledger import attacks
-from tests.unit.ledger.attacks import MIDDLE, Attack
 from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, Key, PublicKeys, bare, chain, entry, head, joined
 from tests.unit.ledger.proving import checkpoint_of, verify, walked
 
@@ -22,17 +23,23 @@ VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
 # What each attack looks like to a verifier who has only the chain, also the public keys, also the genuine head,
 # and (of a whole ledger) a checkpoint. The cells that are not "invalid" are the limits of each.
 ATTACKS = [
-    pytest.param(attacks.edit_a_message, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="edit a message"),
-    pytest.param(attacks.edit_a_member, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="edit a member"),
+    pytest.param(chains.edit_a_message, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="edit a message"),
+    pytest.param(chains.edit_a_member, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="edit a member"),
     pytest.param(
-        attacks.edit_the_last_member, (UNVERIFIED, INVALID, INVALID, INVALID), 5, id="edit a member of the last record"
+        chains.edit_and_rehash_the_rest,
+        (UNVERIFIED, INVALID, INVALID, INVALID),
+        MIDDLE,
+        id="edit and recompute every hash after it",
     ),
     pytest.param(
-        attacks.edit_and_rehash_one, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="edit and recompute one hash"
+        chains.edit_the_last_member, (UNVERIFIED, INVALID, INVALID, INVALID), 5, id="edit a member of the last record"
     ),
-    pytest.param(attacks.delete_the_middle, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="delete in the middle"),
     pytest.param(
-        attacks.delete_and_repair_one, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="delete and repair one hash"
+        chains.edit_and_rehash_one, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="edit and recompute one hash"
+    ),
+    pytest.param(chains.delete_the_middle, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="delete in the middle"),
+    pytest.param(
+        chains.delete_and_repair_one, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="delete and repair one hash"
     ),
     pytest.param(
         attacks.delete_and_rechain,
@@ -55,11 +62,11 @@ ATTACKS = [
         MIDDLE,
         id="rewrite a suffix, signatures kept",
     ),
-    pytest.param(attacks.truncate, (UNVERIFIED, VALID, INVALID, INVALID), MIDDLE, id="truncate the tail"),
-    pytest.param(attacks.empty, (UNVERIFIED, UNVERIFIED, INVALID, INVALID), 1, id="empty the log"),
-    pytest.param(attacks.cut_the_beginning, (INVALID, INVALID, INVALID, INVALID), 1, id="cut the beginning"),
-    pytest.param(attacks.swap, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="swap two records"),
-    pytest.param(attacks.duplicate, (INVALID, INVALID, INVALID, INVALID), MIDDLE + 1, id="duplicate a record"),
+    pytest.param(chains.truncate, (UNVERIFIED, VALID, INVALID, INVALID), MIDDLE, id="truncate the tail"),
+    pytest.param(chains.empty, (UNVERIFIED, UNVERIFIED, INVALID, INVALID), 1, id="empty the log"),
+    pytest.param(chains.cut_the_beginning, (INVALID, INVALID, INVALID, INVALID), 1, id="cut the beginning"),
+    pytest.param(chains.swap, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="swap two records"),
+    pytest.param(chains.duplicate, (INVALID, INVALID, INVALID, INVALID), MIDDLE + 1, id="duplicate a record"),
     pytest.param(attacks.insert_a_forged_one, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="insert a forged one"),
     pytest.param(
         attacks.splice_from_another_task, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="splice from another task"
@@ -70,14 +77,14 @@ ATTACKS = [
     pytest.param(
         attacks.replace_by_another_ledger, (INVALID, INVALID, INVALID, INVALID), 1, id="another ledger's valid log"
     ),
-    pytest.param(attacks.renumber, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="renumber a record"),
+    pytest.param(chains.renumber, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="renumber a record"),
     pytest.param(
         attacks.rewrite_everything, (UNVERIFIED, UNVERIFIED, INVALID, INVALID), 1, id="rewrite the whole log, unsigned"
     ),
     pytest.param(
-        attacks.drop_the_signature, (UNVERIFIED, UNVERIFIED, VALID, VALID), 5, id="take the last signature away"
+        chains.drop_the_signature, (UNVERIFIED, UNVERIFIED, VALID, VALID), 5, id="take the last signature away"
     ),
-    pytest.param(attacks.empty_the_signature, (UNVERIFIED, INVALID, INVALID, VALID), 5, id="an empty signature"),
+    pytest.param(chains.empty_the_signature, (UNVERIFIED, INVALID, INVALID, VALID), 5, id="an empty signature"),
 ]
 
 
@@ -111,7 +118,7 @@ class TestAttacks:
         found = verify(attacked, verifier=KEYS, anchors=[ChainHead.of(record) for record in genuine])
 
         assert found.sequence == (named if found.verdict is not VALID else None)
-        assert found.verdict is (VALID if attack is attacks.drop_the_signature else INVALID)
+        assert found.verdict is (VALID if attack is chains.drop_the_signature else INVALID)
 
     def test_the_chain_itself_is_valid(self) -> None:
         """Nothing is found where nothing was done (S3-10.3-b)."""

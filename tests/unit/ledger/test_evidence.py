@@ -22,6 +22,7 @@ from baton.protocol.evidence import (
 )
 from baton.protocol.ledger_errors import EvidenceError
 from baton.protocol.merkle import inclusion_proofs, leaf_hash, root_of
+from baton.testing import chains
 from tests.unit.ledger import attacks
 from tests.unit.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key, chain, head
 
@@ -139,18 +140,18 @@ class TestVerifyEvidence:
     @pytest.mark.parametrize(
         "attack",
         [
-            attacks.edit_a_message,
-            attacks.edit_a_member,
-            attacks.delete_the_middle,
-            attacks.swap,
-            attacks.duplicate,
+            chains.edit_a_message,
+            chains.edit_a_member,
+            chains.delete_the_middle,
+            chains.swap,
+            chains.duplicate,
             attacks.rechain_as_an_impostor,
             attacks.replace_by_another_task,
-            attacks.truncate,
-            attacks.empty,
+            chains.truncate,
+            chains.empty,
         ],
     )
-    def test_an_exporter_who_falsifies_is_found_out(self, attack: attacks.Attack) -> None:
+    def test_an_exporter_who_falsifies_is_found_out(self, attack: chains.Attack) -> None:
         """A new, consistent manifest does not help against signed records and a kept head (P10)."""
         genuine = chain(5)
         falsified = attack(list(genuine))

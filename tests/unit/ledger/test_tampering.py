@@ -6,7 +6,6 @@ The triggers are dropped first, as an owner can do; what is left are hashes, sig
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,10 @@ from baton.edge.ledger.content import compressed, restored
 from baton.protocol.audit import record_hash
 from baton.protocol.audit_chain import ChainHead, Flaw, Verdict
 from baton.protocol.audit_proof import Checkpoint, LedgerReport
+from baton.testing import flips, opened_past_guards
 from tests.unit.ledger.material import KEYS, TASK, entry
 
 LENGTH = 5
-
-
-@contextlib.contextmanager
-def as_owner(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger's file past all its guards."""
-    connection = sqlite3.connect(path)
-    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
-    for (name,) in triggers:
-        connection.execute(f"DROP TRIGGER {name}")
-    yield connection
-    connection.commit()
-    connection.close()
 
 
 @pytest.fixture
@@ -103,7 +91,7 @@ class TestTampering:
         self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str, flaw: Flaw
     ) -> None:
         """Each column of the third record, and its bytes, one at a time (S3-10.3-b, P1)."""
-        with as_owner(path) as database:
+        with opened_past_guards(path) as database:
             database.execute(change)
 
         verdict, sequence, found = await report(path, options, written)
@@ -121,11 +109,10 @@ class TestTampering:
         with contextlib.closing(sqlite3.connect(path)) as database:
             [(codec, stored)] = database.execute("SELECT codec, bytes FROM handoff_audit_content WHERE position = 5")
         unnoticed = []
-        for place in range(0, len(stored), 3):
-            flipped = stored[:place] + bytes([stored[place] ^ 1 << place % 8]) + stored[place + 1 :]
+        for place, flipped in flips(stored, every=3):
             copy = tmp_path / "copy.db"
             shutil.copyfile(path, copy)
-            with as_owner(copy) as database:
+            with opened_past_guards(copy) as database:
                 database.execute("UPDATE handoff_audit_content SET bytes = ? WHERE position = 5", [flipped])
             verdict, sequence, _ = await report(copy, options, written)
             if (verdict, sequence) != (Verdict.INVALID, 3) and restored(codec, flipped) != restored(codec, stored):
@@ -137,7 +124,7 @@ class TestTampering:
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """What is left is genuine, and the last head says that it is not all (P2)."""
-        with as_owner(path) as database:
+        with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit WHERE task_id = ? AND sequence > 3", [TASK])
 
         async with Ledger(path, options) as ledger:
@@ -151,7 +138,7 @@ class TestTampering:
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """New genuine records on top of a cut chain do not cover it up (T3)."""
-        with as_owner(path) as database:
+        with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit WHERE task_id = ? AND sequence > 3", [TASK])
         async with Ledger(path, options) as ledger:
             await ledger.append_all([entry(number, details="after the cut") for number in range(10, 14)])
@@ -160,7 +147,7 @@ class TestTampering:
 
     async def test_a_deleted_chain_is_found(self, path: Path, options: LedgerOptions, written: list[ChainHead]) -> None:
         """Not a row of the task is left; its anchor and the checkpoint are (P3)."""
-        with as_owner(path) as database:
+        with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit_content WHERE position % 2 = 1")
             database.execute("DELETE FROM handoff_audit WHERE task_id = ?", [TASK])
 
@@ -199,7 +186,7 @@ class TestTampering:
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """Rewritten and hashed anew, index and all, but nobody has the key (6.3)."""
-        with as_owner(path) as database:
+        with opened_past_guards(path) as database:
             [(codec, stored)] = database.execute("SELECT codec, bytes FROM handoff_audit_content WHERE position = 9")
             header, message = restored(codec, stored)
             forged = header.replace(b"ACCEPTED", b"REJECTED")
@@ -219,7 +206,7 @@ class TestTampering:
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """In the same database as what it vouches for, it counts by its signature only (T3)."""
-        with as_owner(path) as database:
+        with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit WHERE position > 8")
             database.execute("UPDATE handoff_audit_checkpoint SET size = 8, position = 8")
 

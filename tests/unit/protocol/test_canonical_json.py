@@ -70,9 +70,27 @@ class TestCanonicalJson:
             pytest.param('{"\\uffff":1,"\\ud800\\udc00":2}', '{"\U00010000":2,"\uffff":1}'.encode(), id="UTF-16 order"),
         ],
     )
-    def test_where_python_writes_otherwise_the_rfc_counts(self, text: str, canonical: bytes) -> None:
+    def test_where_the_quick_writer_writes_otherwise_the_rfc_counts(self, text: str, canonical: bytes) -> None:
         """The two differences that are looked for."""
         assert canonical_json(loads_strict(text)) == canonical
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            pytest.param({"a": math.nan}, id="no number"),
+            pytest.param({"a": [-math.inf]}, id="without end"),
+            pytest.param({"a": 2**60}, id="too large to be exact"),
+            pytest.param({"a": "\ud800"}, id="half a character"),
+            pytest.param({1: 2}, id="a number as a name"),
+            pytest.param({"b": 1, 2: 3}, id="names of two kinds"),
+            pytest.param({"a": b"x"}, id="bytes"),
+            pytest.param({"a": {1, 2}}, id="a set"),
+        ],
+    )
+    def test_what_is_no_json_is_refused(self, value: dict[Any, Any]) -> None:
+        """As the slow way refuses it, so nothing of it is ever sealed."""
+        with pytest.raises(rfc8785.CanonicalizationError):
+            canonical_json(value)
 
     def test_a_message_like_any_other_takes_the_quick_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Amounts, scores, ids and prose leave no trace that would cost the slow way."""
