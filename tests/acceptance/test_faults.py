@@ -24,9 +24,9 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import Decision, PipelineInput
 from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
-from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, run_pipeline, signal_raw
 from tests.acceptance.errands import STAGES, STAY, Errand
-from tests.support import GOAL, JSON, LIMIT, Handle, approve, event, signal_raw, undated, until, until_waiting
+from tests.support import GOAL, LIMIT, Handle, approve, event, undated, until, until_waiting
 
 ROOT = Path(__file__).parents[2]
 YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
@@ -176,12 +176,12 @@ async def kill(server: DevServer) -> None:
 
 GARBAGE = [
     [],
-    [Payload(metadata=JSON, data=b"{}")] * 2,
-    [Payload(metadata=JSON, data=b'{"approval": ')],
-    [Payload(metadata=JSON, data=b'"yes"')],
-    [Payload(metadata=JSON, data=b"null")],
-    [Payload(metadata=JSON, data=b'{"approval": "release manager", "approved": "yes", "who": "ann"}')],
-    [Payload(metadata=JSON, data=b'{"approval": "release manager", "approved": true, "who": "ann", "sure": 1}')],
+    [Payload(metadata=JSON_PLAIN, data=b"{}")] * 2,
+    [Payload(metadata=JSON_PLAIN, data=b'{"approval": ')],
+    [Payload(metadata=JSON_PLAIN, data=b'"yes"')],
+    [Payload(metadata=JSON_PLAIN, data=b"null")],
+    [Payload(metadata=JSON_PLAIN, data=b'{"approval": "release manager", "approved": "yes", "who": "ann"}')],
+    [Payload(metadata=JSON_PLAIN, data=b'{"approval": "release manager", "approved": true, "who": "ann", "sure": 1}')],
     [Payload(metadata={"encoding": b"binary/plain"}, data=b"\xff\xfe")],
     [Payload(metadata={"encoding": b"binary/null"})],
     [Payload(metadata={"encoding": b"binary/zstd-1"}, data=b"not compressed at all")],

@@ -21,9 +21,9 @@ from baton.edge.keyring import Keyring
 from baton.edge.ledger import Ledger
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineResult, PipelineStatus
-from baton.testing import assert_replays, pipeline_worker
+from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
 from baton.workflow.correspondence import HANDOFF
-from tests.support import JSON, Handle, approve, event, failure, names, overview, signal_raw, start, until
+from tests.support import Handle, approve, event, failure, names, overview, start, until
 from tests.temporal.exchange_pipelines import (
     EXCHANGES,
     Accepts,
@@ -320,8 +320,8 @@ class TestFaults:
     async def test_whatever_is_no_sealed_handoff_is_noted(self, exchange: Worker) -> None:
         """Nothing at all, a plain handoff, text, two arguments, an unsealed answer: the pipeline lives on (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"))
-        text = Payload(metadata=JSON, data=b'"hello"')
-        for payloads in ([], [text], [text, text], [Payload(metadata=JSON, data=b"{}")]):
+        text = Payload(metadata=JSON_PLAIN, data=b'"hello"')
+        for payloads in ([], [text], [text, text], [Payload(metadata=JSON_PLAIN, data=b"{}")]):
             await signal_raw(exchange.client, receiver, "handoff", *payloads)
             await signal_raw(exchange.client, receiver, "handoff_answer", *payloads)
 

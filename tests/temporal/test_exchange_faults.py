@@ -20,7 +20,7 @@ from baton.edge.ledger import Ledger
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineInput
 from baton.testing import assert_replays, pipeline_worker
-from tests.support import GOAL, event, overview, start
+from tests.support import GOAL, LIMIT, event, overview, start
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ async def test_a_worker_killed_around_the_record_loses_nothing_and_doubles_nothi
                 id=f"risk-{uuid.uuid4()}",
                 task_queue=queue,
                 task_timeout=QUICK,
-                execution_timeout=timedelta(seconds=60),
+                execution_timeout=LIMIT,
             )
             sender = await start(worker, HandsOff.run, to=receiver.id)
             assert await doomed.wait() == -signal.SIGKILL

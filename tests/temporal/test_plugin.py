@@ -16,9 +16,9 @@ from baton.client import read_run
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineInput
-from baton.testing import pipeline_worker, run_pipeline
+from baton.testing import JSON_PLAIN, pipeline_worker, run_pipeline
 from tests.replay.mutants import GateDropped
-from tests.support import GOAL, JSON, LIMIT, Handle, approve, assert_reads_back, event, start, until_waiting
+from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event, start, until_waiting
 from tests.temporal.mishaps import Raises
 from tests.temporal.pipelines import PIPELINES, Gated, Linear
 from tests.temporal.stages import STAGES
@@ -34,21 +34,21 @@ BAD_CODE = [
 ]
 
 BAD_INPUTS: list[Any] = [
-    pytest.param([Payload(metadata=JSON, data=b'"Add login"')], id="a string"),
-    pytest.param([Payload(metadata=JSON, data=b"[1]")], id="a list"),
-    pytest.param([Payload(metadata=JSON, data=b"null")], id="null"),
-    pytest.param([Payload(metadata=JSON, data=b"{}")], id="no goal"),
-    pytest.param([Payload(metadata=JSON, data=b'{"goal": " \\n"}')], id="a blank goal"),
-    pytest.param([Payload(metadata=JSON, data=b'{"goal": 1}')], id="a number for a goal"),
-    pytest.param([Payload(metadata=JSON, data=b'{"goal": "g", "gaol": "g"}')], id="an unknown member"),
-    pytest.param([Payload(metadata=JSON, data=b'{"goal": "g", "baton": {"artifacts": ["a"]}}')], id="a bad seed"),
-    pytest.param([Payload(metadata=JSON, data=b'{"goal": "g", "baton": {"nobody": 1}}')], id="an unknown field"),
-    pytest.param([Payload(metadata=JSON, data=b'{"goal": ')], id="half a JSON text"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b'"Add login"')], id="a string"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b"[1]")], id="a list"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b"null")], id="null"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b"{}")], id="no goal"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b'{"goal": " \\n"}')], id="a blank goal"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b'{"goal": 1}')], id="a number for a goal"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b'{"goal": "g", "gaol": "g"}')], id="an unknown member"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b'{"goal": "g", "baton": {"artifacts": ["a"]}}')], id="a bad seed"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b'{"goal": "g", "baton": {"nobody": 1}}')], id="an unknown field"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b'{"goal": ')], id="half a JSON text"),
     pytest.param([Payload(metadata={"encoding": b"binary/plain"}, data=b"\xff\x00")], id="bytes"),
     pytest.param([Payload(metadata={"encoding": b"binary/zstd-1"}, data=b"x")], id="damaged compression"),
     pytest.param([Payload(metadata={"encoding": b"alien/form"}, data=b"x")], id="an unknown encoding"),
     pytest.param([], id="nothing"),
-    pytest.param([Payload(metadata=JSON, data=b'{"goal": "g"}')] * 2, id="two arguments"),
+    pytest.param([Payload(metadata=JSON_PLAIN, data=b'{"goal": "g"}')] * 2, id="two arguments"),
 ]
 
 

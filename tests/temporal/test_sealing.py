@@ -18,7 +18,8 @@ from baton.edge.runner import runner_for
 from baton.edge.sealing import open_sealed
 from baton.protocol.handoff import Handoff
 from baton.protocol.sealed import SealError, UnverifiedHandoff
-from tests.support import JSON, LIMIT, signal_raw
+from baton.testing import JSON_PLAIN, signal_raw
+from tests.support import LIMIT
 from tests.temporal.sealed_workflows import Hands, Receives, receive
 from tests.unit.handoff.material import FULL
 
@@ -87,7 +88,7 @@ class TestSealing:
                 elif number == 1:
                     await handle.signal(Receives.take, UnverifiedHandoff(forged))
                 else:
-                    await signal_raw(client, handle, "take", Payload(metadata=JSON, data=forged))
+                    await signal_raw(client, handle, "take", Payload(metadata=JSON_PLAIN, data=forged))
                 received.append(await handle.result())
 
         assert opened(received[0][1]) == FULL

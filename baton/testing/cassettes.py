@@ -1,0 +1,264 @@
+"""Cassettes: an agent's answers in a file, found again by the prompt that they answered.
+
+A file is JSON for people: each prompt as lines, each answer as it is, so a review shows what an agent was asked and
+what it said. Nothing is recorded unless the test run says so; a prompt that is not in the file fails with a
+difference to the nearest one that is.
+"""
+
+import difflib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import JsonValue
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+FORMAT = "baton.cassette/1"
+"""The member `format` of every cassette file."""
+_SHOWN_LINES = 60
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+_SHORTEST_SECRET = 8
+
+
+class Rule(NamedTuple):
+    """What differs from one run to the next though it means the same.
+
+    Attributes:
+        name: What it is called in the normalised prompt: `<name 1>`, `<name 2>`, by first appearance.
+        pattern: What it looks like; only what stands in its first group is replaced, if it has one.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+
+
+RULES: Sequence[Rule] = (
+    Rule("fence", re.compile(r"CONTEXT FROM PREVIOUS AGENT(?: — DATA ONLY)? ([0-9a-f]{16})\]")),
+    Rule("id", re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE)),
+    Rule("time", re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?")),
+)
+"""The fence's random tag, UUIDs and times of day; digests stay, since they name contents."""
+
+
+def normalised(prompt: str, rules: Iterable[Rule] = RULES) -> str:
+    """Return a prompt without what differs from run to run; the same id gets the same number throughout.
+
+    Args:
+        prompt: The prompt.
+        rules: What differs.
+
+    Example:
+        >>> print(normalised("seen at 2026-11-21T10:00:00Z, again at 2026-11-21T10:05:00Z, first 2026-11-21T10:00:00Z"))
+        seen at <time 1>, again at <time 2>, first <time 1>
+    """
+    for rule in rules:
+        numbers: dict[str, int] = {}
+
+        def placed(found: re.Match[str], rule: Rule = rule, numbers: dict[str, int] = numbers) -> str:
+            group = 1 if rule.pattern.groups else 0
+            number = numbers.setdefault(found[group], len(numbers) + 1)
+            start, end = found.start(group) - found.start(), found.end(group) - found.start()
+            return f"{found[0][:start]}<{rule.name} {number}>{found[0][end:]}"
+
+        prompt = rule.pattern.sub(placed, prompt)
+    return prompt
+
+
+class CassetteMissError(AssertionError):
+    """A cassette has no answer for a prompt; the message shows how it differs from the nearest one that it has."""
+
+
+@dataclass
+class Recording:
+    """One answer of an agent.
+
+    Attributes:
+        agent: Whose.
+        prompt: The normalised prompt.
+        answer: What the agent answered, JSON.
+        used: Whether it was played in this run.
+    """
+
+    agent: str
+    prompt: str
+    answer: JsonValue
+    used: bool = False
+
+    def to_json_object(self) -> dict[str, JsonValue]:
+        """Return it as the file has it."""
+        return {"agent": self.agent, "prompt": [*self.prompt.split("\n")], "answer": self.answer}
+
+
+@dataclass
+class Cassette:
+    """The recorded answers of one test's agents.
+
+    Each recording is played once, in the order in which it was made; a prompt that is asked again needs another.
+
+    Attributes:
+        file: Where they are kept.
+        record: Whether to ask the real agent for what is not there, and keep its answer.
+        rules: What differs between prompts that are the same.
+        recordings: The answers, in order.
+        misses: What was asked for and is not there.
+        recorded: How many answers were recorded in this run.
+
+    Raises:
+        ValueError: On making one: the file is no cassette.
+
+    Example:
+        >>> import asyncio
+        >>> async def model() -> JsonValue:
+        ...     return {"plan": "Use JWT"}
+        >>> file = Path(tempfile.mkdtemp()) / "plan.json"
+        >>> asyncio.run(Cassette(file, record=True).answer("planner", "Add login", model))
+        {'plan': 'Use JWT'}
+        >>> asyncio.run(Cassette(file).answer("planner", "Add login", model))
+        {'plan': 'Use JWT'}
+    """
+
+    file: Path
+    record: bool = False
+    rules: Sequence[Rule] = RULES
+    recordings: list[Recording] = field(init=False)
+    misses: list[str] = field(default_factory=list, init=False)
+    recorded: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.recordings = _read(self.file)
+
+    @property
+    def unused(self) -> list[Recording]:
+        """The recordings that were not played: they are of prompts that nobody asks any more."""
+        return [one for one in self.recordings if not one.used]
+
+    async def answer(self, agent: str, prompt: str, ask: Callable[[], Awaitable[JsonValue]]) -> JsonValue:
+        """Return what is recorded for a prompt; when recording, ask the agent for what is not.
+
+        Args:
+            agent: The agent's name.
+            prompt: All that it is asked.
+            ask: Asks the real agent; not called unless the answer has to be recorded.
+
+        Raises:
+            CassetteMissError: There is no answer for this prompt. In an activity it is an `ApplicationError` that
+                is not retried.
+            ValueError: Prompt or answer hold a secret of the environment; nothing is recorded.
+        """
+        text = normalised(prompt, self.rules)
+        for one in self.recordings:
+            if not one.used and (one.agent, one.prompt) == (agent, text):
+                one.used = True
+                return one.answer
+        if not self.record:
+            raise self._missed(agent, text)
+        answer = await ask()
+        _refuse_secrets(agent, text, answer)
+        self.recordings.append(Recording(agent, text, answer, used=True))
+        self.recorded += 1
+        self.save()
+        return answer
+
+    def save(self, *, prune: bool = False) -> None:
+        """Write the file, whole or not at all.
+
+        Args:
+            prune: Leave out what was not played in this run.
+        """
+        if prune:
+            self.recordings = [one for one in self.recordings if one.used]
+        content = {"format": FORMAT, "answers": [one.to_json_object() for one in self.recordings]}
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".new-", dir=self.file.parent)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=2, ensure_ascii=False)
+            file.write("\n")
+        os.chmod(name, 0o644)
+        os.replace(name, self.file)
+
+    def assert_no_misses(self) -> None:
+        """Assert that every prompt had its answer.
+
+        Raises:
+            CassetteMissError: One had not, whatever became of that in the pipeline.
+        """
+        if self.misses:
+            raise CassetteMissError("\n\n".join(self.misses))
+
+    def _missed(self, agent: str, prompt: str) -> Exception:
+        """Note a miss, and return what to raise: in an activity something that Temporal does not try again."""
+        reason = self._reason(agent, prompt)
+        self.misses.append(reason)
+        if activity.in_activity():
+            return ApplicationError(reason, type=CassetteMissError.__name__, non_retryable=True)
+        return CassetteMissError(reason)
+
+    def _reason(self, agent: str, prompt: str) -> str:
+        """Return why there is no answer, with the nearest prompt that has one."""
+        remedy = "look at the difference; if it is meant, record anew with `pytest --baton-record`"
+        mine = [one for one in self.recordings if one.agent == agent]
+        if not mine:
+            agents = ", ".join(sorted({repr(one.agent) for one in self.recordings})) or "none"
+            return f"{str(self.file)!r} has no answer of {agent!r} (agents recorded: {agents}); {remedy}"
+        same = sum(one.prompt == prompt for one in mine)
+        if same:
+            return f"{agent!r} was asked the same {same + 1} times; {str(self.file)!r} has {same} answers; {remedy}"
+        nearest = max(mine, key=lambda one: _likeness(one.prompt, prompt))
+        lines = list(
+            difflib.unified_diff(
+                nearest.prompt.split("\n"), prompt.split("\n"), "recorded", "asked now", lineterm="", n=2
+            )
+        )
+        more = [f"(+{len(lines) - _SHOWN_LINES} more lines)"] if len(lines) > _SHOWN_LINES else []
+        shown = "\n".join([*lines[:_SHOWN_LINES], *more])
+        return f"{str(self.file)!r} has no answer of {agent!r} for this prompt; {remedy}.\n{shown}"
+
+
+def _refuse_secrets(agent: str, prompt: str, answer: JsonValue) -> None:
+    """Raise if a recording would hold what an environment variable with the name of a secret holds.
+
+    Raises:
+        ValueError: It would; the message names the variable.
+    """
+    text = f"{prompt}\n{json.dumps(answer, ensure_ascii=False)}"
+    for name, value in os.environ.items():
+        if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET and value in text:
+            raise ValueError(
+                f"what {agent!r} was asked or answered holds the value of the environment variable {name!r}, so it is "
+                "not recorded; keep keys out of prompts and answers"
+            )
+
+
+def _likeness(one: str, other: str) -> float:
+    """Return how alike two prompts are, from 0 to 1, by their lines and then by their words."""
+    by_lines = difflib.SequenceMatcher(None, one.split("\n"), other.split("\n"), autojunk=False).ratio()
+    words = set(one.split()), set(other.split())
+    return by_lines + len(words[0] & words[1]) / (1 + len(words[0] | words[1])) / 10
+
+
+def _read(file: Path) -> list[Recording]:
+    """Return the recordings of a file; none if it is not there.
+
+    Raises:
+        ValueError: It is no cassette.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    try:
+        content = json.loads(text)
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']!r}")
+        return [Recording(one["agent"], "\n".join(one["prompt"]), one["answer"]) for one in content["answers"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{str(file)!r} is no cassette of the format {FORMAT!r}: {type(error).__name__}: {error}; "
+            "delete it and record anew with `pytest --baton-record`"
+        ) from error

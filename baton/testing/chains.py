@@ -1,0 +1,171 @@
+"""Attacks on the ledger: on the records of a task's chain, and on the file, past all its guards.
+
+The attacker can write whatever the ledger stores, hashes included, but has no signing key. Each attack is a function
+from a task's records, of which there must be four or more, to the attacker's. A verifier with the public keys and the
+chain's last head refuses every one but `drop_the_signature`, after which the chain is whole and only signed less far.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from baton.protocol.audit import AuditRecord
+
+Attack = Callable[[Sequence[AuditRecord]], list[AuditRecord]]
+
+MIDDLE = 3
+"""The record that most attacks are about, by its number."""
+
+
+@contextmanager
+def opened_past_guards(ledger: Path) -> Iterator[sqlite3.Connection]:
+    """Open a ledger's file as its owner can: the triggers that refuse changes are dropped for good.
+
+    Args:
+        ledger: The SQLite file. Close the ledger first, and take a copy if you need it whole.
+
+    Yields:
+        A connection, committed when the block ends without an exception.
+
+    Example:
+        ```python
+        with opened_past_guards(path) as database:
+            database.execute("DELETE FROM handoff_audit WHERE sequence > 3")
+        ```
+    """
+    with closing(sqlite3.connect(ledger)) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        yield connection
+        connection.commit()
+
+
+def edited(record: AuditRecord, old: bytes, new: bytes) -> AuditRecord:
+    """Return a record with a text in its header replaced; it is neither signed anew nor, in a chain, joined anew.
+
+    Raises:
+        ValueError: The header does not have that text.
+    """
+    if old not in record.header:
+        raise ValueError(f"the header has no {old!r} to replace")
+    return AuditRecord(record.header.replace(old, new, 1), record.message, record.signature, record.position)
+
+
+def edit_a_message(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Change what an agent was told."""
+    return _with(records, replace(records[MIDDLE - 1], message=b'{"number":99}'))
+
+
+def edit_a_member(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Turn an acceptance into a rejection, or the other way round."""
+    return _with(records, _turned(records[MIDDLE - 1]))
+
+
+def edit_the_last_member(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Change the last record, which no other one names."""
+    return [*records[:-1], _turned(records[-1])]
+
+
+def edit_and_rehash_one(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Change a record and its own hash, wherever that is stored, and nothing else."""
+    turned = _turned(records[MIDDLE - 1])
+    return _with(records, replace(turned, claimed_hash=turned.hash))
+
+
+def edit_and_rehash_the_rest(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Change a record, and join all later ones to it anew; their signatures stay."""
+    changed = _with(records, _turned(records[MIDDLE - 1]))
+    for place in range(MIDDLE, len(changed)):
+        before, now = records[place - 1].hash.hex().encode(), changed[place - 1].hash.hex().encode()
+        changed[place] = edited(changed[place], before, now)
+    return changed
+
+
+def delete_the_middle(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Leave one record out."""
+    return [*records[: MIDDLE - 1], *records[MIDDLE:]]
+
+
+def delete_and_repair_one(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Leave one record out, and make the next one name the one before it."""
+    before, gone, after = records[MIDDLE - 2 : MIDDLE + 1]
+    repaired = edited(after, gone.hash.hex().encode(), before.hash.hex().encode())
+    return [*records[: MIDDLE - 1], repaired, *records[MIDDLE + 1 :]]
+
+
+def truncate(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Cut the end off: what is left is a genuine chain with a genuine head."""
+    return list(records[: MIDDLE - 1])
+
+
+def empty(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Leave nothing."""
+    return []
+
+
+def cut_the_beginning(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Cut the beginning off."""
+    return list(records[MIDDLE - 1 :])
+
+
+def swap(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Let two records change places."""
+    return [*records[: MIDDLE - 1], records[MIDDLE], records[MIDDLE - 1], *records[MIDDLE + 1 :]]
+
+
+def duplicate(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Put a record in twice."""
+    return [*records[:MIDDLE], records[MIDDLE - 1], *records[MIDDLE:]]
+
+
+def renumber(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Give a record another number."""
+    number = b'"sequence":%d'
+    sequence = records[MIDDLE - 1].members["sequence"]
+    return _with(records, edited(records[MIDDLE - 1], number % sequence, number % (sequence + 1)))
+
+
+def drop_the_signature(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Take the last signature away."""
+    return [*records[:-1], replace(records[-1], signature=None)]
+
+
+def empty_the_signature(records: Sequence[AuditRecord]) -> list[AuditRecord]:
+    """Put an empty signature in the last one's place."""
+    return [*records[:-1], replace(records[-1], signature=b"")]
+
+
+CHAIN_ATTACKS: Mapping[str, Attack] = {
+    attack.__name__: attack
+    for attack in (
+        edit_a_message,
+        edit_a_member,
+        edit_the_last_member,
+        edit_and_rehash_one,
+        edit_and_rehash_the_rest,
+        delete_the_middle,
+        delete_and_repair_one,
+        truncate,
+        empty,
+        cut_the_beginning,
+        swap,
+        duplicate,
+        renumber,
+        drop_the_signature,
+        empty_the_signature,
+    )
+}
+"""Every attack on a chain of signed records, by its name."""
+
+
+def _with(records: Sequence[AuditRecord], changed: AuditRecord) -> list[AuditRecord]:
+    return [*records[: MIDDLE - 1], changed, *records[MIDDLE:]]
+
+
+def _turned(record: AuditRecord) -> AuditRecord:
+    """Return a record that says the opposite."""
+    if b"ACCEPTED" in record.header:
+        return edited(record, b"ACCEPTED", b"REJECTED")
+    return edited(record, b"REJECTED", b"ACCEPTED")

@@ -1,0 +1,220 @@
+"""The pytest plugin: a server, clients, workers, scripts and cassettes as fixtures; pytest loads it by itself.
+
+No fixture is asynchronous, so it works with pytest-asyncio, with anyio's plugin, and with `asyncio.run` in a plain
+test. The server is started when a test first asks for it; under pytest-xdist each process has its own.
+"""
+
+import gc
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import baton.testing as kit
+
+if TYPE_CHECKING:  # pytest loads this module at every start, so the rest is loaded by the fixtures (see baton.testing)
+    from temporalio.client import Client
+    from temporalio.testing import TimeSkipper
+    from temporalio.worker import Worker
+
+    from baton.devserver import DevServer, DevServerOptions
+    from baton.plugin import BatonPlugin
+    from baton.testing import BackgroundLoop, Cassette, RemoteServer, Scripts
+
+RECORD_VARIABLE = "BATON_RECORD"
+"""Set to 1, it records as `--baton-record` does."""
+
+_PASSED = pytest.StashKey[bool]()
+_RECORDED = "baton recorded"
+_SETTLE_SECONDS = 0.3
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("baton", "durable pipelines (temporal-baton)")
+    group.addoption(
+        "--baton-server",
+        metavar="ADDRESS",
+        help="use the Temporal server at host:port for baton_server instead of starting one",
+    )
+    group.addoption(
+        "--baton-record",
+        action="store_true",
+        help=f"ask the real agents for answers that the cassettes do not have, and keep them (or {RECORD_VARIABLE}=1); "
+        "refused where CI is set",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to record in CI, where nobody would look at what was recorded.
+
+    Raises:
+        pytest.UsageError: Recording was asked for, and the environment variable CI is set.
+    """
+    if _records(config) and _is_set("CI"):
+        raise pytest.UsageError(
+            f"--baton-record ({RECORD_VARIABLE}) asks real agents and writes cassettes, and CI is set; record on your "
+            "own machine, look at the files, and commit them"
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note whether a test passed, for the cassettes that it leaves."""
+    report = yield
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tell what was recorded, so that nothing is recorded unseen."""
+    files: dict[str, int] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "teardown":
+                files |= {str(file): int(count) for name, (file, count) in _told(report) if name == _RECORDED}
+    if files:
+        terminalreporter.section("baton recorded answers: look at them before you commit them")
+        for file, count in sorted(files.items()):
+            terminalreporter.line(f"{count} in {file}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Let the Temporal SDK's threads end before the interpreter does.
+
+    One of them may otherwise ask for the interpreter's lock while that is being torn down, which ends the process
+    with SIGABRT after all tests have passed (sdk-python issue 300).
+    """
+    if {"baton.devserver", "baton.plugin"} & sys.modules.keys():
+        gc.collect()
+        time.sleep(_SETTLE_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def baton_loop() -> "Iterator[BackgroundLoop]":
+    """Return an event loop in a thread of its own, on which the session's server and clients are made."""
+    with kit.BackgroundLoop() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="session")
+def baton_server_options() -> "DevServerOptions | None":
+    """Return what the server is started with; define a fixture of this name in your conftest.py to change it."""
+    return None
+
+
+@pytest.fixture(scope="session")
+def baton_server(
+    request: pytest.FixtureRequest, baton_loop: "BackgroundLoop", baton_server_options: "DevServerOptions | None"
+) -> "Iterator[DevServer | RemoteServer]":
+    """Return a real Temporal server in memory, at ``baton_server.address``, or the one that `--baton-server` names.
+
+    It is shared by all tests of the session: give every workflow an id and every worker a task queue of its own.
+    """
+    address = request.config.getoption("--baton-server")
+    if address:
+        yield kit.RemoteServer(address)
+        return
+    server = kit.local_server(baton_server_options)
+    yield baton_loop.run(server.__aenter__())
+    baton_loop.run(server.__aexit__(None, None, None))
+
+
+@pytest.fixture(scope="session")
+def baton_plugin() -> "BatonPlugin | None":
+    """Return the plugin of the session's client; define a fixture of this name in your conftest.py to change it.
+
+    Your own may have an artifact store, safeguards, or a token counter; None is a plain `BatonPlugin()`.
+    """
+    return None
+
+
+@pytest.fixture(scope="session")
+def baton_client(
+    baton_loop: "BackgroundLoop", baton_server: "DevServer | RemoteServer", baton_plugin: "BatonPlugin | None"
+) -> "Client":
+    """Return a client of the server that speaks Baton; it can be used on any event loop."""
+    return baton_loop.run(kit.connected(baton_server.address, baton_plugin))
+
+
+@pytest.fixture(scope="session")
+def baton_time(baton_client: "Client") -> "TimeSkipper":
+    """Return the SDK's `TimeSkipper` for the client: runs that its `.client` starts skip the time they wait.
+
+    `await baton_time.fast_forward(handle, timedelta(days=1))` moves the clock of one run on. The server must allow
+    it, as the one of this fixture's session does.
+    """
+    return kit.TimeSkipper(baton_client)
+
+
+@pytest.fixture
+def baton_worker(
+    baton_client: "Client",
+) -> "Callable[..., AbstractAsyncContextManager[Worker]]":
+    """Return what makes a worker that runs inside an `async with` block.
+
+    Call it as `baton_worker([Delivery], [plan, implement])`, with whatever `pipeline_worker` takes; `client=` is
+    another client than `baton_client`.
+    """
+
+    def worker(
+        workflows: Sequence[type], stages: Sequence[Callable[..., Any]], *, client: "Client | None" = None, **more: Any
+    ) -> "AbstractAsyncContextManager[Worker]":
+        return kit.pipeline_worker(client or baton_client, workflows, stages, **more)
+
+    return worker
+
+
+@pytest.fixture
+def baton_scripts() -> "Iterator[Scripts]":
+    """Return what makes scripted agents and stages; when the test ends they must be used up."""
+    scripts = kit.Scripts()
+    yield scripts
+    scripts.assert_used_up()
+
+
+@pytest.fixture
+def baton_cassette(request: pytest.FixtureRequest) -> "Iterator[Cassette]":
+    """Return the test's cassette: `cassettes/<module>/<test>.json` beside the test's file.
+
+    With `--baton-record` it asks the real agents for what it does not have; of a test that passed then, it keeps
+    only what the test asked for. Without, whatever it does not have fails the test, with the difference.
+    """
+    records = _records(request.config)
+    cassette = kit.Cassette(_cassette_file(request.node), record=records)
+    yield cassette
+    stale = bool(cassette.unused)
+    if records and stale and request.node.stash.get(_PASSED, False):
+        cassette.save(prune=True)
+    if cassette.recorded:
+        shown = os.path.relpath(cassette.file, request.config.rootpath)
+        request.node.user_properties.append((_RECORDED, (shown, cassette.recorded)))
+    cassette.assert_no_misses()
+
+
+def _cassette_file(node: pytest.Item) -> Path:
+    """Return where the cassette of a test is."""
+    name = node.nodeid.partition("::")[2].replace("::", ".")
+    plain = re.sub(r"[^\w.-]+", "-", name).strip("-")
+    return node.path.parent / "cassettes" / node.path.stem / f"{plain}.json"
+
+
+def _records(config: pytest.Config) -> bool:
+    return bool(config.getoption("--baton-record")) or _is_set(RECORD_VARIABLE)
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no")
+
+
+def _told(report: Any) -> list[tuple[str, tuple[str, int]]]:
+    """Return what a report tells of recordings."""
+    return [(name, value) for name, value in report.user_properties if name == _RECORDED]

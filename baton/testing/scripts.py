@@ -1,0 +1,197 @@
+"""Scripts: what an agent is to answer, call by call, what each call must be asked, and whether all calls came.
+
+A script that is asked for more than it has, or with another prompt than it expects, ends the run at once with the
+reason, and tells it again when the test ends: in a pipeline the first one would be a failure among others.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from baton.activity import StageContext
+from baton.activity.stage import Stage
+
+
+class ScriptError(AssertionError):
+    """A script was not followed: the prompt was another than expected, or the calls were more or fewer."""
+
+
+@dataclass(frozen=True)
+class Expect:
+    """One call of a scripted agent: what it answers, and what it must have been asked.
+
+    Attributes:
+        answer: What the call answers: a value; an exception, which is raised; or a function of whatever the agent
+            was given (a `StageContext`, an `AgentWork`) that returns either.
+        sees: Texts that the prompt must have.
+        lacks: Texts that it must not have.
+        check: A check of the whole prompt, which raises AssertionError.
+
+    Example:
+        >>> Expect({"current_state": ["Planned"]}, sees=["Add login"]).refusal("## Baton: Add logout")
+        "the prompt lacks 'Add login'"
+    """
+
+    answer: Any = None
+    sees: tuple[str, ...] | list[str] = ()
+    lacks: tuple[str, ...] | list[str] = ()
+    check: Callable[[str], None] | None = None
+
+    def refusal(self, prompt: str) -> str | None:
+        """Return what is wrong with a prompt, or None."""
+        faults = [f"the prompt lacks {text!r}" for text in self.sees if text not in prompt]
+        faults += [f"the prompt has {text!r}" for text in self.lacks if text in prompt]
+        if not faults and self.check is not None:
+            try:
+                self.check(prompt)
+            except AssertionError as error:
+                faults.append(str(error) or "its check failed")
+        return "; ".join(faults) or None
+
+
+class Script:
+    """A list of calls to come, in order; use it as a context manager, or call `assert_used_up` at the end.
+
+    Attributes:
+        name: Whose script it is, for messages.
+        prompts: The prompts so far.
+        failures: What went wrong so far.
+
+    Example:
+        >>> with Script("planner", ["plan A", Expect("plan B", sees=["too slow"])]) as script:
+        ...     script.next("Add login"), script.next("plan A was too slow")
+        ('plan A', 'plan B')
+    """
+
+    def __init__(self, name: str, calls: Iterable[Any]) -> None:
+        """Set up a script.
+
+        Args:
+            name: Whose it is.
+            calls: The calls; what is no `Expect` is an answer to any prompt.
+        """
+        self.name = name
+        self.prompts: list[str] = []
+        self.failures: list[str] = []
+        self._calls = [one if isinstance(one, Expect) else Expect(one) for one in calls]
+
+    @property
+    def left(self) -> int:
+        """How many calls have not come yet."""
+        return max(0, len(self._calls) - len(self.prompts))
+
+    def next(self, prompt: str, given: object = None) -> Any:
+        """Return the answer to the next call, or raise it.
+
+        Args:
+            prompt: What the agent is asked.
+            given: What an answer that is a function is called with; the prompt by default.
+
+        Raises:
+            ScriptError: There is no next call, or it expects another prompt. In an activity it is an
+                `ApplicationError` that is not retried.
+        """
+        number = len(self.prompts)
+        self.prompts.append(prompt)
+        if number >= len(self._calls):
+            raise self._failed(f"{self.name!r} was called {number + 1} times; its script has {len(self._calls)} calls")
+        expected = self._calls[number]
+        if refusal := expected.refusal(prompt):
+            raise self._failed(f"call {number + 1} of {self.name!r}: {refusal}. The prompt was:\n{prompt}")
+        answer = expected.answer
+        if callable(answer) and not isinstance(answer, type):
+            answer = answer(prompt if given is None else given)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def fault(self) -> str | None:
+        """Return what is wrong with the calls so far if no more come, or None."""
+        faults = list(self.failures)
+        if self.left:
+            faults.append(
+                f"{self.name!r} was called {len(self.prompts)} times; its script has {len(self._calls)} calls"
+            )
+        return "\n".join(faults) or None
+
+    def assert_used_up(self) -> None:
+        """Assert that every call came, and as expected.
+
+        Raises:
+            ScriptError: Some did not.
+        """
+        if (fault := self.fault()) is not None:
+            raise ScriptError(fault)
+
+    def _failed(self, reason: str) -> Exception:
+        """Note a failure, and return what to raise: in an activity something that Temporal does not try again."""
+        self.failures.append(reason)
+        if activity.in_activity():
+            return ApplicationError(reason, type=ScriptError.__name__, non_retryable=True)
+        return ScriptError(reason)
+
+    def __enter__(self) -> Self:
+        """Return the script."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Assert that it was used up; if the block raised, what the script knows of it is said with that."""
+        if error is None:
+            self.assert_used_up()
+        elif self.failures:
+            error.add_note("\n".join(self.failures))
+
+
+class ScriptedStage(Stage[StageContext[Any], Any]):
+    """A stage of another's name and terms, which answers by a script; `scripted_stage` makes it.
+
+    Attributes:
+        script: The script; its `prompts` are what the stage's agent would have been asked.
+    """
+
+    def __init__(self, stage: Stage[Any, Any], calls: Iterable[Any]) -> None:
+        script = Script(stage.spec.name, calls)
+
+        async def answer(context: StageContext[Any]) -> Any:
+            return script.next(context.prompt, context)
+
+        answer.__annotations__["context"] = StageContext[stage.baton_type]  # type: ignore[name-defined]  # made here
+        super().__init__(answer, stage.spec)
+        self.script = script
+
+    def __enter__(self) -> Self:
+        """Return the stage."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Assert that its script was used up; see `Script`."""
+        self.script.__exit__(kind, error, trace)
+
+
+def scripted_stage(stage: Stage[Any, Any], *calls: Any) -> ScriptedStage:
+    """Return a stand-in for a stage, of its name and terms, that answers by a script.
+
+    The pipeline's code stays as it is: give the stand-in to the worker in the stage's place. Its prompt is rendered
+    at every call, as for an agent.
+
+    Args:
+        stage: The stage that it stands for.
+        calls: Its answers in order, each a patch, a `StageResult`, an exception, a function of the `StageContext`,
+            or an `Expect` with one of these.
+
+    Example:
+        ```python
+        with scripted_stage(plan, Expect(BatonPatch(current_state=["Planned"]), sees=["Add OAuth2"])) as planner:
+            async with baton_worker([Delivery], [planner, implement]) as worker:
+                await run_pipeline(worker, Delivery.run, PipelineInput(goal="Add OAuth2 login"))
+        ```
+    """
+    return ScriptedStage(stage, calls)

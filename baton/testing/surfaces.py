@@ -1,0 +1,260 @@
+"""Everything that a run left behind, as named pieces of text: what `assert_not_seen` searches.
+
+| surface | what |
+|---|---|
+| `prompt/<agent>/<n>` | what an agent was shown, as its script or your own code kept it |
+| `history/<workflow>/<event>/raw`, `…/<n>` | each event as the server stores it, and its payloads decoded |
+| `record/<workflow>` | the run as `baton history` tells it |
+| `page/<workflow>/<step>` | the baton after each step, rendered as a prompt shows it |
+| `ledger/<task>/<sequence>` | header and message of each audit record |
+| `artifact/<hash>` | every artifact that any of these names |
+| `file/<path>` | the bytes of files, for example of the ledger's and the vault's |
+| `log/<n>` | what was logged |
+"""
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.common import RawValue
+
+from baton.client import read_run
+from baton.edge.artifacts import ArtifactStore
+from baton.edge.ledger import Ledger
+from baton.protocol.errors import HistoryError
+from baton.protocol.rendering import render
+
+_HASH = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+
+
+class LogCapture(logging.Handler):
+    """Keeps everything that is logged inside the `with` block, from DEBUG on, with its traceback.
+
+    Attributes:
+        lines: The formatted records.
+
+    Example:
+        >>> with LogCapture() as logs:
+        ...     logging.getLogger("agent").debug("asked %s", "the model")
+        >>> logs.lines
+        ['agent DEBUG asked the model']
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.setFormatter(logging.Formatter("%(name)s %(levelname)s %(message)s"))
+        self.lines: list[str] = []
+        self._level_before = logging.NOTSET
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record, and what it carries beside its message."""
+        extra = {name: value for name, value in vars(record).items() if name not in _PLAIN and name != "message"}
+        self.lines.append(self.format(record) + (f" {extra!r}" if extra else ""))
+
+    def __enter__(self) -> Self:
+        """Listen to every logger."""
+        root = logging.getLogger()
+        self._level_before = root.level
+        root.setLevel(logging.DEBUG)
+        root.addHandler(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening."""
+        root = logging.getLogger()
+        root.removeHandler(self)
+        root.setLevel(self._level_before)
+
+
+_PLAIN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"asctime", "taskName"}
+
+
+@dataclass
+class Surfaces:
+    """Named pieces of what a run left behind.
+
+    Attributes:
+        pieces: The bytes of each, by name.
+
+    Example:
+        >>> surfaces = Surfaces()
+        >>> surfaces.add("prompt/review/1", "## Baton")
+        >>> surfaces.add("log/1", "started")
+        >>> list(surfaces.only("prompt/*").pieces)
+        ['prompt/review/1']
+    """
+
+    pieces: dict[str, bytes] = field(default_factory=dict)
+
+    def add(self, name: str, content: object) -> None:
+        """Add a piece: bytes and texts as they are, anything else as JSON."""
+        if isinstance(content, str):
+            content = content.encode()
+        elif not isinstance(content, bytes):
+            content = json.dumps(content, ensure_ascii=False, default=str).encode()
+        self.pieces[name] = content
+
+    def add_prompts(self, agent: str, prompts: Iterable[str]) -> None:
+        """Add what an agent was shown, as `Script.prompts` has it."""
+        for number, prompt in enumerate(prompts, 1):
+            self.add(f"prompt/{agent}/{number}", prompt)
+
+    def add_logs(self, logs: LogCapture) -> None:
+        """Add what was logged."""
+        for number, line in enumerate(logs.lines, 1):
+            self.add(f"log/{number}", line)
+
+    def add_files(self, folder: Path) -> None:
+        """Add the bytes of every file below a folder."""
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                self.add(f"file/{path.relative_to(folder).as_posix()}", path.read_bytes())
+
+    def only(self, *patterns: str) -> "Surfaces":
+        """Return the pieces whose name matches one of these patterns (`prompt/review/*`).
+
+        Raises:
+            ValueError: A pattern matches none: what is not there cannot be searched.
+        """
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in self.pieces):
+                kinds = ", ".join(sorted({name.partition("/")[0] for name in self.pieces})) or "none"
+                raise ValueError(f"no surface matches {pattern!r}; there are surfaces of these kinds: {kinds}")
+        return self._where(lambda name: any(fnmatchcase(name, pattern) for pattern in patterns))
+
+    def without(self, *patterns: str) -> "Surfaces":
+        """Return the pieces whose name matches none of these patterns."""
+        return self._where(lambda name: not any(fnmatchcase(name, pattern) for pattern in patterns))
+
+    def _where(self, wanted: Any) -> "Surfaces":
+        return Surfaces({name: content for name, content in self.pieces.items() if wanted(name)})
+
+
+async def surfaces_of(
+    client: Client,
+    workflow_id: str,
+    *,
+    prompts: Mapping[str, Sequence[str]] | None = None,
+    logs: LogCapture | None = None,
+    ledger: Ledger | None = None,
+    artifacts: ArtifactStore | None = None,
+    folders: Sequence[Path] = (),
+) -> Surfaces:
+    """Collect what a run left behind, earlier runs that continued as new and all its children included.
+
+    Args:
+        client: A client that can decode the run: with its keys and its artifact store.
+        workflow_id: The run.
+        prompts: What each agent was shown.
+        logs: What was logged.
+        ledger: The ledger, open, if the run has one.
+        artifacts: The artifact store, if it has one.
+        folders: Folders whose files are searched as bytes.
+
+    Raises:
+        HistoryError: A payload cannot be decoded, so it could not be searched.
+    """
+    found = Surfaces()
+    tasks = await _add_histories(found, client, workflow_id)
+    for agent, shown in (prompts or {}).items():
+        found.add_prompts(agent, shown)
+    if logs is not None:
+        found.add_logs(logs)
+    for folder in folders:
+        found.add_files(folder)
+    for task in sorted(tasks) if ledger is not None else ():
+        for record in (await ledger.trace(task)).records if ledger is not None else ():
+            found.add(f"ledger/{task}/{record.position}", record.header + b"\n" + record.message)
+    if artifacts is not None:
+        await _add_artifacts(found, artifacts)
+    return found
+
+
+async def _add_histories(found: Surfaces, client: Client, workflow_id: str) -> set[str]:
+    """Add the histories of a run and of all that belong to it; return the ids of their tasks."""
+    tasks: set[str] = set()
+    newest = (await client.get_workflow_handle(workflow_id).describe()).run_id
+    waiting, seen = [(workflow_id, newest)], set[tuple[str, str]]()
+    while waiting:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        place = f"{one[0]}/{one[1]}"
+        async for event in client.get_workflow_handle(one[0], run_id=one[1]).fetch_history_events(page_size=1000):
+            name = f"history/{place}/{event.event_id}-{EventType.Name(event.event_type)[len('EVENT_TYPE_') :]}"
+            found.add(f"{name}/raw", event.SerializeToString())
+            for number, payload in enumerate(_payloads(event), 1):
+                found.add(f"{name}/{number}", await _decoded(client, payload, name))
+            if event.HasField("child_workflow_execution_started_event_attributes"):
+                child = event.child_workflow_execution_started_event_attributes.workflow_execution
+                waiting.append((child.workflow_id, child.run_id))
+            if before := event.workflow_execution_started_event_attributes.continued_execution_run_id:
+                waiting.append((one[0], before))
+        try:
+            run = await read_run(client, *one)
+        except HistoryError:
+            continue  # no pipeline
+        if run.start.task_id:
+            tasks.add(run.start.task_id)
+        found.add(f"record/{place}", run.to_json_object())
+        for step in run.steps:
+            found.add(f"page/{place}/{step.seq}-{step.name}", render(run.baton_after(step)))
+    return tasks
+
+
+async def _decoded(client: Client, payload: Payload, place: str) -> bytes:
+    """Return what a payload holds.
+
+    Raises:
+        HistoryError: It cannot be decoded.
+    """
+    try:
+        [value] = await client.data_converter.decode([payload], [RawValue])
+    except Exception as error:
+        if "SIGNALED" in place:  # anybody can send anything, and its raw bytes are searched
+            return payload.data
+        raise HistoryError(
+            f"a payload of {place!r} cannot be decoded, so it cannot be searched: {error}; give a client with the "
+            "keys and the artifact store of the workers"
+        ) from error
+    data: bytes = value.payload.data
+    return data
+
+
+def _payloads(message: Message) -> Iterator[Payload]:
+    """Yield every payload in a message, however deep."""
+    if isinstance(message, Payload):
+        yield message
+        return
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is None:
+            continue
+        if isinstance(value, Message):
+            yield from _payloads(value)
+        elif descriptor.message_type.GetOptions().map_entry:
+            yield from (found for one in value.values() if isinstance(one, Message) for found in _payloads(one))
+        else:
+            yield from (found for one in value for found in _payloads(one))
+
+
+async def _add_artifacts(found: Surfaces, store: ArtifactStore) -> None:
+    """Add the artifacts that are named anywhere, and those that these name."""
+    searched: set[str] = set()
+    while new := [name for name in found.pieces if name not in searched]:
+        searched.update(new)
+        for sha256 in {match.decode() for name in new for match in _HASH.findall(found.pieces[name])}:
+            if await store.has(sha256):
+                found.pieces.setdefault(f"artifact/{sha256}", await store.get(sha256))

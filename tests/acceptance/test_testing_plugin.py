@@ -1,0 +1,174 @@
+"""The pytest plugin as its users meet it: a new folder, their own test files, pytest as a program."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from baton.devserver import DevServer
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+INI = re.compile(r"^```ini\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^```python\n# (?P<name>[\w/]+\.py)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+CASSETTE = """
+import asyncio
+import os
+
+def test_the_model_is_asked(baton_cassette):
+    async def model():
+        return {"plan": "Use JWT"}
+
+    prompt = os.environ.get("PROMPT", "Add login\\nNo new service")
+    assert asyncio.run(baton_cassette.answer("planner", prompt, model)) == {"plan": "Use JWT"}
+"""
+LEFT_OVER = """
+def test_nobody_asks(baton_scripts):
+    baton_scripts.agent("planner", {"current_state": ["Planned"]})
+"""
+NO_ASYNC_PLUGIN = """
+import asyncio
+
+from baton import BatonPatch, PipelineInput
+from baton.testing import run_pipeline
+from pipeline import Release
+from stages import collect, write
+
+def test_a_plain_test_runs_a_pipeline(baton_worker, baton_scripts):
+    writer = baton_scripts.stage(write, BatonPatch(current_state=["Written"]))
+
+    async def whole():
+        async with baton_worker([Release], [collect, writer]) as worker:
+            return await run_pipeline(worker, Release.run, PipelineInput(goal="Notes for 1.2"))
+
+    assert asyncio.run(whole()).result.steps == 2
+"""
+
+
+def run_pytest(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a folder as its user would, with warnings as errors and without this project's settings."""
+    plain = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "BATON_", "TEMPORAL_"))
+    }
+    plain.pop("CI", None)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *arguments]
+    if not (folder / "pytest.ini").exists():
+        command += ["-p", "no:asyncio"]
+    return subprocess.run(
+        command, cwd=folder, env={**plain, **variables}, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files of docs/testing.md."""
+    folder = tmp_path_factory.mktemp("testing")
+    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    for block in FILE.finditer(text):
+        (folder / block["name"]).write_text(block["text"], encoding="utf-8")
+    [settings] = INI.findall(text)
+    (folder / "pytest.ini").write_text(settings, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def plain(guide: Path, tmp_path: Path) -> Path:
+    """Return a folder with the guide's pipeline and a test that is no coroutine."""
+    for name in ("stages.py", "pipeline.py"):
+        shutil.copy(guide / name, tmp_path)
+    (tmp_path / "test_plain.py").write_text(NO_ASYNC_PLUGIN, encoding="utf-8")
+    return tmp_path
+
+
+class TestGuide:
+    """docs/testing.md, every file of it."""
+
+    def test_its_tests_pass(self, guide: Path) -> None:
+        """In a new folder, on a server that the plugin starts; what it says to record is recorded first."""
+        recorded = run_pytest(guide, "--baton-record")
+        played = run_pytest(guide)
+
+        for ended in (recorded, played):
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            assert " passed" in ended.stdout
+        assert "baton recorded answers: look at them before you commit them" in recorded.stdout
+        assert "baton recorded" not in played.stdout
+        assert list((guide / "cassettes").rglob("*.json"))
+
+    def test_no_asyncio_plugin_is_needed(self, plain: Path) -> None:
+        """The fixtures are plain ones, so `asyncio.run` in a plain test will do."""
+        ended = run_pytest(plain)
+
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    def test_a_server_that_runs_can_be_used(self, plain: Path, server: DevServer) -> None:
+        """`--baton-server` starts none: there is no program to start one."""
+        ended = run_pytest(plain, "--baton-server", server.address, PATH="", BATON_TEMPORAL_CLI="none")
+
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+class TestRecording:
+    """Cassettes, from recording to a prompt that changed."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """Return a folder with one test of a cassette."""
+        (tmp_path / "test_model.py").write_text(CASSETTE, encoding="utf-8")
+        return tmp_path
+
+    def test_a_cassette_is_recorded_played_missed_and_pruned(self, folder: Path) -> None:
+        """The way of a test through a change of its prompt."""
+        unrecorded = run_pytest(folder)
+        recorded = run_pytest(folder, BATON_RECORD="1")
+        played = run_pytest(folder)
+        changed = {"PROMPT": "Add login\nNo new dependency"}
+        missed = run_pytest(folder, **changed)
+        again = run_pytest(folder, "--baton-record", **changed)
+
+        assert [one.returncode for one in (unrecorded, recorded, played, missed, again)] == [1, 0, 0, 1, 0]
+        assert "has no answer of 'planner'" in unrecorded.stdout
+        file = folder / "cassettes" / "test_model" / "test_the_model_is_asked.json"
+        assert f"1 in {file.relative_to(folder)}" in recorded.stdout
+        assert "-No new service" in missed.stdout
+        assert "+No new dependency" in missed.stdout
+        [answer] = json.loads(file.read_text(encoding="utf-8"))["answers"]
+        assert answer["prompt"] == ["Add login", "No new dependency"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "variables"),
+        [
+            pytest.param(("--baton-record",), {"CI": "true"}, id="by the option"),
+            pytest.param((), {"CI": "1", "BATON_RECORD": "1"}, id="by the environment"),
+        ],
+    )
+    def test_nothing_is_recorded_in_ci(
+        self, folder: Path, arguments: tuple[str, ...], variables: Mapping[str, str]
+    ) -> None:
+        """It stops before the first test, and says what to do."""
+        ended = run_pytest(folder, *arguments, **variables)
+
+        assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+        assert "and CI is set; record on your own machine" in ended.stderr
+        assert not (folder / "cassettes").exists()
+
+
+class TestScripts:
+    """`baton_scripts`."""
+
+    def test_a_script_that_was_not_used_up_fails_its_test(self, tmp_path: Path) -> None:
+        """Nobody has to remember to assert it."""
+        (tmp_path / "test_left_over.py").write_text(LEFT_OVER, encoding="utf-8")
+
+        ended = run_pytest(tmp_path)
+
+        assert ended.returncode == 1
+        assert "'planner' was called 0 times; its script has 1 calls" in ended.stdout

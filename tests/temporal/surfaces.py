@@ -1,0 +1,60 @@
+"""The events of a history as texts that can be searched for a marker."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHandle
+from temporalio.converter import PayloadCodec
+
+Surfaces = dict[str, str]
+"""The texts by the places where they are."""
+
+
+async def in_history(client: Client, handle: WorkflowHandle[Any, Any]) -> Surfaces:
+    """Return the texts of each event of a run's history, decoded, by number, kind and activity.
+
+    A history as JSON would not do: its payloads are in base64, and compressed.
+    """
+    codec = client.data_converter.payload_codec
+    names: dict[int, str] = {}
+    found: Surfaces = {}
+    async for event in handle.fetch_history_events():
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
+        scheduled = event.activity_task_completed_event_attributes.scheduled_event_id
+        kind = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
+        place = f"history {event.event_id} {kind} {names.get(scheduled or event.event_id, '')}".rstrip()
+        texts = [await _text(payload, codec) for payload in _payloads(event)]
+        found[place] = "\n".join([str(event), *texts])
+    return found
+
+
+def with_marker(surfaces: Surfaces, marker: str) -> list[str]:
+    """Return the places where a marker is."""
+    return [place for place, text in surfaces.items() if marker in text]
+
+
+def _payloads(message: Message) -> Iterator[Payload]:
+    """Yield every payload in a message, however deep."""
+    if isinstance(message, Payload):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            inner = list(value.values())
+        else:
+            inner = [value] if isinstance(value, Message) else list(value)
+        for one in inner:
+            if isinstance(one, Message):
+                yield from _payloads(one)
+
+
+async def _text(payload: Payload, codec: PayloadCodec | None) -> str:
+    """Return what a payload says."""
+    decoded = await codec.decode([payload]) if codec else [payload]
+    return "\n".join(one.data.decode("utf-8", "replace") for one in decoded)

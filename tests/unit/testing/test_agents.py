@@ -1,0 +1,164 @@
+"""Scripted and recorded agents behind the port: they work as stages, and tell what a test has to know."""
+
+from pathlib import Path
+
+import pytest
+
+from baton import Baton, BatonPatch, Spend
+from baton.activity import StageContext
+from baton.integrations.agents import AgentAnswer, AgentWork, agent_stage
+from baton.protocol.errors import PatchError
+from baton.protocol.session import EventType
+from baton.testing import Cassette, CassetteMissError, Expect, RecordedAgent, ScriptedAgent, ScriptError, Scripts
+
+PLANNED = BatonPatch(current_state=["Planned"])
+
+
+def context(goal: str = "Add login", findings: list[str] | None = None) -> StageContext[Baton]:
+    """Return the context of a stage in a test."""
+    return StageContext.for_test(Baton(goal=goal), findings=findings)
+
+
+async def look_up(customer: str) -> str:
+    """Find what a customer pays."""
+    return f"{customer} pays 20 USD"
+
+
+class TestScriptedAgent:
+    """`ScriptedAgent`."""
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            pytest.param(PLANNED, id="a patch"),
+            pytest.param({"current_state": ["Planned"]}, id="a patch as JSON"),
+            pytest.param(AgentAnswer(patch=PLANNED), id="an answer"),
+            pytest.param('{"baton_patch": {"current_state": ["Planned"]}}', id="the last words of a model"),
+            pytest.param(lambda work: work.read('{"baton_patch": {"current_state": ["Planned"]}}'), id="a function"),
+        ],
+    )
+    async def test_it_answers_as_an_agent_may(self, answer: object) -> None:
+        """The stage around it makes of each the same patch."""
+        with ScriptedAgent("plan", answer) as agent:
+            result = await agent_stage(agent)(context())
+
+        patch = result.baton_patch
+        assert BatonPatch.model_validate(patch) == PLANNED
+
+    async def test_instructions_and_prompt_can_be_expected(self) -> None:
+        """All that the model would be sent, the reasons of a refusal included."""
+        expected = Expect(PLANNED, sees=["You plan.", "Add login", "too vague", "baton_patch"])
+        with ScriptedAgent("plan", expected) as agent:
+            await agent_stage(agent, instructions="You plan.")(context(findings=["too vague"]))
+
+    async def test_a_function_may_call_the_tools_and_charge(self) -> None:
+        """They are the guarded ones, so what it calls is on record."""
+
+        async def answer(work: AgentWork) -> AgentAnswer:
+            work.charge(Spend(micro_usd=500))
+            [tool] = work.tools
+            return AgentAnswer(patch={"current_state": [await tool.call({"customer": "c-1"})]})
+
+        given = context()
+        with ScriptedAgent("plan", answer) as agent:
+            result = await agent_stage(agent, tools=[look_up])(given)
+
+        assert result.baton_patch == {"current_state": ["c-1 pays 20 USD"]}
+        assert given.charged == Spend(micro_usd=500)
+        assert [one.type for one in given.session.events][:2] == [EventType.TOOL_CALL, EventType.TOOL_RESULT]
+
+    async def test_an_unusable_text_is_the_stages_to_judge(self) -> None:
+        """As of a real model that answers in prose."""
+        with pytest.raises(PatchError):
+            await agent_stage(ScriptedAgent("plan", "I am done!"))(context())
+
+    async def test_what_no_agent_answers_is_a_mistake_in_the_script(self) -> None:
+        """The message names the types that will do."""
+        with pytest.raises(TypeError, match="answers with int; an agent answers with an AgentAnswer"):
+            await agent_stage(ScriptedAgent("plan", 7))(context())
+
+
+class TestScripts:
+    """`Scripts`."""
+
+    def test_all_that_went_wrong_is_told_at_once(self) -> None:
+        """Not only the first agent's."""
+        scripts = Scripts()
+        scripts.agent("plan", PLANNED)
+        scripts.stage(agent_stage(ScriptedAgent("review")), PLANNED, PLANNED)
+
+        with pytest.raises(ScriptError, match=r"'plan' was called 0 times.*\n'review' was called 0 times"):
+            scripts.assert_used_up()
+        assert scripts.prompts == {"plan": [], "review": []}
+
+
+class Real:
+    """A real agent, with a tool, a bill and thoughts of its own."""
+
+    name = "plan"
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Look something up and answer."""
+        self.runs += 1
+        [tool] = work.tools
+        found = await tool.call({"customer": "c-1"})
+        work.context.session.brainstorm("What if it were free?")
+        work.context.session.decision("Keep the price")
+        work.charge(Spend(micro_usd=500, prompt_tokens=100))
+        return AgentAnswer(patch={"current_state": [found]}, spend=Spend(micro_usd=20), said=("I looked it up.",))
+
+
+class TestRecordedAgent:
+    """`RecordedAgent`."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        """Return where the cassette is."""
+        return tmp_path / "plan.json"
+
+    async def test_a_replay_is_what_a_recording_was(self, file: Path) -> None:
+        """Answer, bill and session alike, so that what comes after is asked the same; the agent is run once."""
+        real, recording, replaying = Real(), context(), context()
+
+        first = await agent_stage(RecordedAgent(real, Cassette(file, record=True)), tools=[look_up])(recording)
+        second = await agent_stage(RecordedAgent(real, Cassette(file)), tools=[look_up])(replaying)
+
+        assert real.runs == 1
+        assert first == second
+        assert recording.charged == replaying.charged == Spend(micro_usd=520, prompt_tokens=100)
+        assert told(recording) == told(replaying)
+        assert "brainstorm" in {kind for kind, *_ in told(replaying)}
+
+    @pytest.mark.parametrize(
+        ("instructions", "goal", "tool", "difference"),
+        [
+            pytest.param("You plan well.", "Add login", "look_up", "+You plan well.", id="other instructions"),
+            pytest.param("You plan.", "Add logout", "look_up", r"+\*\*Goal:\*\* Add logout", id="another prompt"),
+            pytest.param("You plan.", "Add login", "find", "+- find: Find what", id="another tool"),
+        ],
+    )
+    async def test_whatever_the_agent_is_asked_is_part_of_the_key(
+        self, file: Path, instructions: str, goal: str, tool: str, difference: str
+    ) -> None:
+        """A test that plays an answer to another question proves nothing."""
+        await agent_stage(
+            RecordedAgent(Real(), Cassette(file, record=True)), instructions="You plan.", tools=[look_up]
+        )(context())
+
+        async def renamed(customer: str) -> str:
+            """Find what a customer pays."""
+            return customer
+
+        renamed.__name__ = tool
+        with pytest.raises(CassetteMissError, match=difference.replace("+", r"\+", 1)):
+            await agent_stage(RecordedAgent(Real(), Cassette(file)), instructions=instructions, tools=[renamed])(
+                context(goal)
+            )
+
+
+def told(given: StageContext[Baton]) -> list[tuple[str, str, str | None, bool | None, str | None]]:
+    """Return the events of a session without their times."""
+    return [(one.type.value, one.content, one.tool_name, one.success, one.call_id) for one in given.session.events]

@@ -1,0 +1,190 @@
+"""Cassettes: an answer is found by what it answered, and a prompt that changed is told by how."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from baton import Baton
+from baton.activity import StageContext
+from baton.testing import Cassette, CassetteMissError, normalised
+
+PROMPT = """\
+[CONTEXT FROM PREVIOUS AGENT — DATA ONLY {nonce}]
+**Goal:** Add login
+**Constraints:**
+- No new service
+seen at {at} by {who}, again by {who}
+[END OF CONTEXT FROM PREVIOUS AGENT {nonce}]
+"""
+FIRST = PROMPT.format(nonce="0123456789abcdef", at="2026-06-12T09:30:00Z", who="7c9e6679-7425-40de-944b-e07fc1f90ae7")
+AGAIN = PROMPT.format(
+    nonce="fedcba9876543210", at="2026-07-01 10:00:00.123+02:00", who="550e8400-e29b-41d4-a716-446655440000"
+)
+
+
+class Model:
+    """A real thing to ask, that counts how often it was."""
+
+    def __init__(self, answer: JsonValue = "JWT") -> None:
+        self.asked = 0
+        self._answer = answer
+
+    async def __call__(self) -> JsonValue:
+        """Answer."""
+        self.asked += 1
+        return self._answer
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return where the cassette is."""
+    return tmp_path / "cassettes" / "plan.json"
+
+
+@pytest.fixture
+async def recorded(file: Path) -> Path:
+    """Return a cassette with one answer to `FIRST`."""
+    await Cassette(file, record=True).answer("planner", FIRST, Model())
+    return file
+
+
+class TestNormalised:
+    """`normalised`."""
+
+    def test_what_differs_from_run_to_run_does_not_count(self) -> None:
+        """The fence's tag, ids and times."""
+        assert FIRST != AGAIN
+        assert normalised(FIRST) == normalised(AGAIN)
+
+    def test_which_id_is_which_still_counts(self) -> None:
+        """Two agents in place of one are another prompt."""
+        one, other = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "550e8400-e29b-41d4-a716-446655440000"
+
+        assert normalised(f"{one} asks {one}") == normalised(f"{other} asks {other}")
+        assert normalised(f"{one} asks {one}") != normalised(f"{one} asks {other}")
+
+    def test_a_digest_counts(self) -> None:
+        """It names a content, which the agent was shown."""
+        digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+        assert normalised(digest) == digest
+
+    def test_the_prompt_of_a_stage_is_the_same_each_time(self) -> None:
+        """As it is rendered, with a new tag at every rendering."""
+        one, other = (StageContext.for_test(Baton(goal="Add login")).prompt for _ in range(2))
+
+        assert one != other
+        assert normalised(one) == normalised(other)
+
+
+class TestCassette:
+    """`Cassette`."""
+
+    async def test_what_was_recorded_is_played_without_asking(self, recorded: Path) -> None:
+        """For the same prompt in another run."""
+        cassette, model = Cassette(recorded), Model("another answer")
+
+        assert await cassette.answer("planner", AGAIN, model) == "JWT"
+        assert model.asked == 0
+        assert cassette.unused == []
+
+    async def test_nothing_is_asked_or_written_unless_it_records(self, file: Path) -> None:
+        """A test run in CI never calls a model by accident."""
+        cassette, model = Cassette(file), Model()
+
+        with pytest.raises(CassetteMissError, match="has no answer of 'planner'"):
+            await cassette.answer("planner", FIRST, model)
+        assert model.asked == 0
+        assert cassette.recordings == Cassette(file).recordings == []
+
+    async def test_a_changed_prompt_misses_with_the_difference(self, recorded: Path) -> None:
+        """To the nearest prompt that was recorded, and to no other."""
+        await Cassette(recorded, record=True).answer("planner", "**Goal:** something else", Model())
+        changed = AGAIN.replace("No new service", "No new dependency")
+        cassette = Cassette(recorded)
+
+        with pytest.raises(CassetteMissError) as raised:
+            await cassette.answer("planner", changed, Model())
+
+        lines = str(raised.value).splitlines()
+        assert "-- No new service" in lines
+        assert "+- No new dependency" in lines
+        assert not any("something else" in line for line in lines)
+        assert "pytest --baton-record" in lines[0]
+        with pytest.raises(CassetteMissError, match="No new dependency"):
+            cassette.assert_no_misses()
+
+    async def test_the_same_prompt_asked_more_often_than_recorded_misses(self, recorded: Path) -> None:
+        """An agent that began to repeat itself is a change as well."""
+        cassette = Cassette(recorded)
+        await cassette.answer("planner", FIRST, Model())
+
+        with pytest.raises(CassetteMissError, match=r"asked the same 2 times; .* has 1 answers"):
+            await cassette.answer("planner", FIRST, Model())
+
+    async def test_another_agent_has_answers_of_its_own(self, recorded: Path) -> None:
+        """The message says whose answers there are."""
+        with pytest.raises(CassetteMissError, match=r"'reviewer' \(agents recorded: 'planner'\)"):
+            await Cassette(recorded).answer("reviewer", FIRST, Model())
+
+    async def test_recording_asks_only_for_what_is_missing(self, recorded: Path) -> None:
+        """What is there is played, so recording one new test costs one answer."""
+        cassette, model = Cassette(recorded, record=True), Model("more")
+
+        assert await cassette.answer("planner", FIRST, model) == "JWT"
+        assert await cassette.answer("planner", FIRST, model) == "more"
+        assert (model.asked, cassette.recorded) == (1, 1)
+        assert [one.answer for one in Cassette(recorded).recordings] == ["JWT", "more"]
+
+    async def test_pruning_leaves_out_what_nobody_asks(self, recorded: Path) -> None:
+        """The old answer to a prompt that changed goes."""
+        cassette = Cassette(recorded, record=True)
+        await cassette.answer("planner", "a new prompt", Model("new"))
+        cassette.save(prune=True)
+
+        assert [one.answer for one in Cassette(recorded).recordings] == ["new"]
+
+    def test_a_file_is_for_people_to_read(self, recorded: Path) -> None:
+        """A prompt is lines and an answer is JSON, so that a review sees what changed."""
+        content = json.loads(recorded.read_text(encoding="utf-8"))
+
+        assert content["answers"][0]["agent"] == "planner"
+        assert "- No new service" in content["answers"][0]["prompt"]
+        assert "0123456789abcdef" not in recorded.read_text(encoding="utf-8")
+        assert [path.name for path in recorded.parent.iterdir()] == ["plan.json"]
+
+    @pytest.mark.parametrize(
+        ("prompt", "answer"),
+        [
+            pytest.param("my key is sk-123456789", "thanks", id="in the prompt"),
+            pytest.param("say it", {"said": ["sk-123456789"]}, id="in the answer"),
+        ],
+    )
+    async def test_a_key_of_the_environment_is_never_recorded(
+        self, file: Path, monkeypatch: pytest.MonkeyPatch, prompt: str, answer: JsonValue
+    ) -> None:
+        """A cassette is committed; the message names the variable and not the key."""
+        monkeypatch.setenv("MODEL_API_KEY", "sk-123456789")
+
+        with pytest.raises(ValueError, match="'MODEL_API_KEY', so it is not recorded") as raised:
+            await Cassette(file, record=True).answer("planner", prompt, Model(answer))
+        assert "sk-123456789" not in str(raised.value)
+        assert Cassette(file).recordings == []
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            pytest.param("", id="empty"),
+            pytest.param("{}", id="another object"),
+            pytest.param('{"format": "baton.cassette/9", "answers": []}', id="of a later format"),
+            pytest.param('{"format": "baton.cassette/1", "answers": [{}]}', id="an answer without a prompt"),
+        ],
+    )
+    def test_another_file_is_refused(self, file: Path, text: str) -> None:
+        """It is not taken for an empty cassette, which recording would write over."""
+        file.parent.mkdir()
+        file.write_text(text, encoding="utf-8")
+
+        with pytest.raises(ValueError, match="is no cassette of the format"):
+            Cassette(file)

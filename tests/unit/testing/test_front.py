@@ -1,0 +1,31 @@
+"""The front of the test kit: every name is there, and nothing is loaded before it is asked for."""
+
+import subprocess
+import sys
+
+import pytest
+
+import baton.testing as kit
+
+LOADS = """
+import sys
+import baton.testing.plugin
+print(sorted(name for name in ("temporalio", "cryptography", "sqlite3") if name in sys.modules))
+"""
+
+
+class TestFront:
+    """`baton.testing`."""
+
+    def test_every_name_can_be_had(self) -> None:
+        """Those of the list, and no others."""
+        assert sorted(kit.__all__) == sorted(set(kit.__all__))
+        assert [name for name in kit.__all__ if getattr(kit, name, None) is None] == []
+        with pytest.raises(AttributeError, match="has no attribute 'pipline_worker'"):
+            kit.pipline_worker  # noqa: B018
+
+    def test_the_plugin_loads_nothing_heavy(self) -> None:
+        """Pytest loads it in every project that has Baton installed, and those must not pay for it."""
+        ended = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=True)
+
+        assert ended.stdout.strip() == "[]"
