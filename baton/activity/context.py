@@ -1,10 +1,11 @@
 """What a stage may ask for beside the baton, and what its worker provides."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, Self
 
@@ -14,15 +15,21 @@ from temporalio.common import MetricMeter
 
 from baton.activity.desk import ArtifactDesk
 from baton.activity.personal import PersonalDesk
-from baton.activity.receiving import ReceiversGate
+from baton.activity.receiving import ReceiversGate, denied_on_record, now_utc
+from baton.activity.session import SessionLog
+from baton.activity.toolbox import Toolbox
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.edge.vault import Vault
 from baton.protocol.baton import BatonT
+from baton.protocol.contract import HandoffContract
+from baton.protocol.contract_rendering import render_contract
 from baton.protocol.fencing import fence, single_line
 from baton.protocol.handoff import Turn
 from baton.protocol.history import SPENT, Spend, told_spend
 from baton.protocol.messages import StageInput
+from baton.protocol.output_schemas import OutputSchemas
 from baton.protocol.rendering import DEFAULT_MAX_TOKENS, conversation, render
+from baton.protocol.stages import StageSpec
 from baton.protocol.summarising import Summariser
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
 from baton.workflow.metrics import Metrics
@@ -41,6 +48,8 @@ class WorkerParts:
         gate: What answers handoffs, or None; a worker without one runs pipelines that do not hand off.
         vault: The vault of personal data, or None.
         summariser: The model that summarises long histories of turns, or None: rules write the summaries then.
+        schemas: The registered schemas that outputs of stages must fit, or None.
+        clock: Tells the time of session events, and whether contracts have expired.
         metrics: What the worker counts; `BatonPlugin` sets it.
     """
 
@@ -50,6 +59,8 @@ class WorkerParts:
     gate: ReceiversGate | None = None
     vault: Vault | None = None
     summariser: Summariser | None = None
+    schemas: OutputSchemas | None = None
+    clock: Callable[[], datetime] = now_utc
     metrics: Metrics = _UNMEASURED
 
 
@@ -84,6 +95,8 @@ class StageContext(Generic[BatonT]):
         last_heartbeat: The details of the last heartbeat.
         declared: The fields of personal data that the stage declared.
         charged: What the stage has charged so far, earlier runs that raised or were lost included.
+        able: The tools that the stage declared.
+        forbids: The tools that it declared never to call.
     """
 
     baton: BatonT
@@ -94,6 +107,8 @@ class StageContext(Generic[BatonT]):
     last_heartbeat: tuple[Any, ...] = ()
     declared: frozenset[str] = frozenset()
     charged: Spend = field(default_factory=Spend)
+    able: frozenset[str] = frozenset()
+    forbids: frozenset[str] = frozenset()
 
     @classmethod
     def for_test(
@@ -104,6 +119,7 @@ class StageContext(Generic[BatonT]):
         params: dict[str, JsonValue] | None = None,
         findings: list[str] | None = None,
         artifacts: ArtifactStore | None = None,
+        contract: HandoffContract | None = None,
     ) -> Self:
         """Return a context for calling a stage in a test, without Temporal.
 
@@ -113,6 +129,7 @@ class StageContext(Generic[BatonT]):
             params: The pipeline's parameters.
             findings: Why an attempt before was refused, to test a second one.
             artifacts: The store; a new one in memory by default.
+            contract: What the stage may see and do; without one it may call every tool.
 
         Example:
             >>> from baton.protocol.baton import Baton
@@ -127,23 +144,71 @@ class StageContext(Generic[BatonT]):
             params=params or {},
             findings=findings or [],
             attempt=2 if findings else 1,
+            contract=None if contract is None else contract.to_json_object(),
+            handoff_id="test",
         )
         return cls.of(baton, given, WorkerParts(artifacts=artifacts or MemoryArtifactStore()))
 
     @classmethod
-    def of(
-        cls, baton: BatonT, given: StageInput, parts: WorkerParts, personal_data: frozenset[str] = frozenset()
-    ) -> Self:
+    def of(cls, baton: BatonT, given: StageInput, parts: WorkerParts, spec: StageSpec | None = None) -> Self:
         """Return the context of one run of a stage."""
+        spec = spec or StageSpec(given.stage)
         desk = ArtifactDesk(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
         earlier = told_spend(activity.info().heartbeat_details) if activity.in_activity() else Spend()
-        return cls(baton=baton, given=given, artifacts=desk, parts=parts, declared=personal_data, charged=earlier)
+        return cls(
+            baton=baton,
+            given=given,
+            artifacts=desk,
+            parts=parts,
+            declared=spec.personal_data,
+            charged=earlier,
+            able=spec.tools,
+            forbids=spec.forbids,
+        )
 
     @cached_property
     def personal(self) -> PersonalDesk:
         """Where personal data is read and written, as far as the stage declared it; never in baton or output."""
         given = self.given
         return PersonalDesk(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
+
+    @cached_property
+    def contract(self) -> HandoffContract | None:
+        """What the stage's agent may see and do; None in a pipeline without contracts."""
+        return None if self.given.contract is None else HandoffContract.from_json_object(self.given.contract)
+
+    @cached_property
+    def session(self) -> SessionLog:
+        """Where the stage records what it does and hears; later contracts are compiled from it."""
+        given = self.given
+        run = activity.info().attempt if activity.in_activity() else 1
+        prefix = ".".join(
+            [str(given.seq), given.stage, *([f"{given.attempt}", f"{run}"] if given.attempt + run > 2 else [])]
+        )
+        return SessionLog(given.stage, prefix, self.handoff_id, self.parts.counter, self.parts.clock)
+
+    @cached_property
+    def tools(self) -> Toolbox:
+        """The tools that the stage may call; calling another one raises `ToolDeniedError` and is put on record.
+
+        Without a contract a stage may call the tools that it declared, and every tool if it declared none.
+        """
+        if self.contract is not None:
+            allowed: frozenset[str] | None = frozenset(self.contract.allowed_tools)
+        else:
+            allowed = self.able - self.forbids or None
+        return Toolbox(allowed, self.session, self.handoff_id, self._denied)
+
+    async def _denied(self, tool: str, number: int) -> None:
+        """Put a denied call on record."""
+        if self.parts.gate is not None:
+            await denied_on_record(self.parts.gate, self.given, tool, number)
+
+    @property
+    def handoff_id(self) -> str:
+        """The handoff under which the stage acts; whatever it does is to name it (S5-fields-a)."""
+        named = (self.given.contract or {}).get("handoffId", "")
+        return self.given.handoff_id or str(named)
 
     @property
     def params(self) -> dict[str, JsonValue]:
@@ -167,7 +232,7 @@ class StageContext(Generic[BatonT]):
 
     @cached_property
     def prompt(self) -> str:
-        """The baton for the user turn of an agent's prompt: markdown inside the data fence (S1 L38, S3 §10.1).
+        """Contract and baton for the user turn of an agent's prompt: markdown inside the data fence (S1 L38, X-6).
 
         It stays under the worker's ceiling of tokens and, on a further attempt, says what was wrong with the
         one before.
@@ -178,7 +243,9 @@ class StageContext(Generic[BatonT]):
             estimator=self.parts.counter,
             earlier_decisions=self.given.earlier_decisions,
         )
-        if self.given.turns or self.given.summary:
+        if self.contract is not None:
+            body = f"{render_contract(self.contract)}\n{body}"
+        elif self.given.turns or self.given.summary:  # under a contract nobody reads a raw conversation (S5-contract-c)
             body += f"\n{conversation(self.given.summary, self.turns)}"
         if self.findings:
             rows = "\n".join(f"- {single_line(finding)}" for finding in self.findings)

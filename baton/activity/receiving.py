@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -13,6 +14,8 @@ from baton.edge.keyring import Keyring
 from baton.edge.metering import tell_answer
 from baton.protocol.audit import AuditEntry
 from baton.protocol.audit_chain import ChainHead
+from baton.protocol.contract_checks import validate_contract
+from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.history import Spend
 from baton.protocol.ledger_errors import LedgerError, LedgerUnavailableError
 from baton.protocol.messages import StageInput, StageReturn
@@ -22,9 +25,16 @@ from baton.protocol.relay import STEP_WORKFLOW
 from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.protocol.stages import StageSpec
+from baton.protocol.tools import TOOL_DENIED
 from baton.protocol.validating import Check
-from baton.protocol.verdict import Code, Finding
+from baton.protocol.verdict import Code, Finding, Verdict
 from baton.workflow.metrics import Metrics
+
+
+def now_utc() -> datetime:
+    """Return the time, in UTC."""
+    return datetime.now(UTC)
+
 
 _PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a stage returned
 _LONGEST_WORKFLOW_ID = 200  # Temporal takes 1,000 characters, the ledger 255 with the run behind it
@@ -111,7 +121,11 @@ def gate_of(gate: ReceiversGate | None) -> ReceiversGate:
 
 
 async def accepted(
-    gate: ReceiversGate, metrics: Metrics, sealed: UnverifiedHandoff, spec: StageSpec
+    gate: ReceiversGate,
+    metrics: Metrics,
+    sealed: UnverifiedHandoff,
+    spec: StageSpec,
+    clock: Callable[[], datetime] = now_utc,
 ) -> tuple[Receipt, StageInput | None, Mapping[str, Any]]:
     """Answer the handoff that a stage was sent.
 
@@ -120,6 +134,7 @@ async def accepted(
         metrics: The worker's metrics.
         sealed: The handoff.
         spec: The stage.
+        clock: Tells the time, for contracts that expire.
 
     Returns:
         The answer on record, the stage's input if it was accepted, and the message.
@@ -127,7 +142,8 @@ async def accepted(
     Raises:
         LedgerUnavailableError: The ledger could not be written for two seconds; the worker tries again.
     """
-    further = [not_empty(spec.requires), _of_this_workflow, _step_is_readable]
+    held: list[StageInput] = []  # read once: the checks and the stage use the same
+    further = [not_empty(spec.requires), _of_this_workflow, _readable(held), _contract(clock)]
     # A short outage is no failure of the stage, whose own retries are for what it does itself: it is waited for here.
     for pause in (*_PATIENCE, None):
         try:
@@ -141,8 +157,9 @@ async def accepted(
             _log.warning("a handoff to %s waits for the ledger: %s", spec.name, error)
             await asyncio.sleep(pause)
     tell_answer(metrics, receipt, message, spec.name, Transport.QUEUE)
-    given = StageInput.of_handoff(message) if receipt.verdict else None
-    return receipt, given, message
+    if not receipt.verdict:
+        return receipt, None, message
+    return receipt, held[0] if held else StageInput.of_handoff(message), message
 
 
 def _of_this_workflow(message: Mapping[str, Any]) -> list[Finding]:
@@ -154,15 +171,33 @@ def _of_this_workflow(message: Mapping[str, Any]) -> list[Finding]:
     return [Finding(code=Code.SIGNATURE_INVALID, text=text, at=f"/step/{STEP_WORKFLOW}")]
 
 
-def _step_is_readable(message: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding if a handoff lacks what a stage needs beside the document's members."""
-    try:
-        StageInput.of_handoff(message)
-    except ValidationError as error:
-        places = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in error.errors(include_input=False)}))
-        text = f"'step' is not what a pipeline sends its stages: see {places}"
-        return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/step")]
-    return []
+def _readable(held: list[StageInput]) -> Check:
+    """Return the check that a handoff has what a stage needs beside the document's members; what it read is kept."""
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        try:
+            held[:] = [StageInput.of_handoff(message)]
+        except ValidationError as error:
+            faults = error.errors(include_input=False)
+            places = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in faults}))
+            text = f"'step' is not what a pipeline sends its stages: see {places}"
+            return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/step")]
+        return []
+
+    return check
+
+
+def _contract(clock: Callable[[], datetime]) -> Check:
+    """Return the check of a contract where it is received: that it is whole, and has not expired (X-7, C-36)."""
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        contract = message.get("step", {}).get("contract")
+        if contract is None:
+            return []
+        now = clock()
+        return validate_contract(contract, now=now).findings() or expiry_findings(contract, now)
+
+    return check
 
 
 def refused(receipt: Receipt, spec: StageSpec, message: Mapping[str, Any]) -> StageReturn:
@@ -173,6 +208,16 @@ def refused(receipt: Receipt, spec: StageSpec, message: Mapping[str, Any]) -> St
     # What is not genuine, or of another task, is on record in the chain that it names: no anchor of this run's chain.
     anchor = None if receipt.verdict.reason is Code.SIGNATURE_INVALID else receipt.anchor
     return StageReturn(stage=spec.name, seq=seq, attempt=receipt.attempt, verdict=receipt.verdict, anchor=anchor)
+
+
+def expired_return(given: StageInput, findings: list[Finding]) -> StageReturn:
+    """Return what a stage answers to a plain input whose contract has expired; it did not run."""
+    verdict = Verdict(
+        valid=False, reason=Code.INCOMPLETE_CONTEXT, details="; ".join(one.text for one in findings), findings=findings
+    )
+    return StageReturn(
+        stage=given.stage, seq=given.seq, attempt=given.attempt, branch=given.branch, after=given.after, verdict=verdict
+    )
 
 
 async def returned_on_record(
@@ -208,6 +253,35 @@ async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], erro
         await gate.failed(message, f"{type(error).__name__}: {error}", attempt, run_id=run_of_activity())
     except LedgerError as unrecorded:
         _log.warning("that a stage failed is not on record: %s", unrecorded)
+
+
+async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, number: int) -> None:
+    """Put on record that a stage called a tool that its contract does not allow; without the ledger it is in the log.
+
+    Args:
+        gate: The worker's gate.
+        given: The stage's input.
+        tool: The tool.
+        number: Which denial of this run it was, from 1.
+    """
+    info = activity.info() if activity.in_activity() else None
+    run = info.attempt if info else 1
+    entry = AuditEntry(
+        kind="denial",
+        task_id=given.task_id,
+        event_id=f"{given.handoff_id}.{given.attempt}.{run}.{number}",
+        attempt=given.attempt,
+        status=TOOL_DENIED,
+        timestamp=datetime.now(UTC),
+        from_agent=given.stage,
+        details=f"{tool!r} is not among the tools of handoff {given.handoff_id!r}; it did not run",
+        run_id=run_of_activity(),
+        message={"tool": tool, "handoffId": given.handoff_id},
+    )
+    try:
+        await gate.record(entry)
+    except LedgerError as error:
+        _log.warning("a denied call of %r is not on record: %s", tool, error)
 
 
 def run_of_activity() -> str | None:

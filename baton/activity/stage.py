@@ -20,11 +20,25 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from baton.activity.context import StageContext, current_parts
-from baton.activity.receiving import accepted, failed_on_record, gate_of, refused, returned_on_record
+from baton.activity.receiving import (
+    accepted,
+    expired_return,
+    failed_on_record,
+    gate_of,
+    refused,
+    returned_on_record,
+)
+from baton.edge.output_check import output_findings
 from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.contract_expiry import expiry_findings
+from baton.protocol.errors import PatchError
 from baton.protocol.handoff import ToolCall, Turn
 from baton.protocol.messages import StageInput, StageResult, StageReturn
 from baton.protocol.patching import short_findings, undeclared
+from baton.protocol.report import HandoffReport
+from baton.protocol.report_errors import ReportError
+from baton.protocol.report_parsing import parse_report
+from baton.protocol.report_patching import report_patch
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.protocol.stages import Retries, StageSpec, checked_fields
 
@@ -50,6 +64,10 @@ class StageTerms(TypedDict, total=False):
     closing: bool
     personal_data: Iterable[str]
     window: int
+    tools: Iterable[str]
+    forbids: Iterable[str]
+    output: str | None
+    task: str | None
 
 
 class Stage(Generic[GivenT, AnswerT]):
@@ -72,6 +90,8 @@ class Stage(Generic[GivenT, AnswerT]):
                 "writes": checked_fields(spec.writes, self.baton_type, "writes"),
                 "requires": frozenset(spec.requires),
                 "personal_data": frozenset(spec.personal_data),
+                "tools": frozenset(spec.tools),
+                "forbids": frozenset(spec.forbids),
             }
         )
 
@@ -95,6 +115,8 @@ class Stage(Generic[GivenT, AnswerT]):
             given = UnverifiedHandoff(given.model_dump_json().encode())
         if isinstance(given, UnverifiedHandoff):
             return await self._receive(given)
+        if isinstance(given, StageInput) and (expired := expiry_findings(given.contract, current_parts().clock())):
+            return expired_return(given, expired)
         return await (self._run(given) if isinstance(given, StageInput) else self._function(given))
 
     def __repr__(self) -> str:
@@ -107,7 +129,7 @@ class Stage(Generic[GivenT, AnswerT]):
         gate = gate_of(parts.gate)
         # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would go on.
         with _heartbeats(self.spec.heartbeat, _still_alive):
-            receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec)
+            receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
         if given is None:
             return refused(receipt, self.spec, message)
         try:
@@ -125,17 +147,20 @@ class Stage(Generic[GivenT, AnswerT]):
         # A stage may be written for plainer batons than the pipeline's; it sees the fields it knows.
         known = {name: value for name, value in given.baton.items() if name in self.baton_type.model_fields}
         baton = self.baton_type.from_json_object(known)
-        context = StageContext.of(baton, given, current_parts(), self.spec.personal_data)
+        context = StageContext.of(baton, given, current_parts(), self.spec)
         argument: Any = context if self._takes_context else baton
         began = time.monotonic()
+        findings: list[str] = []
         try:
             with _heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
                 answer: Any = await self._function(argument)
-            result = answer if isinstance(answer, StageResult) else StageResult(baton_patch=_as_patch(answer, self))
+            result = _as_result(answer, self, baton)
+        except (PatchError, ReportError) as error:  # the agent may mend what it answered
+            result, findings = StageResult(), short_findings([str(one) for one in error.findings])
         except ValidationError as error:
             if error.title not in _patch_names():
                 raise
-            return self._answer(given, StageResult(), context, _findings(error), began)
+            result, findings = StageResult(), _findings(error)
         except Exception as error:
             # Said here and not in the retry policy, which would repeat the names in each run's history.
             never = type(error).__name__ in self.spec.retries.never
@@ -143,7 +168,15 @@ class Stage(Generic[GivenT, AnswerT]):
                 raise
             told = context.told()  # the bill of a run that raised goes with what it raised
             raise ApplicationError(str(error), *told, type=type(error).__name__, non_retryable=never) from error
-        return self._answer(given, result, context, [], began)
+        finally:
+            await context.tools.settle()
+        if not findings and self.spec.output is not None:
+            findings = output_findings(context.parts.schemas, self.spec.output, result.output)
+        events, journal = await context.session.close(context.parts.artifacts)
+        returned = self._answer(given, result, context, findings, began)
+        if not events:
+            return returned
+        return returned.model_copy(update={"events": [one.to_json_object() for one in events], "journal": journal})
 
     def _answer(
         self, given: StageInput, result: StageResult, context: StageContext[Any], findings: list[str], began: float
@@ -190,7 +223,7 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
         function: The function, when the decorator is used without arguments.
         **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
             `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `light`, `version`, `requires`,
-            `reserve_micro_usd`, `closing`, `personal_data`, `window`.
+            `reserve_micro_usd`, `closing`, `personal_data`, `window`, `tools`, `forbids`, `output`, `task`.
 
     Returns:
         The stage, or a decorator that makes one.
@@ -227,14 +260,38 @@ def _parameter_of(function: Any) -> tuple[type[Baton], bool]:
     hint = hints.get(parameters[0]) if len(parameters) == 1 else None
     origin = typing.get_origin(hint) or hint
     if origin is StageContext:
-        inner = typing.get_args(hint)
-        return (inner[0] if inner else Baton), True
+        inner = typing.get_args(hint) or (Baton,)
+        if isinstance(inner[0], type) and issubclass(inner[0], Baton):
+            return inner[0], True
     if isinstance(origin, type) and issubclass(origin, Baton):
         return origin, False
     raise TypeError(
         f"stage {function.__name__!r} must take exactly one parameter, annotated as Baton (or a class derived "
         f"from it) or StageContext; found ({', '.join(parameters)}) annotated {hint!r}"
     )
+
+
+def _as_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> StageResult:
+    """Return what a function answered as a result; a report becomes its patch, and itself the output (X-3).
+
+    Raises:
+        ReportError: The markdown of a report cannot be read.
+    """
+    result = answer if isinstance(answer, StageResult) else None
+    report = answer if isinstance(answer, HandoffReport) else None
+    if result is not None and result.report is not None:
+        report = parse_report(result.report).report
+    if report is not None:
+        result = result or StageResult()
+        output = report.to_json_object() if result.output is None else result.output
+        return result.model_copy(
+            update={
+                "baton_patch": report_patch(report, baton, shown=stage.spec.reads),
+                "output": output,
+                "report": None,
+            }
+        )
+    return result or StageResult(baton_patch=_as_patch(answer, stage))
 
 
 def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, JsonValue]:
@@ -246,7 +303,8 @@ def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, Jso
     if isinstance(answer, dict):
         return answer
     raise TypeError(
-        f"{stage!r} returned {type(answer).__name__}; a stage returns a BatonPatch, a dict, a StageResult or None"
+        f"{stage!r} returned {type(answer).__name__}; a stage returns a BatonPatch, a dict, a StageResult, a "
+        "HandoffReport or None"
     )
 
 

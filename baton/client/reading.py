@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
@@ -117,6 +117,7 @@ class _Fold:
         self._children: dict[int, Step] = {}
         self._clock = run.began or _EPOCH
         self._light_ends: dict[tuple[int, int], datetime] = {}
+        self._branches: dict[tuple[int, str], list[dict[str, JsonValue]]] = {}
 
     def over(self, events: Sequence[HistoryEvent]) -> None:
         """Fill the record from all events."""
@@ -216,6 +217,8 @@ class _Fold:
         given = self._given.get(event.event_id)
         if given is None:
             return
+        if given.contract is not None:
+            self._run.handed.append(given)
         task = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
         kind = StepKind.MERGE if given.branch else StepKind.STAGE
         step = self._steps.get(given.seq)
@@ -256,7 +259,10 @@ class _Fold:
         step.ended = time_of(event) if task is None else self._clock
         step.attempts = max(step.attempts, returned.attempt)
         step.tokens_read += returned.tokens_read
+        if returned.tokens_read:
+            self._run.tokens_read[returned.seq, returned.stage] = returned.tokens_read
         if returned.branch:
+            self._branches[returned.seq, returned.stage] = returned.events
             return
         if task is None:
             self._arrived.append(returned)
@@ -270,7 +276,9 @@ class _Fold:
         if outcome.failure is not None:  # then nothing of what the stage returned was applied
             self._due = [(one, at) for one, at in self._due if one.seq != outcome.seq]
         self._settle(outcome.order)
-        self._take(outcome, StepStatus.DONE)
+        branches = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
+        events = [event for stage in branches for event in self._branches.get((outcome.seq, stage), [])]
+        self._take(outcome.model_copy(update={"events": events}) if events else outcome, StepStatus.DONE)
 
     def timer_started(self, event: HistoryEvent) -> None:
         summary = _APPROVAL_TIMER.match((self._text(event) or b"").decode().strip('"'))

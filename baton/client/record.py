@@ -8,7 +8,7 @@ from typing import Any
 from baton.protocol.baton import Baton
 from baton.protocol.errors import HistoryError
 from baton.protocol.history import HistoryEntry, StepKind, snapshots
-from baton.protocol.messages import PipelineInput, PipelineResult
+from baton.protocol.messages import PipelineInput, PipelineResult, StageInput
 from baton.protocol.state import PipelineState
 
 
@@ -87,6 +87,8 @@ class RunRecord:
         last_event: The last event that was read.
         anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
+        handed: Of a pipeline with contracts, what its stages were sent, in order.
+        tokens_read: What the prompts of its stages had, by step number and stage.
     """
 
     workflow_id: str
@@ -106,6 +108,8 @@ class RunRecord:
     notes: list[str] = field(default_factory=list)
     last_event: int = 0
     anchors: list[str] = field(default_factory=list)
+    handed: list[StageInput] = field(default_factory=list)
+    tokens_read: dict[tuple[int, str], int] = field(default_factory=dict)
 
     @property
     def baton(self) -> Baton:

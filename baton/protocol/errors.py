@@ -11,6 +11,7 @@ BatonError                    catch this for "anything Baton itself refused"
 │   ├── StageFailedError          a stage failed, or was refused as often as allowed
 │   ├── ApprovalDeniedError       a person, or the deadline, said no
 │   └── OutcomeMismatchError      the code asks for another stage than the one recorded
+├── AgentError                an agent could not do its stage: its model, its program or its answer failed
 ├── HistoryError              an event history does not hold what was asked of it
 ├── PayloadError              a payload cannot be decoded: it is damaged or too large
 │   └── NewerPayloadError         it was written by a newer Baton
@@ -71,6 +72,26 @@ class ApprovalDeniedError(PipelineError):
 
 class OutcomeMismatchError(PipelineError):
     """A recorded outcome belongs to another step than the one the code asks for."""
+
+
+class AgentError(BatonError):
+    """An agent could not do its stage; nothing of what it answered was applied.
+
+    Its text goes into the history: it never holds a key, nor what a provider answered word for word.
+
+    Attributes:
+        permanent: Whether another run would fail as well: a wrong key, an unknown model, a refused request.
+        retry_after: After how many seconds the provider wants to be asked again, if it said so.
+
+    Example:
+        >>> AgentError("the provider answered 429", retry_after=2.5).permanent
+        False
+    """
+
+    def __init__(self, message: str, *, permanent: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+        self.retry_after = retry_after
 
 
 class HistoryError(BatonError):

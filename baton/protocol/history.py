@@ -141,6 +141,7 @@ class Outcome(CompactRecord):
         value: What the step returned to the pipeline's code, as JSON.
         failure: Why the step failed; the pipeline's code may have gone on by another way.
         canceled: The code itself canceled the step, for example because another one was faster.
+        events: The session events that its stages recorded, for the contracts of later stages.
     """
 
     seq: Whole = Field(ge=1)
@@ -151,6 +152,7 @@ class Outcome(CompactRecord):
     value: JsonValue = None
     failure: str | None = None
     canceled: bool = False
+    events: list[dict[str, JsonValue]] = Field(default_factory=list)
 
 
 def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:

@@ -191,6 +191,10 @@ class StageInput(CompactRecord):
         personal_data: Personal data that came with the handoff, encrypted; only for a stage that declares some.
         turns: The newest turns of the conversation so far, word for word.
         summary: The older turns in short; empty if nothing was compressed.
+        contract: What its agent may see and do, in a pipeline with contracts.
+        left_out: Which session events the contract leaves out, and why, beyond what earlier messages of the run told:
+            event id to label.
+        handoff_id: The handoff that brought it, where it came by one.
     """
 
     stage: Name
@@ -207,10 +211,13 @@ class StageInput(CompactRecord):
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
     turns: list[dict[str, JsonValue]] = Field(default_factory=list)
     summary: str = ""
+    contract: dict[str, JsonValue] | None = None
+    left_out: dict[str, str] = Field(default_factory=dict)
+    handoff_id: str = ""
 
     def step(self) -> dict[str, JsonValue]:
         """Return what a handoff has no member of its own for: its `step`."""
-        elsewhere = {"stage", "task_id", "baton", "personal_data", "turns", "summary"}
+        elsewhere = {"stage", "task_id", "baton", "personal_data", "turns", "summary", "handoff_id"}
         members: dict[str, JsonValue] = self.model_dump(mode="json", exclude=elsewhere)
         return members
 
@@ -231,6 +238,7 @@ class StageInput(CompactRecord):
             "personal_data": message.get("personalDataPayload", {}),
             "turns": message["conversationHistoryVerbatim"],
             "summary": message["conversationHistorySummary"],
+            "handoff_id": message["handoffId"],
         }
         return cls.model_validate({**step, **carried, "stage": to, "task_id": task})
 
@@ -272,6 +280,8 @@ class StageReturn(CompactRecord):
         personal_data: The personal data that is to be handed on, encrypted; absent where it is what came.
         turns: What was said in it, to be handed on.
         tool_calls: Which tools it called, to be handed on.
+        events: What it recorded of its session, for the contracts of later stages.
+        journal: The artifact with the texts of events that are kept out of the history.
     """
 
     stage: Name
@@ -291,6 +301,8 @@ class StageReturn(CompactRecord):
     personal_data: dict[str, JsonValue] | None = None
     turns: list[dict[str, JsonValue]] = Field(default_factory=list)
     tool_calls: list[dict[str, JsonValue]] = Field(default_factory=list)
+    events: list[dict[str, JsonValue]] = Field(default_factory=list)
+    journal: str | None = None
 
 
 class StageResult(CompactRecord):
@@ -303,6 +315,8 @@ class StageResult(CompactRecord):
         turns: What was said, if the next stages are to read it, each `{"role": …, "content": …}`; compressed where
             it grows too long for them.
         tool_calls: Which tools were called, each as an item of a handoff's `toolCallHistory`.
+        report: A handoff report in markdown instead of a patch; it is read strictly, and what is wrong with it leads
+            to another attempt.
 
     Example:
         >>> StageResult(baton_patch=BatonPatch(current_state=["Tests pass"]), output={"passed": 12}).output
@@ -314,6 +328,7 @@ class StageResult(CompactRecord):
     spend: Spend = Spend()
     turns: list[dict[str, JsonValue]] = Field(default_factory=list)
     tool_calls: list[dict[str, JsonValue]] = Field(default_factory=list)
+    report: str | None = None
 
 
 class Decision(CompactRecord):

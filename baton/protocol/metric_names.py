@@ -126,6 +126,22 @@ SPENT = Metric(
     labels=("stage",),
 )
 
+CONTRACTS = Metric(
+    "baton_contracts_total",
+    Kind.COUNTER,
+    "Contracts validated before they were handed over, by outcome: valid, flagged (with warnings) or refused.",
+    labels=("outcome",),
+)
+"""Every validation is counted (S5-valid-j)."""
+
+EMPTY_CONTRACTS = Metric(
+    "baton_empty_contracts_total",
+    Kind.COUNTER,
+    "Contracts that hold no facts, or allow no tools, by receiver; without facts they are usually a bug.",
+    labels=("lacks", "receiver"),
+)
+"""S5-check-j, S5-fm-c."""
+
 METRICS = (
     HANDOFFS,
     REJECTIONS,
@@ -137,6 +153,8 @@ METRICS = (
     STAGE_SECONDS,
     QUEUE_SECONDS,
     SPENT,
+    CONTRACTS,
+    EMPTY_CONTRACTS,
 )
 """All of Baton's metrics."""
 

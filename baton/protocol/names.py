@@ -25,6 +25,8 @@ QUERY_STATUS = "status"
 """Query: an `Overview`."""
 QUERY_INBOX = "inbox"
 """Query: the handoffs that wait for a person."""
+QUERY_EXPLAIN = "explain"
+"""Query: an `Explanation` of a stage, by its name; in a pipeline with contracts."""
 QUERY_WAITING = "waiting"
 """Query: what the run waits for."""
 

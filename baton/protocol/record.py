@@ -31,9 +31,19 @@ _something = re.compile(_SOMETHING)
 _time = re.compile(_TIME)
 
 
+def says_something(text: str) -> bool:
+    r"""Return whether a text says something: whether there is more to it than blanks and invisible characters.
+
+    Example:
+        >>> says_something(" a"), says_something(" \u200b")
+        (True, False)
+    """
+    return _something.search(text) is not None
+
+
 def _says_something(text: str) -> str:
     """Refuse a text of blanks and invisible characters."""
-    if not _something.search(text):
+    if not says_something(text):
         raise ValueError("it must say something; found an empty or blank text")
     return text
 
@@ -60,6 +70,9 @@ Whole = Annotated[int, BeforeValidator(_integral)]
 
 ByteCount = Annotated[int, Field(ge=0, le=2**53 - 1), BeforeValidator(_integral)]
 """A length in bytes, at most 2**53 - 1: the largest whole number that every JSON reader takes exactly."""
+
+Minutes = Annotated[int, Field(ge=1, le=366 * 24 * 60), BeforeValidator(_integral)]
+"""A length of time in whole minutes: at least one, at most a year."""
 
 Timestamp = Annotated[
     AwareDatetime,

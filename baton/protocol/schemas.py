@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.budget import Budget
+from baton.protocol.explaining import Explanation, LeftOut
 from baton.protocol.history import Conflict, HistoryEntry, Outcome, Spend
 from baton.protocol.messages import (
     Decided,
@@ -33,6 +34,7 @@ from baton.protocol.messages import (
 )
 from baton.protocol.pending import HandoffDecision, PendingHandoff
 from baton.protocol.record import Record
+from baton.protocol.report import HandoffReport
 from baton.protocol.verdict import Finding, Verdict
 
 SCHEMAS: Mapping[str, type[Record]] = {
@@ -60,6 +62,9 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "finding": Finding,
     "pending-handoff": PendingHandoff,
     "handoff-decision": HandoffDecision,
+    "handoff-report": HandoffReport,
+    "explanation": Explanation,
+    "left-out": LeftOut,
 }
 """Every record with a published schema, by the schema's name; `stage-result` is the `{"baton_patch": …}` of S1 L51."""
 
@@ -114,7 +119,8 @@ class _Published(GenerateJsonSchema):
         made["description"] = _first_line(doc)
         _, _, attributes = doc.partition("Attributes:\n")
         for member, text in _ATTRIBUTE.findall(attributes):
-            made["properties"][member]["description"] = " ".join(text.split())
+            spelled = schema["cls"].model_fields[member].alias or member
+            made["properties"][spelled]["description"] = " ".join(text.split())
         return made
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:

@@ -32,6 +32,7 @@ class Retries:
         "NotImplementedError",
         "UndeclaredPersonalDataError",
         "SubjectErasedError",
+        "ToolDeniedError",
     )
 
 
@@ -58,6 +59,10 @@ class StageSpec:
         personal_data: The fields of personal data that it handles; a stage that declares none is handed none.
         window: How many tokens its agent's context window holds; a conversation that fills more than 80 % of it is
             compressed first.
+        tools: The tools that its agent is able to use; under a contract it may call those of them that are allowed.
+        forbids: Tools that it may not call whatever else is said.
+        output: The registered schema that its output must fit, as `"Name@version"`.
+        task: What it is to do, at most 500 characters, for its contract; the baton's goal by default.
     """
 
     name: str
@@ -75,6 +80,10 @@ class StageSpec:
     closing: bool = False
     personal_data: frozenset[str] = frozenset()
     window: int = 32_000
+    tools: frozenset[str] = frozenset()
+    forbids: frozenset[str] = frozenset()
+    output: str | None = None
+    task: str | None = None
 
     def handed(self, baton: Baton) -> tuple[Baton, int]:
         """Return what the stage is handed of ``baton``, and how many decisions were left out.

@@ -74,7 +74,9 @@ class PipelineState:
         patch, warnings = self._overtaken(returned.baton_patch, made_on)
         effect = patch_effect(self.baton, patch, self.stage_rules())
         entry = _entry(returned, at, effect, warnings)
-        return self._finish(returned.seq, returned.stage, StepKind.STAGE, [entry], returned.output, effect.baton)
+        return self._finish(
+            returned.seq, returned.stage, StepKind.STAGE, [entry], returned.output, effect.baton, returned.events
+        )
 
     def record_fan_out(
         self,
@@ -130,7 +132,8 @@ class PipelineState:
             )
         )
         value: list[JsonValue] = [branch.output for branch in branches]
-        return self._finish(seq, name, StepKind.MERGE, entries, value, effect.baton)
+        events = [event for branch in branches for event in branch.events]
+        return self._finish(seq, name, StepKind.MERGE, entries, value, effect.baton, events)
 
     def record_decision(self, seq: int, decided: Decided) -> Outcome:
         """Record how an approval ended; it changes no field of the baton."""
@@ -216,7 +219,7 @@ class PipelineState:
         entry = _entry(returned, at, effect, []).model_copy(
             update={"stage_id": returned.stage, "kind": StepKind.EDIT, "why": why}
         )
-        return self._finish(returned.seq, returned.stage, StepKind.EDIT, [entry], None, effect.baton)
+        return self._finish(returned.seq, returned.stage, StepKind.EDIT, [entry], None, effect.baton, returned.events)
 
     def record_failure(self, seq: int, name: str, kind: StepKind, failure: str, *, canceled: bool = False) -> Outcome:
         """Record that a step failed or was canceled; the baton is as it was before it."""
@@ -257,9 +260,18 @@ class PipelineState:
         entries: list[HistoryEntry],
         value: JsonValue,
         after: Baton,
+        events: Sequence[dict[str, JsonValue]] = (),
     ) -> Outcome:
         """Make the outcome of a step and take it over."""
-        outcome = Outcome(seq=seq, order=len(self.outcomes), name=name, kind=kind, entries=entries, value=value)
+        outcome = Outcome(
+            seq=seq,
+            order=len(self.outcomes),
+            name=name,
+            kind=kind,
+            entries=entries,
+            value=value,
+            events=list(events),
+        )
         self._take(outcome, after)
         return outcome
 

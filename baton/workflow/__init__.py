@@ -21,7 +21,8 @@ reader of the history needs no worker to know how it ended.
 
 from baton.protocol.relay import HandoffTerms
 from baton.workflow.compensating import Compensations
+from baton.workflow.contracting import ContractTerms
 from baton.workflow.pipeline import Pipeline
 from baton.workflow.resuming import ContinueAfter
 
-__all__ = ["Compensations", "ContinueAfter", "HandoffTerms", "Pipeline"]
+__all__ = ["Compensations", "ContinueAfter", "ContractTerms", "HandoffTerms", "Pipeline"]

@@ -28,7 +28,7 @@ from baton.protocol.messages import (
     StageReturn,
 )
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK
-from baton.protocol.stages import Retries, StageSpec
+from baton.protocol.stages import Retries
 from baton.workflow.handing import Handing, Passage
 
 AcceptedT = TypeVar("AcceptedT")
@@ -59,11 +59,7 @@ async def run_stage(
         BudgetExhaustedError: There is no money for it, and the pipeline declared not to wait for more.
         StageFailedError: The stage raised for good, no attempt was accepted, or its handoff was given up.
     """
-
-    async def execute(spec: StageSpec, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
-        return await _execute(spec, outgoing, seq, attempt, task_queue)
-
-    spec = passage.spec
+    spec, passage.task_queue = passage.spec, task_queue
     findings: list[str] = []
     refusals = 0
     await handing.afford(passage)
@@ -81,9 +77,9 @@ async def run_stage(
                     "after": after,
                 }
             )
-            message = await handing.fit(passage, message, task_queue)
+            message = handing.contracted(passage, await handing.fit(passage, message, task_queue))
             try:
-                returned = await execute(spec, handing.outgoing(passage, message), message.seq, message.attempt)
+                returned = await execute(passage, handing.outgoing(passage, message), message.seq, message.attempt)
             except StageRaisedError as error:
                 handing.purse.raised(passage.key, message.attempt, error.spend)
                 await handing.failed(passage, str(error))
@@ -115,10 +111,13 @@ async def run_stage(
     )
 
 
-async def _execute(
-    spec: StageSpec, outgoing: StageInput | Handoff, seq: int, attempt: int, task_queue: str | None
-) -> StageReturn:
-    """Run the stage's activity once, with the retries Temporal makes of it."""
+async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
+    """Run the stage's activity once, with the retries Temporal makes of it.
+
+    Raises:
+        StageRaisedError: It raised for good.
+    """
+    spec = passage.spec
     nth = f", attempt {attempt}" if attempt > 1 else ""
     summary = f"step {seq}: {spec.name}{nth}"[:200]
     try:
@@ -136,7 +135,7 @@ async def _execute(
             spec.name,
             outgoing,
             result_type=StageReturn,
-            task_queue=task_queue,
+            task_queue=passage.task_queue,
             start_to_close_timeout=spec.timeout,
             heartbeat_timeout=spec.heartbeat,
             retry_policy=_retry_policy(spec.retries),
@@ -252,9 +251,13 @@ def _retry_policy(retries: Retries) -> RetryPolicy:
 
 
 def _reason(error: FailureError) -> str:
-    """Return the innermost message of a failure, which is the one that says what happened."""
-    cause: BaseException = error
-    while isinstance(cause, FailureError) and cause.cause is not None:
+    """Return what a stage or child raised, and what that came from where its own words do not say so."""
+    told: list[tuple[str, str]] = []
+    cause: BaseException | None = error
+    while isinstance(cause, FailureError):
+        if not isinstance(cause, ActivityError | ChildWorkflowError):  # those say only that something failed
+            told.append((getattr(cause, "type", None) or type(cause).__name__, cause.message))
         cause = cause.cause
-    kind = getattr(cause, "type", None) or type(cause).__name__
-    return f"{kind}: {getattr(cause, 'message', cause)}"[:_REASON_CHARACTERS]
+    (kind, text), (first_kind, first_text) = (told[0], told[-1]) if told else (("Failure", str(error)),) * 2
+    reason = f"{kind}: {text}" if first_text in text else f"{kind}: {text} (from {first_kind}: {first_text})"
+    return reason[:_REASON_CHARACTERS]

@@ -6,25 +6,22 @@ to undo. Everything else waits for a person, with the baton as it was before the
 """
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError
 
 from baton.protocol.baton import Baton
 from baton.protocol.budget import OnExhaustion
-from baton.protocol.compressing import Compressed, CompressInput
+from baton.protocol.contract_expiry import is_expired_contract
 from baton.protocol.errors import PatchError, StageFailedError
-from baton.protocol.handoff import Handoff, Sender, Turn
+from baton.protocol.handoff import Handoff, Sender
 from baton.protocol.handoff_errors import BudgetExhaustedError
-from baton.protocol.history import Outcome, Spend
+from baton.protocol.history import Outcome
 from baton.protocol.messages import PipelineStatus, StageInput, StageReturn
 from baton.protocol.metric_names import RECEIVER_FAILED
 from baton.protocol.patching import patch_effect
@@ -34,19 +31,13 @@ from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.releases import digests_of
 from baton.protocol.stages import StageSpec
 from baton.protocol.state import PipelineState
-from baton.protocol.tokens import estimate_tokens
 from baton.protocol.verdict import Code, Fate, Verdict, fate_of
+from baton.workflow.contracting import Contracting
+from baton.workflow.conversing import Conversation
 from baton.workflow.handlers import Desk
 from baton.workflow.inbox import Inbox
 from baton.workflow.purse import Purse
-
-COMPRESS = "baton.compress"
-"""The activity that compresses a conversation; it runs only when one grows too long."""
-
-_COMPRESSION_TIMEOUT = timedelta(minutes=2)
-_ENVELOPE_TOKENS = 600  # what a handoff costs beside baton and conversation
-
-Execute = Callable[[StageSpec, StageInput | Handoff, int, int], Awaitable[StageReturn]]
+from baton.workflow.relaying import nth_id
 
 
 @dataclass
@@ -60,8 +51,10 @@ class Passage:
         receivers: Of a fan-out, all its stages.
         sent: How often it was sent.
         rejected: How often it was not accepted and its sender was to mend it.
+        expired: How often its contract had expired when the receiver looked.
         mended: What its sender answered meanwhile, to be recorded once the handoff is accepted.
         message: The message that was sent last.
+        task_queue: Where the receiver's workers listen, or None for the pipeline's own queue.
     """
 
     spec: StageSpec
@@ -70,13 +63,18 @@ class Passage:
     receivers: Sequence[str] = ()
     sent: int = 0
     rejected: int = 0
+    expired: int = 0
     mended: list[StageReturn] = field(default_factory=list)
     message: Handoff | None = None
+    task_queue: str | None = None
 
     @property
     def key(self) -> str:
         """The name of its reservation in the budget."""
         return f"{self.given.seq}:{self.spec.name}"
+
+
+Execute = Callable[[Passage, StageInput | Handoff, int, int], Awaitable[StageReturn]]
 
 
 class Handing:
@@ -89,6 +87,7 @@ class Handing:
         relay: Makes the messages; None where the worker cannot seal: then stages are sent plain inputs.
         terms: How the pipeline hands on.
         publish: Leaves an outcome in the history.
+        contracting: Makes the contracts; None in a pipeline without.
     """
 
     def __init__(
@@ -99,6 +98,7 @@ class Handing:
         relay: Relay | None,
         terms: HandoffTerms,
         publish: Callable[[Outcome], None],
+        contracting: Contracting | None = None,
     ) -> None:
         self.inbox = Inbox()
         self.purse = purse
@@ -107,27 +107,24 @@ class Handing:
         self._relay = relay
         self._terms = terms
         self._publish = publish
-        self._sender: tuple[StageSpec, StageInput] | None = None
+        self._contracting = contracting
+        self._sender: Passage | None = None
         self._ids = 0
         self._released: dict[str, str] = {}
         self._on_record = False
-        self._turns: list[Turn] = []
-        self._summary = ""
-        self._upstream = Spend()
+        self._said = Conversation(purse, desk.metrics)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
         return {
-            "turns": [turn.to_json_object() for turn in self._turns],
-            "summary": self._summary,
+            **self._said.carried(),
             "released": {**self._released},
             "relay": None if self._relay is None else self._relay.carried(),
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
         """Go on where the run before left off."""
-        self._turns = [Turn.from_json_object(turn) for turn in carried.get("turns", [])]
-        self._summary = carried.get("summary", "")
+        self._said.restore(carried)
         self._released = carried.get("released", {})
         if self._relay is not None and carried.get("relay"):
             self._relay.restore(carried["relay"])
@@ -155,39 +152,19 @@ class Handing:
         return passage.message
 
     async def fit(self, passage: Passage, message: StageInput, task_queue: str | None) -> StageInput:
-        """Return the stage's input with the conversation in it, compressed if it fills too much of its window.
+        """Return the stage's input with the conversation in it; see `Conversation.fit`."""
+        return await self._said.fit(passage.spec, message, task_queue, key=passage.key, sent=passage.sent)
+
+    def contracted(self, passage: Passage, message: StageInput) -> StageInput:
+        """Return the stage's input with a contract of this moment, in a pipeline with contracts.
 
         Raises:
-            StageFailedError: It cannot be made to fit without losing what must not be lost.
+            StageFailedError: The contract is not valid, or the stage's agent is not registered.
         """
-        if not self._turns:
+        if self._contracting is None:
             return message
-        given = CompressInput(
-            turns=self._turns,
-            window=passage.spec.window,
-            other_tokens=estimate_tokens(str(message.baton)) + _ENVELOPE_TOKENS,
-            summary=self._summary,
-            upstream=self._upstream,
-        )
-        if given.exceeds():
-            try:
-                made: Compressed = await workflow.execute_activity(
-                    COMPRESS,
-                    given,
-                    result_type=Compressed,
-                    task_queue=task_queue,
-                    start_to_close_timeout=_COMPRESSION_TIMEOUT,
-                    retry_policy=RetryPolicy(maximum_attempts=3),
-                    summary=f"step {message.seq}: history compressed for {passage.spec.name}"[:200],
-                )
-            except ActivityError as error:
-                reason = f"the history for {passage.spec.name!r} cannot be compressed: {error.cause or error}"
-                raise StageFailedError(reason) from error
-            self.purse.compressed(passage.key, made.charge(f"compression {passage.sent}"))
-            self._desk.metrics.compressed(passage.spec.name, made.before_tokens, made.after_tokens)
-            self._turns, self._summary = made.verbatim, made.summary
-        turns = [turn.to_json_object() for turn in self._turns]
-        return message.model_copy(update={"turns": turns, "summary": self._summary})
+        self._contracting.route(passage.spec)
+        return self._contracting.contracted(passage.spec, message, passage.handoff_id, workflow.now())
 
     def base(self, passage: Passage, before: tuple[Baton, int]) -> tuple[Baton, int]:
         """Return the baton to hand on, with what the sender mended, and how many steps will have ended by then."""
@@ -221,8 +198,8 @@ class Handing:
 
     def arrived(self, passage: Passage, returned: StageReturn) -> None:
         """Note that a stage has done its work and will hand on next."""
-        self._sender = passage.spec, passage.given
-        self._heard(returned)
+        self._sender = passage
+        self._said.heard(returned)
         if self._relay is not None:
             self._relay.arrived(passage.spec, returned, passage.handoff_id, workflow.now())
 
@@ -230,16 +207,11 @@ class Handing:
         """Note that the branches of a fan-out have done their work; together they hand on next."""
         self._sender = None
         for returned in branches:
-            self._heard(returned)
+            self._said.heard(returned)
         if self._relay is not None:
             for passage, returned in zip(passages, branches, strict=True):
                 self._relay.arrived(passage.spec, returned, passage.handoff_id, workflow.now())
             self._relay.sender = self._relay.sender.model_copy(update={"agent_id": name})
-
-    def _heard(self, returned: StageReturn) -> None:
-        """Remember what was said in a stage, for the stages after it."""
-        self._turns = [*self._turns, *(Turn.from_json_object(turn) for turn in returned.turns)]
-        self._upstream = returned.spend
 
     def answered(self, returned: StageReturn) -> None:
         """Note whether stages answer on record; from then on the pipeline's own events go on record as well.
@@ -247,6 +219,8 @@ class Handing:
         That is in the history, so a replay on a worker without a ledger does the same.
         """
         self._on_record = self._on_record or returned.anchor is not None or returned.verdict is not None
+        if self._contracting is not None:
+            self._contracting.answered(returned)
 
     async def rejected(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
         """See to a handoff that was not accepted; on return it is to be sent again.
@@ -260,6 +234,10 @@ class Handing:
             BudgetExhaustedError: There is no money left, and the pipeline declared to stop or to wrap up.
             StageFailedError: A person, or the deadline, gave it up.
         """
+        if self._contracting is not None and is_expired_contract(verdict) and passage.expired < self._terms.attempts:
+            passage.expired += 1  # compiled anew with the next sending, and validated anew: never executed as it was
+            self._desk.note(f"the contract of the handoff to {passage.spec.name!r} had expired; it is compiled anew")
+            return
         reason = verdict.reason or Code.SCHEMA_INVALID
         passage.rejected += reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
         fate = fate_of(reason, max(passage.rejected, 1), self._terms.attempts)
@@ -291,7 +269,7 @@ class Handing:
     async def _mend(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
         """Run the sender's stage again with the findings, and keep its answer aside."""
         assert self._sender is not None  # noqa: S101 - the caller has looked
-        spec, given = self._sender
+        spec, given = self._sender.spec, self._sender.given
         findings = [f"your handoff to {passage.spec.name!r} was not accepted: {one.text}" for one in verdict.findings]
         self._desk.note(f"the handoff to {passage.spec.name!r} went back to {spec.name!r}: {verdict.details}")
         baton, after = self.base(passage, (self._state.baton, len(self._state.outcomes)))
@@ -308,9 +286,9 @@ class Handing:
                 "after": after,
             }
         )
-        back = Passage(spec, message, self.new_id())
+        back = Passage(spec, message, self.new_id(), task_queue=self._sender.task_queue)
         try:
-            returned = await execute(spec, self._returning(back, passage), message.seq, message.attempt)
+            returned = await execute(back, self._returning(back, passage), message.seq, message.attempt)
         except StageFailedError as error:
             self._desk.note(f"{spec.name!r} did not mend it: {error}")
             return
@@ -436,13 +414,3 @@ class Handing:
     def _leaves_something(self) -> bool:
         """Return whether the budget is not used up altogether, or nobody else would say so."""
         return self._relay is None or self.purse.budget.remaining_micro_usd > 0
-
-
-def nth_id(number: int) -> str:
-    """Return the run's n-th id for a handoff, a random UUID.
-
-    It is made of the run's random seed, which changes when the run is rolled back, and draws nothing from the
-    workflow's random numbers: whether a worker hands off changes nothing else that the workflow does.
-    """
-    hashed = hashlib.sha256(f"baton handoff {workflow.random_seed()} {number}".encode()).digest()
-    return str(UUID(bytes=hashed[:16], version=4))

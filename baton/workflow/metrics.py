@@ -12,7 +12,9 @@ from temporalio.common import MetricCounter, MetricGauge, MetricHistogramFloat, 
 from baton.protocol.metric_names import (
     COMPRESSED_AWAY,
     COMPRESSIONS,
+    CONTRACTS,
     DEAD_LETTERS,
+    EMPTY_CONTRACTS,
     HANDOFFS,
     LATENCY,
     QUEUE_SECONDS,
@@ -117,6 +119,20 @@ class Metrics:
         """
         self._counter(COMPRESSIONS, receiver).add(1)
         self._counter(COMPRESSED_AWAY, receiver).add(max(before - after, 0))
+
+    def contract(self, outcome: str, receiver: str, facts: int, tools: int) -> None:
+        """Count a contract that was validated (S5-valid-j, S5-check-j).
+
+        Args:
+            outcome: `"valid"`, `"flagged"` or `"refused"`.
+            receiver: For whom it is.
+            facts: How many facts it holds.
+            tools: How many tools it allows.
+        """
+        self._counter(CONTRACTS, outcome).add(1)
+        for lack, count in (("facts", facts), ("tools", tools)):
+            if not count:
+                self._counter(EMPTY_CONTRACTS, lack, receiver).add(1)
 
     def stage(self, name: str, seconds: float) -> None:
         """Measure how long an execution of a stage took."""

@@ -1,7 +1,6 @@
 """`Pipeline`: attached to a workflow in its `__init__`, it runs the stages and keeps the baton."""
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,20 +23,21 @@ from baton.protocol.messages import (
     StageReturn,
     Waiting,
 )
-from baton.protocol.names import ASKS_WHETHER_IT_SEALS, MEMO_FIELDS, MEMO_OUTCOME, SEALS
+from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME
 from baton.protocol.patching import PatchRules, patch_effect
 from baton.protocol.pending import HandoffDecision, PendingHandoff
 from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.stages import HasSpec, StageSpec
 from baton.protocol.state import PipelineState
+from baton.workflow.contracting import Contracting, ContractTerms, trace_of
 from baton.workflow.dispatch import child_patch, run_child, run_stage
-from baton.workflow.handing import Handing, Passage, nth_id
+from baton.workflow.handing import Handing, Passage
 from baton.workflow.handlers import Desk
 from baton.workflow.purse import Purse
+from baton.workflow.relaying import relay_for
 from baton.workflow.resuming import ContinueAfter, Past
 from baton.workflow.steps import results_of, workflow_type
 
-_UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _LONG_ENOUGH = 1  # seconds: what nobody measured is shown as a step of its own
 _WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child"}
 
@@ -65,6 +65,7 @@ class Pipeline:
         merge: Mapping[str, MergeStrategy] | None = None,
         continue_after: ContinueAfter | None = None,
         handoffs: HandoffTerms | None = None,
+        contracts: ContractTerms | None = None,
     ) -> None:
         """Begin a pipeline.
 
@@ -76,6 +77,8 @@ class Pipeline:
             merge: Further or other strategies for the fields of a fan-out.
             continue_after: When to continue as new.
             handoffs: How it hands on from stage to stage; the usual terms by default.
+            contracts: With them every stage gets a contract: what it may see and do, compiled from all that
+                happened; without, stages see the baton alone.
         """
         self._start = start
         self._fault: PipelineError | None = None
@@ -88,7 +91,14 @@ class Pipeline:
         self._purse = Purse(start)
         self._desk = Desk(self.state, self.task_id, self._purse)
         terms = handoffs or HandoffTerms()
-        self._handing = Handing(self._desk, self.state, self._purse, self._relay(terms), terms, self._publish)
+        contracting = (
+            None
+            if contracts is None
+            else Contracting(contracts, self.state, trace_of(start, self.task_id), self._desk.metrics)
+        )
+        self._handing = Handing(
+            self._desk, self.state, self._purse, self._relay(terms), terms, self._publish, contracting
+        )
         self._past = Past(start, self.state, self._purse)
         self.carries: dict[str, Callable[[], JsonValue]] = {"handing": self._handing.carried}
         self._handing.restore(self.carried("handing"))
@@ -400,24 +410,18 @@ class Pipeline:
         return Passage(spec, given, self._handing.new_id(), branches)
 
     def _relay(self, terms: HandoffTerms) -> Relay | None:
-        """Return what makes the handoffs, if this worker seals what leaves it."""
-        [answer] = workflow.payload_converter().to_payloads([ASKS_WHETHER_IT_SEALS])
-        if SEALS not in answer.metadata or self._fault is not None:
+        """Return what makes the handoffs, if this worker seals what leaves it; an unusable task id is kept as fault."""
+        if self._fault is not None:
             return None
-        if not _UUID4.fullmatch(self.task_id):
-            self._fault = PipelineError(
-                f"task_id {self.task_id!r} is no random UUID (version 4, lower case), which handoffs need; leave it "
-                "out to have one made"
-            )
+        try:
+            return relay_for(self._start, self.task_id, terms)
+        except PipelineError as error:
+            self._fault = error
             return None
-        start = self._start
-        relay = Relay(workflow.info().workflow_type, self.task_id, nth_id(0), terms, start.traceparent)
-        relay.personal_data = dict(start.personal_data)
-        return relay
 
     def _publish(self, outcome: Outcome) -> None:
-        """Leave in the history what no activity recorded, for readers without a worker."""
-        workflow.upsert_memo({MEMO_OUTCOME: outcome})
+        """Leave in the history what no activity recorded, for readers without a worker; they know the events."""
+        workflow.upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})
 
     def _publish_fields(self) -> None:
         """Leave in the history what a reader cannot know without the baton's type."""

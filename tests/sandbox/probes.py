@@ -27,6 +27,9 @@ from baton.protocol.baton import AnyBaton, Baton, BatonPatch
 from baton.protocol.budget import Budget
 from baton.protocol.building import hop_of
 from baton.protocol.canonical import digest
+from baton.protocol.compiling import ContractRequest, compile_contract
+from baton.protocol.contract_checks import validate_contract, verdict_log_fields
+from baton.protocol.contract_rendering import render_contract
 from baton.protocol.errors import PatchError
 from baton.protocol.fencing import fence, single_line
 from baton.protocol.history import Outcome, Spend, StepKind, effect_on, snapshots
@@ -45,6 +48,7 @@ from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.releases import digests_of
 from baton.protocol.rendering import render
 from baton.protocol.selection import select_artifacts
+from baton.protocol.session import EventType, SessionEvent
 from baton.protocol.stages import StageSpec, checked_fields
 from baton.protocol.state import PipelineState
 from baton.protocol.tokens import estimate_tokens
@@ -114,6 +118,25 @@ def relayed() -> dict[str, Any]:
     return {"message": message, "released": digests_of(message, [finding]), "hop": hop.to_json_object()}
 
 
+def contracted() -> dict[str, Any]:
+    """Return the contract of a session of every type of event, its verdict, and the verdict on junk."""
+    events = [
+        SessionEvent(id=f"e{number}", type=kind, timestamp=AT, content="Naïve\n## idea", tool_name="t", success=True)
+        for number, kind in enumerate(EventType)
+    ]
+    tools = frozenset({"t"})
+    request = ContractRequest("h", "Reviewer", "Review it.", "t-1", AT, tools, granted=tools, max_tokens=200)
+    made = compile_contract(events, request)
+    verdict = validate_contract(made.contract, now=AT, report=made.report, events=events, max_tokens=200)
+    return {
+        "contract": made.contract.to_json_object(),
+        "report": made.report.model_dump(mode="json"),
+        "prompt": render_contract(made.contract),
+        "verdict": dict(verdict_log_fields(verdict)),
+        "junk": validate_contract({"facts": [{}]}, now=AT).model_dump(mode="json"),
+    }
+
+
 PROBES: dict[str, Callable[[], Any]] = {
     "apply_patch": lambda: apply_patch(BATON, BatonPatch(constraints=["No new service"])).to_json_object(),
     "apply_patch, refused": refused,
@@ -139,6 +162,7 @@ PROBES: dict[str, Callable[[], Any]] = {
     "checked_fields": lambda: sorted(checked_fields(["goal"], Baton, "reads") or ()),
     "estimate_tokens": lambda: estimate_tokens("日本語 and English"),
     "PipelineState": pipeline,
+    "compile_contract": contracted,
     "Relay": relayed,
     "StageSpec": lambda: StageSpec("review", reads=frozenset({"decision_log"})).handed(BATON)[0].to_json_object(),
 }

@@ -54,7 +54,7 @@ class Scraped:
 
 def scrape(address: str) -> Scraped:
     """Read an endpoint as Prometheus does."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as response:
         return Scraped(response.read().decode())
 
 
@@ -151,11 +151,14 @@ class TestScrape:
         """S3-8.1-a to S3-8.1-f: names and endings are the ones that rules and boards ask for."""
         rig.metrics.handoff("SAFETY_VIOLATION", "start", "extract")
         rig.metrics.dead_letters(2)
+        rig.metrics.contract("flagged", "score", facts=0, tools=2)
         await rig.run()
         scraped = rig.scrape()
 
         assert {metric.name for metric in METRICS} <= scraped.names()
         assert scraped.total("baton_dead_letters") == 2
+        assert scraped.total("baton_contracts_total", outcome="flagged") == 1
+        assert scraped.samples("baton_empty_contracts_total", lacks="facts", receiver="score") == [1.0]
         assert scraped.total("baton_handoffs_total", verdict="SAFETY_VIOLATION") == 1
         assert scraped.total("baton_handoff_rejections_total", sender="start", receiver="extract") == 1
         assert scraped.total("baton_handoffs_total", verdict="ACCEPTED") == len(STAGES_MEASURED)

@@ -138,7 +138,7 @@ class TestRun:
     async def test_an_answer_of_another_type_is_not_worth_a_retry(self, given: Any) -> None:
         """The message says what a stage returns."""
         with pytest.raises(
-            ApplicationError, match="a stage returns a BatonPatch, a dict, a StageResult or None"
+            ApplicationError, match="a stage returns a BatonPatch, a dict, a StageResult, a HandoffReport or None"
         ) as caught:
             await answer(given)
 

@@ -14,6 +14,7 @@ PUBLISHED = {
     "QUERY_HISTORY": "history",
     "QUERY_STATUS": "status",
     "QUERY_INBOX": "inbox",
+    "QUERY_EXPLAIN": "explain",
     "QUERY_WAITING": "waiting",
     "MEMO_OUTCOME": "baton_outcome",
     "MEMO_FIELDS": "baton_fields",

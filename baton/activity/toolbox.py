@@ -1,0 +1,191 @@
+"""The toolbox of a stage: its contract's tools, checked where they are called (S5-fields-k)."""
+
+import functools
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from baton.activity.session import SessionLog
+from baton.protocol.tool_names import tool_key, tool_keys
+from baton.protocol.tools import TOOL_DENIED, ToolDeniedError
+
+_LONGEST_CLAIM = 500
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ToolAnswer:
+    """What a tool may return to say more of its answer than the answer itself; its caller gets the result alone.
+
+    Attributes:
+        result: What the caller gets.
+        claim: What is known from it, in a sentence; this is what becomes a fact.
+        retrieved_at: When the data was retrieved, if not now: a cached answer is as old as its data.
+        success: Whether the tool did its work; otherwise nothing becomes a fact.
+        max_age_minutes: After how long it is stale, instead of the contract policy's age.
+    """
+
+    result: Any
+    claim: str
+    retrieved_at: datetime | None = None
+    success: bool = True
+    max_age_minutes: int | None = None
+
+
+class Denials(Protocol):
+    """Puts a denied call on record."""
+
+    async def __call__(self, tool: str, number: int) -> None:
+        """Record the ``number``-th denial of this run."""
+
+
+async def _unrecorded(tool: str, number: int) -> None:
+    """Leave a denial to the log alone, where there is no ledger."""
+
+
+class Toolbox:
+    """Lets a stage call the tools that its contract allows, and no others.
+
+    Args:
+        allowed: The tools it may call; None where no contract was made, and then every tool may be called.
+        session: Where calls and results are recorded.
+        handoff_id: The handoff under which the stage acts.
+        denials: Puts denied calls on record.
+
+    Example:
+        >>> import asyncio
+        >>> log = SessionLog("review", "2.1", "h-1")
+        >>> tools = Toolbox(frozenset({"policy.search"}), log, "h-1")
+        >>> asyncio.run(tools.call("policy.search", lambda word: f"one rule about {word}", "discounts"))
+        'one rule about discounts'
+        >>> asyncio.run(tools.call("email.send", print, "hello"))
+        Traceback (most recent call last):
+        ...
+        baton.protocol.tools.ToolDeniedError: TOOL_DENIED: 'email.send' is not among the tools of handoff 'h-1': ...
+    """
+
+    def __init__(
+        self,
+        allowed: frozenset[str] | None,
+        session: SessionLog,
+        handoff_id: str,
+        denials: Denials = _unrecorded,
+    ) -> None:
+        self._allowed = allowed
+        self._session = session
+        self._handoff_id = handoff_id
+        self._denials = denials
+        self._denied: list[str] = []
+        self._recorded = 0
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The tools that may be called; None if every tool may."""
+        return self._allowed
+
+    def allows(self, name: str) -> bool:
+        """Return whether a tool may be called; asking is no call and leaves no trace."""
+        return self._allowed is None or tool_key(name) in tool_keys(self._allowed)
+
+    async def call(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a tool, if it is allowed, and record the call and what came of it.
+
+        Args:
+            name: The tool.
+            function: What does its work, async or not; it may return a `ToolAnswer`.
+            *args: Its arguments.
+            **kwargs: Its arguments.
+
+        Raises:
+            ToolDeniedError: The contract does not allow it; nothing was called.
+        """
+        try:
+            result = self.guard(function, name)(*args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
+        finally:
+            await self.settle()
+
+    def guard(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+        """Return a function that is checked and recorded at every call, for a framework that calls tools itself.
+
+        Args:
+            function: The tool, async or not; the guarded one is of the same kind and has the same signature.
+            name: The tool's name; the function's own by default.
+        """
+        tool = name or function.__name__
+        if inspect.iscoroutinefunction(function):
+            awaited: Callable[..., Awaitable[Any]] = function
+
+            @functools.wraps(function)
+            async def guarded(*args: Any, **kwargs: Any) -> Any:
+                call_id = self._begin(tool, args, kwargs)
+                try:
+                    result = await awaited(*args, **kwargs)
+                except Exception as error:
+                    self._failed(tool, call_id, error)
+                    raise
+                return self._done(tool, call_id, result)
+
+            return guarded
+
+        @functools.wraps(function)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            call_id = self._begin(tool, args, kwargs)
+            try:
+                result = function(*args, **kwargs)
+            except Exception as error:
+                self._failed(tool, call_id, error)
+                raise
+            return self._done(tool, call_id, result)
+
+        return plain
+
+    async def settle(self) -> None:
+        """Put denied calls on record that are not yet; a plain function cannot wait for the ledger."""
+        while self._recorded < len(self._denied):
+            tool, self._recorded = self._denied[self._recorded], self._recorded + 1
+            await self._denials(tool, self._recorded)
+
+    def _begin(self, tool: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Record a call, unless it is denied.
+
+        Raises:
+            ToolDeniedError: The contract does not allow it.
+        """
+        if not self.allows(tool):
+            self._denied.append(tool)
+            _log.warning("%s: %r was called under handoff %s and did not run", TOOL_DENIED, tool, self._handoff_id)
+            self._session.tool_result(tool, TOOL_DENIED, success=False)
+            raise ToolDeniedError(tool, self._handoff_id, allowed=self._allowed or ())
+        return self._session.tool_call(tool, {"args": [repr(one) for one in args], **_shown(kwargs)})
+
+    def _done(self, tool: str, call_id: str, result: Any) -> Any:
+        """Record what a call returned, and return it."""
+        if isinstance(result, ToolAnswer):
+            self._session.tool_result(
+                tool,
+                result.claim,
+                call_id=call_id,
+                success=result.success,
+                retrieved_at=result.retrieved_at,
+                content=result.result if isinstance(result.result, str) else repr(result.result),
+                max_age_minutes=result.max_age_minutes,
+            )
+            return result.result
+        text = result if isinstance(result, str) else repr(result)
+        self._session.tool_result(tool, text[:_LONGEST_CLAIM], call_id=call_id, content=text)
+        return result
+
+    def _failed(self, tool: str, call_id: str, error: Exception) -> None:
+        """Record that a call raised."""
+        self._session.tool_result(
+            tool, f"{type(error).__name__}: {error}"[:_LONGEST_CLAIM], call_id=call_id, success=False
+        )
+
+
+def _shown(kwargs: dict[str, Any]) -> dict[str, str]:
+    """Return named arguments as the journal shows them."""
+    return {name: repr(value) for name, value in kwargs.items()}

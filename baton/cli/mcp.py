@@ -1,0 +1,75 @@
+"""`baton mcp`: an MCP server on standard input and output, by which a coding agent takes and returns handoffs."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from baton.activity.safeguards import Safeguards
+from baton.cli.audit_sources import DEFAULT_LEDGER, LedgerOption, NameOption, ledger_name
+from baton.cli.running import command
+from baton.cli.session import Session, user
+from baton.client.outside import OutsideAgents
+from baton.protocol.errors import BatonError
+
+try:
+    from baton.integrations.mcp_server import HandoffDesk, handoff_server
+except ModuleNotFoundError as error:
+    raise BatonError(f"`baton mcp` needs {error.name}: pip install 'temporal-baton[mcp]'") from error
+
+AgentOption = Annotated[
+    str | None,
+    typer.Option("--agent", metavar="NAME", help="Whose handoffs it takes: those to this name. [BATON_AGENT]"),
+]
+HolderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--holder", metavar="NAME", help="Which one of its kind the agent is. [BATON_HOLDER, you@this-machine:process]"
+    ),
+]
+VersionOption = Annotated[str, typer.Option("--agent-version", metavar="X.Y.Z", help="The agent's version.")]
+
+
+@command
+async def mcp(
+    session: Session,
+    agent: AgentOption = None,
+    holder: HolderOption = None,
+    agent_version: VersionOption = "1.0.0",
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+) -> None:
+    """Serve handoffs to a coding agent by the Model Context Protocol.
+
+    On standard input and output: name this command in the agent's list of MCP servers. The agent then lists what
+    waits for it, accepts, reads the contract, and returns patches or reports; it never sees a key. Keys come from
+    the environment as the worker's do, and what it accepts is put on record in the same ledger. It ends when its
+    input does, and gives back what the agent still holds.
+    """
+    named = agent or os.environ.get("BATON_AGENT")
+    if not named:
+        raise typer.BadParameter("say who the agent is, by the name that pipelines hand to", param_hint="--agent")
+    if session.keyring is None:
+        raise BatonError("there are no keys here, so no move would be believed; name the workers' keys with BATON_KEYS")
+    where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
+    guards = Safeguards(
+        session.keyring,
+        where if "://" in where else Path(where),
+        name=ledger_name(name),
+        artifacts=session.parts.artifacts,
+    )
+    client = await session.client()
+    async with guards.opened() as guarded:
+        desk = HandoffDesk(
+            OutsideAgents(client, guarded.gate),
+            named,
+            holder or os.environ.get("BATON_HOLDER") or f"{user()}@{socket.gethostname()}:{os.getpid()}",
+            session.parts.artifacts,
+            agent_version,
+        )
+        try:
+            await handoff_server(desk).run_stdio_async()
+        finally:
+            await desk.leave()

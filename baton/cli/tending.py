@@ -1,0 +1,117 @@
+"""`baton audit migrate`, `checkpoint`, `archive`, and `baton keys rewrap`: what ledger and vault need over time."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from baton.cli.audit_pages import counted
+from baton.cli.audit_sources import DEFAULT_LEDGER, Keys, LedgerOption, NameOption, opened
+from baton.cli.erasing import DEFAULT_VAULT, VaultOption
+from baton.cli.running import command
+from baton.cli.session import Session
+from baton.edge.keyring import Keyring
+from baton.edge.ledger import AnchorFile, open_database
+from baton.edge.ledger import migrate as migrated
+from baton.edge.vault import Vault, VaultOptions
+from baton.protocol.ledger_errors import LedgerError
+
+
+@command
+async def migrate(
+    session: Session,
+    ledger: LedgerOption = None,
+    writer: Annotated[
+        str | None, typer.Option("--writer", metavar="ROLE", help="The workers' role: it may insert and select.")
+    ] = None,
+    keeper: Annotated[
+        str | None,
+        typer.Option("--keeper", metavar="ROLE", help="The role that moves records to the cold tier."),
+    ] = None,
+) -> None:
+    """Make or upgrade the tables of a ledger in Postgres, as its owner.
+
+    The roles get their rights, and every other right is taken from them. A ledger in a file is migrated when it is
+    opened. Doing it again changes nothing, and several may do it at once.
+    """
+    where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
+    if "://" not in where:
+        raise LedgerError(f"the ledger {where!r} is a file, which is migrated when it is opened; name a database")
+    database = open_database(where)
+    try:
+        await migrated(database, writer=writer, keeper=keeper)
+    finally:
+        await database.close()
+    if session.json:
+        session.write_json({"migrated": True, "writer": writer, "keeper": keeper})
+    else:
+        session.show("the ledger has the tables of this version")
+
+
+@command
+async def checkpoint(
+    session: Session,
+    witness: Annotated[
+        Path | None,
+        typer.Option("--witness", metavar="FILE", dir_okay=False, help="Append it to this file of anchors as well."),
+    ] = None,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+) -> None:
+    """Make a signed checkpoint of the whole ledger, to keep outside it.
+
+    Make one regularly, and keep it with --witness: then `baton audit verify --all --anchors FILE`
+    also notices that a whole chain is gone. A checkpoint that does not continue the witness's last one is refused.
+    """
+    signer = Keys.of(None).signer
+    if signer is None:
+        raise LedgerError("a checkpoint is signed, and there are no keys to sign it; set BATON_KEYS to the keyring")
+    async with opened(session, ledger, name, signer=signer) as open_ledger:
+        made = await open_ledger.checkpoint(AnchorFile(witness) if witness else None)
+    if session.json:
+        session.write_json(made.model_dump(mode="json"))
+    else:
+        kept = f", kept in {witness}" if witness else ""
+        session.show(f"{counted(made.size, 'record')} under {made.root}{kept}")
+
+
+@command
+async def archive(
+    session: Session,
+    older_than: Annotated[
+        float, typer.Option("--older-than", metavar="DAYS", min=0, help="Move records of at least this age.")
+    ] = 30.0,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+) -> None:
+    """Move old records to the cold tier, where they are read as before.
+
+    It is made of compressed segments in the artifact store; verifying and exporting know them too. The last
+    segment's digest leads to all of them: keep it.
+    """
+    async with opened(session, ledger, name) as open_ledger:
+        with session.progress("moving records"):
+            moved = await open_ledger.move_to_cold(timedelta(days=older_than))
+    records = sum(one.records for one in moved)
+    if session.json:
+        session.write_json({"records": records, "segments": [one.model_dump(mode="json") for one in moved]})
+    else:
+        session.show(f"{counted(records, 'record')} moved, in {counted(len(moved), 'segment')}")
+
+
+@command
+async def rewrap(session: Session, vault: VaultOption = None) -> None:
+    """Wrap the keys of personal data anew, after a rotation.
+
+    That is `baton keys rotate wrap`. The key that wrapped them before is needed no more, and can be removed. No
+    personal data is touched.
+    """
+    file = vault or Path(os.environ.get("BATON_VAULT") or DEFAULT_VAULT)
+    async with Vault(file, Keyring.find_out(os.environ), VaultOptions(create=False)) as opened_vault:
+        count = await opened_vault.rewrap()
+    if session.json:
+        session.write_json({"vault": str(file), "rewrapped": count})
+    else:
+        session.show(f"{file}: {counted(count, 'key')} wrapped anew")

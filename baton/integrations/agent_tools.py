@@ -1,0 +1,116 @@
+"""Tools that a stage gives its agent: plain functions, described for a model and checked where they are called."""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from pydantic import TypeAdapter, validate_call
+
+from baton.activity import StageContext
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def wire_name(name: str) -> str:
+    """Return the name of a tool as providers take it: letters, digits, `_` and `-` only, and at most 64 of them.
+
+    Example:
+        >>> wire_name("crm.lookup_pricing")
+        'crm_lookup_pricing'
+    """
+    return _NOT_IN_A_NAME.sub("_", name)[:64]
+
+
+@dataclass(frozen=True)
+class AgentTool:
+    """A function that an agent may call.
+
+    Attributes:
+        name: The tool's name in contracts, for example `crm.lookup_pricing`.
+        function: What does its work, async or not; one that is not async runs in a thread.
+        description: What it is for, as the model reads it.
+        parameters: The JSON Schema of its arguments.
+
+    Example:
+        >>> def lookup(customer: str, limit: int = 5) -> str:
+        ...     '''Find what a customer pays.'''
+        ...     return f"{customer} pays 20 USD"
+        >>> tool = AgentTool.of(lookup, name="crm.lookup")
+        >>> tool.wire_name, tool.description, tool.parameters["required"]
+        ('crm_lookup', 'Find what a customer pays.', ['customer'])
+        >>> asyncio.run(tool.call({"customer": "c-1"}))
+        'c-1 pays 20 USD'
+    """
+
+    name: str
+    function: Callable[..., Any]
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *, name: str | None = None, description: str | None = None) -> Self:
+        """Return a function as a tool.
+
+        Args:
+            function: Async or not, with annotated parameters that can be passed by name.
+            name: The tool's name; the function's own by default.
+            description: What it is for; the first paragraph of its docstring by default.
+
+        Raises:
+            TypeError: One of its parameters has a type that JSON cannot describe.
+        """
+        doc = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
+        name = name or function.__name__
+        try:
+            described: TypeAdapter[Any] = TypeAdapter(function)  # type: ignore[arg-type]  # of its arguments
+            schema = described.json_schema()
+        except Exception as error:
+            raise TypeError(f"tool {name!r}: its parameters cannot be described to a model; annotate them") from error
+        return cls(name, function, doc if description is None else description, schema)
+
+    @property
+    def wire_name(self) -> str:
+        """The name for a model."""
+        return wire_name(self.name)
+
+    def guarded(self, context: StageContext[Any]) -> Self:
+        """Return the tool as a stage's agent gets it: each call is checked, recorded and told as a sign of life."""
+        # The check stands outermost: a call that is denied is not even looked at.
+        checked = context.tools.guard(validate_call(self.function), self.name)
+        return replace(self, function=checked)
+
+    async def call(self, arguments: Mapping[str, Any]) -> Any:
+        """Call it with arguments by name, as a model gives them.
+
+        Raises:
+            pydantic.ValidationError: The arguments do not fit its parameters.
+            ToolDeniedError: A guarded one is not allowed.
+        """
+        if inspect.iscoroutinefunction(self.function):
+            return await self.function(**arguments)
+        return await asyncio.to_thread(self.function, **arguments)
+
+
+def tools_of(given: Iterable[Callable[..., Any] | AgentTool]) -> tuple[AgentTool, ...]:
+    """Return functions and tools as tools, after checking that a model can tell them apart.
+
+    Raises:
+        ValueError: Two of them have the same name for a model.
+
+    Example:
+        >>> tools_of([AgentTool("crm.find", print), AgentTool("crm_find", print)])
+        Traceback (most recent call last):
+        ...
+        ValueError: the tools 'crm.find' and 'crm_find' are both 'crm_find' to a model; rename one
+    """
+    tools: dict[str, AgentTool] = {}
+    for one in given:
+        tool = one if isinstance(one, AgentTool) else AgentTool.of(one)
+        if (other := tools.setdefault(tool.wire_name, tool)) is not tool:
+            raise ValueError(
+                f"the tools {other.name!r} and {tool.name!r} are both {tool.wire_name!r} to a model; rename one"
+            )
+    return tuple(tools.values())

@@ -1,0 +1,323 @@
+"""Agents as stages: the port that an agent of any framework stands behind.
+
+An agent gets its work (a prompt for the user turn, instructions, tools that are checked where they are called, the
+form of the answer, limits) and answers with a patch, an output or a report. Retries belong to Temporal: an agent
+raises `AgentError`, says whether another run may help, and the stage is run again or not.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
+
+from temporalio.exceptions import ApplicationError
+
+from baton.activity import Stage, StageContext, stage
+from baton.integrations.agent_tools import AgentTool, tools_of, wire_name
+from baton.integrations.answers import AgentAnswer, AnswerForm, answer_schema, how_to_answer, read_answer
+from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.contract import OutputSchemaRef
+from baton.protocol.errors import AgentError
+from baton.protocol.history import Spend
+from baton.protocol.messages import StageResult
+from baton.protocol.output_schemas import OutputSchemas
+from baton.protocol.stages import Retries, StageSpec
+
+__all__ = [
+    "HANDOFF_HEADER",
+    "Agent",
+    "AgentAnswer",
+    "AgentLimits",
+    "AgentTerms",
+    "AgentTool",
+    "AgentWork",
+    "AnswerForm",
+    "BringsTools",
+    "agent_stage",
+]
+
+HANDOFF_HEADER = "X-Baton-Handoff-Id"
+"""The header by which every request to a provider names the handoff it is made under (S5-fields-a)."""
+
+_SHARE_OF_TIMEOUT = 0.95  # an agent that is ended by itself still tells its bill; one that is lost does not
+
+
+@dataclass(frozen=True)
+class AgentLimits:
+    """How far one run of an agent may go; what is None is not limited here.
+
+    Attributes:
+        requests: The most requests to models.
+        tokens: The most tokens, read and written together.
+        micro_usd: The most money, in millionths of a US dollar; what the stage reserves, unless said otherwise.
+        seconds: The longest time; a little less than the stage's timeout, unless said otherwise.
+    """
+
+    requests: int | None = 30
+    tokens: int | None = None
+    micro_usd: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class AgentWork:
+    """What an agent is to do in one run of its stage.
+
+    Attributes:
+        prompt: Contract and baton inside the data fence, for the user turn and never for the system prompt (X-6).
+        instructions: What the stage's author tells the agent; the system prompt.
+        tools: What it may call: allowed by its contract, checked and recorded at every call.
+        form: Whether it answers with a patch or with a report.
+        schema: The JSON Schema of the answer; None for a report.
+        limits: How far it may go.
+        withheld: Tools of the stage that the contract does not allow; the agent is not told of them.
+        context: The stage's context, for what a framework adds of its own: `context.tools` guards tools that the
+            framework calls by itself, `context.session` records what happened.
+    """
+
+    prompt: str
+    instructions: str
+    tools: tuple[AgentTool, ...]
+    form: AnswerForm
+    schema: dict[str, Any] | None
+    limits: AgentLimits
+    withheld: frozenset[str]
+    context: StageContext[Any]
+
+    @property
+    def handoff_id(self) -> str:
+        """The handoff under which the agent acts; every request it makes names it (S5-fields-a)."""
+        return self.context.handoff_id
+
+    @property
+    def findings(self) -> list[str]:
+        """Why its last answer was refused; the prompt tells it as well. Empty on the first attempt."""
+        return self.context.findings
+
+    def user_turn(self, *, with_schema: bool = False) -> str:
+        """Return the whole user turn: the fenced prompt, and how to answer.
+
+        Args:
+            with_schema: Spell out the answer's schema, for an agent that is not given it in another way.
+        """
+        return f"{self.prompt}\n{how_to_answer(self.form, self.schema if with_schema else None)}"
+
+    def charge(self, spend: Spend) -> None:
+        """Charge what a request cost, at once: it is paid even if the run is lost a moment later."""
+        self.context.charge(spend)
+
+    def refuse_forbidden(self, names: Iterable[str]) -> None:
+        """Refuse calls of tools that the contract withholds, whatever the model believes to have.
+
+        A name that nobody knows is no such call: there is nothing behind it that could run.
+
+        Args:
+            names: What the model wants to call, in its own spelling of the names (`AgentTool.wire_name`).
+
+        Raises:
+            ToolDeniedError: One of them is withheld; the denial is put on record.
+        """
+        contract = self.context.contract
+        known = self.withheld | frozenset(contract.forbidden_tools if contract else ())
+        withheld = {spelling: name for name in known for spelling in (name, wire_name(name))}
+        shown = {tool.wire_name for tool in self.tools}
+        for name in names:
+            if name in withheld and name not in shown:
+                self.context.tools.guard(_nothing, withheld[name])()
+
+    def read(self, answer: str | Mapping[str, Any]) -> AgentAnswer:
+        """Return the answer in the last text of an agent, or in the object it returned.
+
+        Raises:
+            PatchError: It is not in the form that was asked for; the agent is told so and answers again.
+        """
+        if self.form is AnswerForm.REPORT and isinstance(answer, str):
+            return AgentAnswer(report=answer)
+        return read_answer(answer, self.schema)
+
+
+class Agent(Protocol):
+    """Whoever does a stage: the port.
+
+    Example:
+        >>> class Echo:
+        ...     name = "echo"
+        ...     async def run(self, work: AgentWork) -> AgentAnswer:
+        ...         return AgentAnswer(patch={"current_state": [f"{len(work.tools)} tools"]})
+        >>> echo = agent_stage(Echo())
+        >>> import asyncio
+        >>> asyncio.run(echo(StageContext.for_test(Baton(goal="Add login")))).baton_patch
+        {'current_state': ['0 tools']}
+    """
+
+    @property
+    def name(self) -> str:
+        """The agent's name, which is its stage's unless that is given another one."""
+        ...
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Do the work.
+
+        It ends in time when it is cancelled, and leaves nothing running behind.
+
+        Raises:
+            AgentError: It could not; `permanent` where another run would not help.
+            PatchError: Its model answered in no usable form; the findings are for the next attempt.
+            ToolDeniedError: It called a tool that its contract does not allow.
+        """
+        ...
+
+
+@runtime_checkable
+class BringsTools(Protocol):
+    """An agent whose framework has tools of its own, beside those that the stage gives it."""
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of these tools; the stage declares them as its own."""
+        ...
+
+
+class AgentTerms(TypedDict, total=False):
+    """The terms of a stage (`baton.activity.stage`) that `agent_stage` passes on."""
+
+    reads: Iterable[str] | None
+    writes: Iterable[str] | None
+    decisions: int | None
+    timeout: timedelta
+    heartbeat: timedelta | None
+    retries: Retries
+    attempts: int
+    version: str
+    requires: Iterable[str]
+    reserve_micro_usd: int
+    closing: bool
+    personal_data: Iterable[str]
+    window: int
+    forbids: Iterable[str]
+    output: str | None
+    task: str | None
+
+
+def agent_stage(
+    agent: Agent,
+    *,
+    name: str | None = None,
+    instructions: str = "",
+    tools: Iterable[Callable[..., Any] | AgentTool] = (),
+    answers: AnswerForm = AnswerForm.PATCH,
+    baton_type: type[Baton] = Baton,
+    limits: AgentLimits | None = None,
+    **terms: Unpack[AgentTerms],
+) -> Stage[StageContext[Any], StageResult]:
+    """Make a stage that an agent does.
+
+    Args:
+        agent: The agent.
+        name: The stage's name; the agent's by default.
+        instructions: What the stage's author tells the agent. It becomes the system prompt, so nothing that another
+            agent or a user wrote belongs into it.
+        tools: Functions that the agent may call, as far as its contract allows.
+        answers: Whether it answers with a patch or with a handoff report.
+        baton_type: The pipeline's type of baton.
+        limits: How far one run may go.
+        **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, `output`, …
+
+    Returns:
+        The stage, for `Pipeline.stage` and for a worker's activities; a test calls it with `StageContext.for_test`.
+
+    Raises:
+        ValueError: Two tools have the same name for a model, or a term names a field that the baton does not have.
+
+    Example:
+        >>> class Fixed:
+        ...     name = "plan"
+        ...     async def run(self, work: AgentWork) -> AgentAnswer:
+        ...         return work.read('{"baton_patch": {"decision_log": ["Use JWT"]}}')
+        >>> agent_stage(Fixed(), writes=["decision_log"], timeout=timedelta(minutes=5))
+        <stage plan>
+    """
+    own = tools_of(tools)
+    shapes: list[tuple[OutputSchemas | None, dict[str, Any]]] = []  # of the answer, one for each registry of schemas
+    brought = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
+    most = limits or AgentLimits()
+
+    def shape(schemas: OutputSchemas | None) -> dict[str, Any]:
+        known = next((shape for registry, shape in shapes if registry is schemas), None)
+        if known is None:
+            known = _shape(schemas, made.spec, baton_type)
+            shapes[:] = [(schemas, known)]
+        return known
+
+    async def run(context: StageContext[Any]) -> StageResult:
+        work = AgentWork(
+            prompt=context.prompt,
+            instructions=instructions,
+            tools=tuple(tool.guarded(context) for tool in own if context.tools.allows(tool.name)),
+            form=answers,
+            schema=None if answers is AnswerForm.REPORT else shape(context.parts.schemas),
+            limits=_limits(most, made.spec),
+            withheld=frozenset(name for name in made.spec.tools if not context.tools.allows(name)),
+            context=context,
+        )
+        try:
+            answer = await agent.run(work)
+        except AgentError as error:
+            raise _failure(error, context) from None  # the chain would carry a provider's own words into the history
+        return _result(answer, context)
+
+    run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
+    run.__doc__ = f"The stage that the agent {agent.name!r} does."
+    named = {tool.name for tool in own} | brought
+    made = stage(name=name or agent.name, tools=named, **terms)(run)
+    return made
+
+
+def _nothing() -> None:
+    """Stand behind a tool that is refused before it is called."""
+
+
+def _shape(schemas: OutputSchemas | None, spec: StageSpec, baton_type: type[Baton]) -> dict[str, Any]:
+    """Return the schema of the answer, that of the output in it where the worker knows it."""
+    found = None if spec.output is None or schemas is None else schemas.find(OutputSchemaRef.parse(spec.output))
+    return answer_schema(baton_type, spec.writes, found)
+
+
+def _limits(most: AgentLimits, spec: StageSpec) -> AgentLimits:
+    """Return limits that the stage's own terms complete."""
+    return replace(
+        most,
+        micro_usd=(spec.reserve_micro_usd or None) if most.micro_usd is None else most.micro_usd,
+        seconds=spec.timeout.total_seconds() * _SHARE_OF_TIMEOUT if most.seconds is None else most.seconds,
+    )
+
+
+def _result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:
+    """Return an agent's answer as the stage's result, after what was said in it is on record.
+
+    The patch is in the baton for all to read; what the agent answers beside it becomes a claim of a model, with no
+    more confidence than that (S5-fields-i).
+    """
+    for text in answer.said:
+        context.session.model_response(text)
+    if answer.output is not None and answer.claimed:
+        context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
+    return StageResult(
+        baton_patch=answer.patch if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {}),
+        output=answer.output,
+        report=answer.report,
+        spend=answer.spend,
+        turns=list(answer.turns),
+    )
+
+
+def _failure(error: AgentError, context: StageContext[Any]) -> ApplicationError:
+    """Return an agent's failure as Temporal is to see it: worth another run or not, when, and at what cost so far."""
+    return ApplicationError(
+        str(error),
+        *context.told(),
+        type=type(error).__name__,
+        non_retryable=error.permanent,
+        next_retry_delay=None if error.retry_after is None else timedelta(seconds=error.retry_after),
+    )

@@ -1,0 +1,288 @@
+"""An agent behind a plain HTTP endpoint for chat completions: a provider's, a gateway's, or one of your own.
+
+It needs nothing but the standard library. It asks, calls the tools that the model asks for, has a malformed answer
+mended once in the same conversation, and charges every request. The key is named by a variable of the worker's
+environment and stands in the request's header alone: not in the agent, the history, an error or a log.
+
+Example:
+    >>> from baton.integrations.agents import agent_stage
+    >>> model = ChatCompletionsAgent(
+    ...     name="plan", url="https://models.example/v1/chat/completions", model="small-1", key_env="MODELS_KEY"
+    ... )
+    >>> agent_stage(model, instructions="You plan features.", writes=["decision_log"])
+    <stage plan>
+"""
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentTool, AgentWork
+from baton.integrations.http_post import Answered, checked_url, key_from, post_json
+from baton.integrations.prices import cost
+from baton.protocol.errors import AgentError, PatchError
+from baton.protocol.handoff_errors import MalformedMessageError
+from baton.protocol.history import Spend
+from baton.protocol.strict_json import loads_strict
+from baton.protocol.summarising import Price
+
+PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+"""Statuses that another run may not meet again; every other one that is no success is permanent."""
+
+_SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+_CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
+_LONGEST_RESULT = 100_000
+
+
+@dataclass(frozen=True)
+class ChatCompletionsAgent:
+    """An agent behind a chat-completions endpoint.
+
+    Attributes:
+        name: The agent's name.
+        url: The endpoint, whole: `https://…/v1/chat/completions`.
+        model: The model.
+        key_env: The variable of the worker's environment with the key; None for an endpoint that asks for none.
+        structured: How the answer's shape is asked for: by `response_format` with the schema (`json_schema`), as any
+            JSON (`json_object`), or by the prompt alone (`prompt`), for endpoints that know neither.
+        price: What the model costs; by default what `genai-prices` says, where it is installed and knows the model.
+        parameters: Further members of every request, for example `{"temperature": 0}`.
+        seconds: How long one request may take.
+        mends: How often a malformed answer is mended in the same conversation.
+        ca_file: A file with the certificates to trust, instead of the system's.
+    """
+
+    name: str
+    url: str
+    model: str
+    key_env: str | None = None
+    structured: Literal["json_schema", "json_object", "prompt"] = "json_schema"
+    price: Price | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 300.0
+    mends: int = 1
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an address that would carry the key in clear text."""
+        checked_url(self.url, secret=self.key_env is not None)
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Ask until the model has answered.
+
+        Raises:
+            AgentError: The endpoint refused or failed, or a limit was reached.
+            PatchError: The model gave no usable answer, however often it was asked to mend it.
+            ToolDeniedError: It called a tool that its contract does not allow.
+        """
+        talk = _Conversation(self, work, key_from(self.key_env))
+        mends = self.mends
+        while True:
+            message = await talk.ask()
+            if calls := message.get("tool_calls"):
+                await talk.call(calls)
+                continue
+            text = message.get("content") or ""
+            try:
+                return work.read(text)
+            except PatchError as error:
+                if mends == 0:
+                    raise
+                mends -= 1
+                talk.mend(error.findings)
+
+
+class _Conversation:
+    """The messages of one run, and what it has used."""
+
+    def __init__(self, agent: ChatCompletionsAgent, work: AgentWork, key: str | None) -> None:
+        self._agent = agent
+        self._work = work
+        self._key = key
+        self._requests = 0
+        self._spent = Spend()
+        self._until = time.monotonic() + (work.limits.seconds or float("inf"))
+        system = [{"role": "system", "content": work.instructions}] if work.instructions else []
+        turn = work.user_turn(with_schema=agent.structured != "json_schema")
+        self._messages: list[dict[str, Any]] = [*system, {"role": "user", "content": turn}]
+
+    async def ask(self) -> dict[str, Any]:
+        """Return the model's next message, charged and recorded."""
+        self._keep_limits()
+        self._requests += 1
+        left = self._until - time.monotonic()
+        headers = {HANDOFF_HEADER: self._work.handoff_id} if self._work.handoff_id else {}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        agent = self._agent
+        answered = await post_json(
+            agent.url, self._request(), headers, seconds=min(agent.seconds, left), ca_file=agent.ca_file
+        )
+        if self._key is not None and self._key.encode() in answered.body:
+            raise AgentError(
+                f"agent {agent.name!r}: the endpoint's answer repeats the key; it is not taken", permanent=True
+            )
+        body = _body(answered, agent)
+        self._charge(body)
+        message = _message(body, agent)
+        self._messages.append({name: message[name] for name in ("role", "content", "tool_calls") if name in message})
+        if message.get("tool_calls") and isinstance(said := message.get("content"), str) and said.strip():
+            self._work.context.session.model_response(said)
+        return message
+
+    async def call(self, calls: list[dict[str, Any]]) -> None:
+        """Call the tools that the model asks for, one after the other.
+
+        Raises:
+            ToolDeniedError: One of them is not allowed; none is called.
+        """
+        self._work.refuse_forbidden(one["function"]["name"] for one in calls)
+        tools = {tool.wire_name: tool for tool in self._work.tools}
+        for one in calls:
+            result = await _result(tools, one["function"])
+            content = result[:_LONGEST_RESULT]
+            self._messages.append({"role": "tool", "tool_call_id": one["id"], "content": content})
+
+    def mend(self, findings: list[str]) -> None:
+        """Tell the model what is wrong with its answer."""
+        rows = "\n".join(f"- {finding}" for finding in findings)
+        self._messages.append({"role": "user", "content": f"Your answer cannot be used:\n{rows}\nAnswer again, whole."})
+
+    def _request(self) -> dict[str, Any]:
+        agent, work = self._agent, self._work
+        request: dict[str, Any] = {**agent.parameters, "model": agent.model, "messages": self._messages}
+        if work.tools:
+            request["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.wire_name,
+                        "description": tool.description,
+                        "parameters": dict(tool.parameters),
+                    },
+                }
+                for tool in work.tools
+            ]
+        if work.schema is not None and agent.structured == "json_schema":
+            # Not strict: a strict schema requires every member, and a patch has only what changed.
+            shape = {"name": "answer", "schema": work.schema, "strict": False}
+            request["response_format"] = {"type": "json_schema", "json_schema": shape}
+        elif work.schema is not None and agent.structured == "json_object":
+            request["response_format"] = {"type": "json_object"}
+        return request
+
+    def _keep_limits(self) -> None:
+        """Raise an error if the run has reached a limit; what is charged already stays charged."""
+        most, spent = self._work.limits, self._spent
+        reached = None
+        if most.requests is not None and self._requests >= most.requests:
+            reached = f"{most.requests} requests"
+        elif most.tokens is not None and spent.prompt_tokens + spent.completion_tokens >= most.tokens:
+            reached = f"{most.tokens} tokens"
+        elif most.micro_usd is not None and spent.micro_usd >= most.micro_usd > 0:
+            reached = f"{most.micro_usd} millionths of a US dollar"
+        if reached is not None:
+            raise AgentError(f"agent {self._agent.name!r} reached a limit of its run: {reached}", permanent=True)
+        if time.monotonic() >= self._until:
+            raise AgentError(f"agent {self._agent.name!r} did not come to an end in the time that its stage has")
+
+    def _charge(self, body: Mapping[str, Any]) -> None:
+        """Charge a request; where the endpoint does not say what it used, the tokens are estimated."""
+        usage = body.get("usage")
+        usage = usage if isinstance(usage, Mapping) else {}
+        counter = self._work.context.parts.counter
+        read = _whole(usage.get("prompt_tokens"))
+        written = _whole(usage.get("completion_tokens"))
+        if read is None:
+            read = sum(counter(json.dumps(one, ensure_ascii=False)) for one in self._messages)
+        if written is None:
+            written = counter(json.dumps(body.get("choices", ""), ensure_ascii=False))
+        details = usage.get("prompt_tokens_details")
+        cached = _whole(details.get("cached_tokens")) if isinstance(details, Mapping) else None
+        agent = self._agent
+        money = cost(agent.model, read, written, cached or 0, price=agent.price, url=agent.url)
+        spend = Spend(micro_usd=money or 0, prompt_tokens=read, completion_tokens=written)
+        self._spent = self._spent + spend
+        self._work.charge(spend)
+
+
+async def _result(tools: Mapping[str, AgentTool], call: Mapping[str, Any]) -> str:
+    """Return what a tool returned, as the model reads it, or why it was not called."""
+    tool = tools.get(call["name"])
+    if tool is None:
+        return f"error: there is no tool {call['name']!r}; there is {', '.join(tools) or 'none'}"
+    try:
+        arguments = loads_strict(call.get("arguments") or "{}")
+        if not isinstance(arguments, dict):
+            return "error: the arguments are expected as a JSON object"
+        value = await tool.call(arguments)
+    except (MalformedMessageError, ValidationError) as error:
+        return f"error: the arguments do not fit: {_short(error)}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _body(answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:
+    """Return the body of a success.
+
+    Raises:
+        AgentError: It is none; the text has the status and the endpoint's code, and nothing of its words.
+    """
+    try:
+        body = loads_strict(answered.body)
+    except MalformedMessageError:
+        body = None
+    if 200 <= answered.status < 300:
+        if not isinstance(body, dict):
+            raise AgentError(f"agent {agent.name!r}: the endpoint's answer is no JSON object")
+        return body
+    error = body.get("error") if isinstance(body, dict) else None
+    code = error.get("code") or error.get("type") if isinstance(error, dict) else None
+    shown = f" ({code})" if isinstance(code, str) and _CODE.fullmatch(code) else ""
+    raise AgentError(
+        f"agent {agent.name!r}: the endpoint of {agent.model!r} answered {answered.status}{shown}",
+        permanent=answered.status not in PASSING or code in _SPENT_OUT,
+        retry_after=answered.retry_after,
+    )
+
+
+def _message(body: Mapping[str, Any], agent: ChatCompletionsAgent) -> dict[str, Any]:
+    """Return the message in a body.
+
+    Raises:
+        AgentError: There is none, or a filter stopped it.
+        PatchError: The model refused, or its answer was cut off; it may do better on another attempt.
+    """
+    try:
+        choice = body["choices"][0]
+        message: dict[str, Any] = choice["message"]
+        calls = message.get("tool_calls") or []
+        well_formed = all(isinstance(one["id"], str) and isinstance(one["function"]["name"], str) for one in calls)
+    except (KeyError, IndexError, TypeError, AttributeError):
+        well_formed = False
+    if not well_formed:
+        raise AgentError(f"agent {agent.name!r}: the endpoint's answer has no message that can be read")
+    if choice.get("finish_reason") == "content_filter":
+        raise AgentError(f"agent {agent.name!r}: the provider's content filter stopped the answer", permanent=True)
+    if choice.get("finish_reason") == "length":
+        raise PatchError(["the answer was cut off at the most tokens a model may write; answer more briefly"])
+    if message.get("refusal"):
+        raise PatchError(["the model refused to answer"])
+    return message
+
+
+def _whole(value: Any) -> int | None:
+    """Return a count of tokens, if it is one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _short(error: Exception) -> str:
+    """Return what is wrong with arguments, without quoting them."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)

@@ -1,0 +1,62 @@
+"""Stages out of agent definition files: whoever has `output_style: agent-handoff` answers with a handoff report.
+
+So a report is used of its own accord wherever such an agent takes part: when it is delegated to, when it returns to
+its parent, and from one phase of a pipeline to the next (agent-handoff L211-219).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Unpack
+
+from baton.activity import StageContext
+from baton.activity.stage import Stage
+from baton.edge.agent_files import AgentDefinition
+from baton.integrations.agent_tools import AgentTool
+from baton.integrations.agents import Agent, AgentTerms, agent_stage
+from baton.integrations.answers import AnswerForm
+from baton.protocol.messages import StageResult
+
+
+def defined_stage(
+    definition: AgentDefinition,
+    agent: Agent,
+    *,
+    tools: Iterable[Callable[..., Any] | AgentTool] = (),
+    **terms: Unpack[AgentTerms],
+) -> Stage[StageContext[Any], StageResult]:
+    r"""Return the stage of an agent that a file defines.
+
+    The file gives the stage's name, the agent's instructions, the form of its answers, and which of the tools it may
+    have; a file that says nothing of tools leaves all of them. The model is the agent's own affair.
+
+    Args:
+        definition: What the file says (`baton.edge.agent_files.read_agent_file`).
+        agent: Who does it.
+        tools: Functions that the agent may call.
+        **terms: The terms of a stage, as for `agent_stage`.
+
+    Returns:
+        The stage, for `Pipeline.stage` and for a worker's activities.
+
+    Example:
+        >>> from baton.edge.agent_files import agent_definition
+        >>> class Silent:
+        ...     name = "silent"
+        ...     async def run(self, work):
+        ...         return work.read("")
+        >>> defined_stage(agent_definition("---\nname: explorer\noutput_style: agent-handoff\n---"), Silent())
+        <stage explorer>
+    """
+    allowed = definition.tools
+    return agent_stage(
+        agent,
+        name=definition.name,
+        instructions=definition.instructions,
+        tools=[tool for tool in tools if allowed is None or _name(tool) in allowed],
+        answers=AnswerForm.REPORT if definition.reports else AnswerForm.PATCH,
+        **terms,
+    )
+
+
+def _name(tool: Callable[..., Any] | AgentTool) -> str:
+    """Return the name of a tool, as a definition file spells it."""
+    return tool.name if isinstance(tool, AgentTool) else tool.__name__

@@ -1,0 +1,278 @@
+"""LangGraph nodes and compiled graphs as stages: what they add to their state becomes the baton's patch.
+
+A stage is one activity around the whole node or graph. Temporal keeps what came of it and runs it again if its worker
+is lost, so a graph needs no checkpointer. Its models and tools are watched from outside: requests are counted and
+charged, and a tool that the contract does not allow does not run.
+"""
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Unpack
+
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langgraph.errors import GraphRecursionError
+from langgraph.graph import StateGraph
+from langgraph.pregel import Pregel
+from langgraph.types import Command
+from pydantic import BaseModel, JsonValue
+
+from baton.activity import Stage, StageContext
+from baton.integrations.agents import AgentAnswer, AgentTerms, AgentWork, agent_stage
+from baton.integrations.langchain_watch import Watch
+from baton.integrations.limiting import in_time
+from baton.integrations.provider_errors import provider_error
+from baton.protocol.errors import AgentError
+from baton.protocol.messages import StageResult
+from baton.protocol.summarising import Price
+
+PROMPT, MESSAGES, PARAMS = "prompt", "messages", "params"
+"""What a member of the state may hold beside a field of the baton: the user turn as a text, the same as a list of one
+message, and the pipeline's parameters."""
+
+ANSWER, OUTPUT = "answer", "output"
+"""What a member of the state may become beside a field of the baton: an answer that a model gave, as text or as a list
+of messages whose last one it is; and the stage's output."""
+
+StateIn = Mapping[str, str] | Callable[[AgentWork], Any]
+"""How the state is made: a member's name and what it holds, or a function."""
+StateOut = Mapping[str, str] | Callable[[Mapping[str, Any]], AgentAnswer | Mapping[str, JsonValue]]
+"""What becomes of the state: a field of the baton and the member that it is taken from, or a function."""
+
+_INTERRUPT = "__interrupt__"
+_GOTO = "goto"
+
+
+def node_stage(
+    node: Any,
+    *,
+    name: str | None = None,
+    into: StateIn | None = None,
+    out: StateOut | None = None,
+    uses: Iterable[str] = (),
+    price: Price | None = None,
+    **terms: Unpack[AgentTerms],
+) -> Stage[StageContext[Any], StageResult]:
+    """Make a stage of a LangGraph node or graph.
+
+    Args:
+        node: A function of the state, async or not, as one gives to `add_node`; a runnable; a graph, compiled or not.
+        name: The stage's name; the node's by default.
+        into: What the state holds: `{"task": "goal", "messages": "messages"}` puts the baton's goal into the member
+            `task` and the fenced prompt into `messages`. By default every field of the baton under its own name.
+        out: What becomes the patch: `{"current_state": "draft", "output": "score"}` takes the field `current_state`
+            from the member `draft`, and the stage's output from `score`. By default every member that is named as a
+            field of the baton.
+        uses: The tools that it may call; the stage declares them.
+        price: What the models cost, where the public price list does not know them.
+        **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, …
+
+    Raises:
+        ValueError: The node is a function that takes more than the state and a config.
+
+    Example:
+        >>> import asyncio
+        >>> from baton.protocol.baton import Baton
+        >>> async def plan(state: dict[str, Any]) -> dict[str, Any]:
+        ...     return {"current_state": [f"A plan for {state['goal']}"]}
+        >>> planning = node_stage(plan)
+        >>> asyncio.run(planning(StageContext.for_test(Baton(goal="a login")))).baton_patch
+        {'current_state': ['A plan for a login']}
+    """
+    return agent_stage(LangGraphAgent(node, into=into, out=out, uses=uses, price=price), name=name, **terms)
+
+
+class LangGraphAgent:
+    """A LangGraph node or graph behind the port `baton.integrations.agents.Agent`.
+
+    Args:
+        node: As in `node_stage`, and so are the others.
+
+    Attributes:
+        name: The node's name.
+        tool_names: The tools that it may call.
+    """
+
+    def __init__(
+        self,
+        node: Any,
+        *,
+        into: StateIn | None = None,
+        out: StateOut | None = None,
+        uses: Iterable[str] = (),
+        price: Price | None = None,
+    ) -> None:
+        self.name = _name_of(node)
+        self.tool_names = frozenset(uses)
+        self._into = into
+        self._out = out
+        self._price = price
+        self._is_graph = isinstance(node, StateGraph | Pregel)
+        self._runnable = _runnable(node)
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Run the node or graph once.
+
+        Raises:
+            AgentError: It waits for a person, goes round in circles, went beyond a limit, or answered with nothing
+                that could be a state.
+            PatchError: A model answered in no usable form.
+            ToolDeniedError: It called a tool that its contract does not allow.
+        """
+        given = self._state(work)
+        watch = Watch(work, self._price)
+        config: RunnableConfig = {"callbacks": [watch], "configurable": {"thread_id": work.handoff_id or self.name}}
+        try:
+            async with in_time(work, self.name):
+                returned = await self._runnable.ainvoke(given, config)
+        except GraphRecursionError as error:
+            raise AgentError(f"the graph {self.name!r} took too many steps; raise its recursion_limit") from error
+        except Exception as error:
+            if (told := provider_error(error, self.name)) is not None:
+                raise told from None
+            raise
+        finally:
+            await watch.settle()
+        state, goto = _state_of(returned, self.name)
+        if _INTERRUPT in state:
+            message = f"the graph {self.name!r} stopped at an interrupt; ask people with the pipeline's approvals"
+            raise AgentError(message, permanent=True)
+        return self._answer(work, given, state, goto)
+
+    def _state(self, work: AgentWork) -> Any:
+        """Return the state that the node is given."""
+        if callable(self._into):
+            return self._into(work)
+        baton = work.context.baton
+        fields = type(baton).model_fields
+        held = baton.to_json_object()
+        if self._into is None:
+            return {name: held.get(name, []) for name in fields}
+        special: dict[str, Callable[[], Any]] = {
+            PROMPT: work.user_turn,
+            MESSAGES: lambda: [{"role": "user", "content": work.user_turn()}],
+            PARAMS: lambda: work.context.params,
+        }
+        state: dict[str, Any] = {}
+        for member, source in self._into.items():
+            if source in fields:
+                state[member] = held.get(source, [])
+            elif source in special:
+                state[member] = special[source]()
+            else:
+                raise AgentError(_unknown(self.name, "into", source, [*fields, *special]), permanent=True)
+        return state
+
+    def _answer(self, work: AgentWork, given: Any, state: Mapping[str, Any], goto: JsonValue) -> AgentAnswer:
+        """Return what the node's state says, in the words of the baton."""
+        if callable(self._out):
+            told = self._out(state)
+            return told if isinstance(told, AgentAnswer) else AgentAnswer(patch=told, output=goto)
+        fields = type(work.context.baton).model_fields
+        before = given if isinstance(given, Mapping) else {}
+        changed = self._changed(before, state)
+        taken = {name: name for name in fields} if self._out is None else dict(self._out)
+        if unknown := taken.keys() - fields - {ANSWER, OUTPUT}:
+            raise AgentError(_unknown(self.name, "out", min(unknown), [*fields, ANSWER, OUTPUT]), permanent=True)
+        answer, output = taken.pop(ANSWER, None), taken.pop(OUTPUT, None)
+        told = work.read(_text(state.get(answer))) if answer is not None else AgentAnswer()
+        patch = {field: changed[member] for field, member in taken.items() if member in changed}
+        if output is not None:
+            goto = _plain(state.get(output))
+        return dataclasses.replace(
+            told, patch={**_members(told.patch), **patch} or told.patch, output=told.output if goto is None else goto
+        )
+
+    def _changed(self, before: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the members that are new; of a list that only grew where it may only grow, what was added to it.
+
+        A node returns what it changed, and a graph its whole state. Decisions are appended by the baton itself.
+        """
+        changed: dict[str, Any] = {}
+        for name, value in state.items():
+            new, old = _plain(value), _plain(before.get(name))
+            if self._is_graph and new == old:
+                continue
+            grew = name == "decision_log" and isinstance(new, list) and old and new[: len(old)] == old
+            changed[name] = new[len(old) :] if grew else new
+        return changed
+
+
+def _name_of(node: Any) -> str:
+    """Return the name that a node or graph has."""
+    name = getattr(node, "name", None) or getattr(node, "__name__", None)
+    return name if isinstance(name, str) and name else type(node).__name__
+
+
+def _runnable(node: Any) -> Runnable[Any, Any]:
+    """Return what runs a node or graph.
+
+    Raises:
+        ValueError: It is a function that takes more than the state and a config.
+    """
+    if isinstance(node, StateGraph):
+        return node.compile()
+    if isinstance(node, Runnable):
+        return node
+    required = [
+        one.name
+        for one in list(inspect.signature(node).parameters.values())[1:]
+        if one.default is inspect.Parameter.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if beyond := [name for name in required if name not in ("config", "run_manager")]:
+        raise ValueError(
+            f"the node {_name_of(node)!r} takes {', '.join(map(repr, beyond))} beside the state; put it into a graph "
+            "and make a stage of that"
+        )
+    return RunnableLambda(node)
+
+
+def _state_of(returned: Any, name: str) -> tuple[dict[str, Any], JsonValue]:
+    """Return the state in what a node returned, and where it wants to go on, if it says so."""
+    if isinstance(returned, Command):
+        goto = returned.goto
+        wanted: JsonValue = [str(one) for one in goto] if isinstance(goto, list | tuple) else str(goto)
+        update = returned.update
+        state = dict(update) if isinstance(update, list | tuple) else _state_of(update, name)[0]
+        return state, {_GOTO: wanted} if goto else None
+    if returned is None:
+        return {}, None
+    if isinstance(returned, Mapping):
+        return dict(returned), None
+    if isinstance(returned, BaseModel):
+        return {one: getattr(returned, one) for one in returned.model_fields_set}, None
+    if dataclasses.is_dataclass(returned) and not isinstance(returned, type):
+        return {one.name: getattr(returned, one.name) for one in dataclasses.fields(returned)}, None
+    raise AgentError(f"the node {name!r} returned a {type(returned).__name__}, no state", permanent=True)
+
+
+def _members(patch: Any) -> dict[str, Any]:
+    """Return a patch as an object."""
+    return patch.to_json_object() if isinstance(patch, BaseModel) else dict(patch or {})  # type: ignore[attr-defined]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it, messages and records included."""
+    return json.loads(json.dumps(value, default=_as_json))
+
+
+def _as_json(value: Any) -> Any:
+    """Return what JSON does not know as something that it knows."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return list(value) if isinstance(value, set | frozenset | tuple) else str(value)
+
+
+def _text(value: Any) -> str:
+    """Return the text of an answer: a text, a message, or the last of several messages."""
+    last = value[-1] if isinstance(value, list | tuple) and value else value
+    content = last.get("content") if isinstance(last, Mapping) else getattr(last, "content", last)
+    if isinstance(content, list):  # blocks, of which some are texts
+        return "".join(one if isinstance(one, str) else str(one.get("text", "")) for one in content)
+    return content if isinstance(content, str) else ""
+
+
+def _unknown(node: str, what: str, found: str, known: Iterable[str]) -> str:
+    """Say that a mapping names something that is not there."""
+    return f"{what!r} of the node {node!r} names {found!r}; known are {', '.join(sorted(known))}"

@@ -1,0 +1,332 @@
+"""One run of the OpenAI Agents SDK under a handoff: who takes part with which tools, what is charged, what crosses."""
+
+import copy
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from agents import (
+    Agent,
+    AgentOutputSchemaBase,
+    Handoff,
+    HandoffInputData,
+    HandoffInputFilter,
+    ModelResponse,
+    RunContextWrapper,
+    RunHooks,
+    Tool,
+)
+from agents.items import HandoffOutputItem
+from agents.models import get_default_model
+from agents.tool import (
+    FunctionTool,
+    maybe_invoke_function_tool_failure_error_function,
+    set_function_tool_failure_error_function,
+)
+from agents.tool_context import ToolContext
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseReasoningItem
+
+from baton.integrations.agent_tools import AgentTool
+from baton.integrations.agents import AgentWork
+from baton.integrations.limiting import Bill
+from baton.protocol.compiling import ContractRequest, compile_contract
+from baton.protocol.contract import LONGEST_TASK
+from baton.protocol.contract_checks import validate_contract
+from baton.protocol.contract_rendering import render_contract
+from baton.protocol.errors import AgentError
+from baton.protocol.fencing import fence
+from baton.protocol.summarising import Price
+from baton.protocol.tools import ToolDeniedError
+
+
+class Cast:
+    """An agent and all that it may hand off to, as they take part in the run of a stage.
+
+    Args:
+        first: The agent that begins.
+
+    Raises:
+        ValueError: One of them has an agent as a tool, whose own tools nobody would check.
+    """
+
+    def __init__(self, first: Agent[Any]) -> None:
+        self.first = first
+        self.agents = tuple(_reached(first))
+        for agent in self.agents:
+            for tool in agent.tools:
+                if getattr(tool, "_is_agent_tool", False):
+                    raise ValueError(
+                        f"agent {agent.name!r} has the agent {tool.name!r} as a tool, whose own tools nobody checks; "
+                        "hand off to it, or make it a stage of its own"
+                    )
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of the tools that they bring along, except those of MCP servers, which are known later."""
+        return frozenset(tool.name for agent in self.agents for tool in agent.tools)
+
+
+class Rehearsal:
+    """Copies of a cast for one run: their tools are checked, and those that the contract does not allow are gone.
+
+    Args:
+        cast: Who takes part.
+        work: What is to be done.
+        output: The schema of the answer, None for a text, or the types that the agents have.
+        mcp_tools: The tools of MCP servers that may be used.
+    """
+
+    def __init__(
+        self,
+        cast: Cast,
+        work: AgentWork,
+        output: AgentOutputSchemaBase | Callable[[Agent[Any]], Any] | None,
+        mcp_tools: frozenset[str],
+    ) -> None:
+        self._cast = cast
+        self._work = work
+        self._output = output
+        self._mcp_tools = mcp_tools
+        self._copies: dict[int, Agent[Any]] = {}
+
+    async def agent(self, agent: Agent[Any], context: Any) -> Agent[Any]:
+        """Return the copy of an agent."""
+        if id(agent) not in self._copies:
+            copied = copy.copy(agent)  # not a clone, which reads the types of all members at every run
+            copied.tools = await self._tools(agent, context)
+            copied.mcp_servers = []
+            copied.instructions = self._instructions(agent)
+            copied.output_type = self._output(agent) if callable(self._output) else self._output
+            self._copies[id(agent)] = copied  # before its handoffs, which may lead back to it
+            copied.handoffs = [await self._handoff(one, context) for one in agent.handoffs]
+        return self._copies[id(agent)]
+
+    def tools_of(self, name: str) -> frozenset[str]:
+        """Return the tools that an agent of the run may call."""
+        return frozenset(
+            self._names().get(tool.name, tool.name)
+            for agent in self._copies.values()
+            if agent.name == name
+            for tool in agent.tools
+        )
+
+    def hidden(self) -> dict[str, str]:
+        """Return the tools that are there and not allowed: by the name for the model, that of the contract."""
+        context = self._work.context
+        known = self._cast.tool_names | context.able | self._mcp_tools
+        known |= frozenset(context.contract.forbidden_tools if context.contract else ())
+        return {AgentTool(name, _nothing).wire_name: name for name in known if not context.tools.allows(name)}
+
+    async def _tools(self, agent: Agent[Any], context: Any) -> list[Tool]:
+        """Return the tools that a copy has: those that the contract allows, each checked where it is called."""
+        allows = self._work.context.tools.allows
+        tools = list(agent.tools)
+        if agent.mcp_servers and self._mcp_tools:
+            fetched = await agent.get_mcp_tools(RunContextWrapper(context))
+            tools += [tool for tool in fetched if tool.name in self._mcp_tools]
+        checked: list[Tool] = [
+            _guarded(tool, self._work) if isinstance(tool, FunctionTool) else tool
+            for tool in tools
+            if allows(tool.name)
+        ]
+        if agent is self._cast.first:
+            checked += [_of_stage(tool) for tool in self._work.tools]
+        return checked
+
+    def _names(self) -> dict[str, str]:
+        return {tool.wire_name: tool.name for tool in self._work.tools}
+
+    def _instructions(self, agent: Agent[Any]) -> Any:
+        """Return an agent's own instructions, and those of the stage after them."""
+        own, ours = agent.instructions, self._work.instructions
+        if not ours or not callable(own):
+            return "\n\n".join(text for text in (own, ours) if text) or None if not callable(own) else own
+
+        async def both(context: RunContextWrapper[Any], current: Agent[Any]) -> str:
+            said = await agent.get_system_prompt(context)
+            return "\n\n".join(text for text in (said, ours) if text)
+
+        return both
+
+    async def _handoff(self, one: Agent[Any] | Handoff[Any, Any], context: Any) -> Agent[Any] | Handoff[Any, Any]:
+        """Return a handoff that leads to the copy of an agent."""
+        if isinstance(one, Agent):
+            return await self.agent(one, context)
+        made, invoke = copy.copy(one), one.on_invoke_handoff
+
+        async def to_copy(run: RunContextWrapper[Any], raw: str) -> Agent[Any]:
+            return await self.agent(await invoke(run, raw), context)
+
+        made.on_invoke_handoff = to_copy
+        return made
+
+
+class RunOnRecord(RunHooks[Any]):
+    """Charges every response, records what was said, and ends a run that calls what it may not.
+
+    Args:
+        work: The agent's work.
+        rehearsal: Who takes part.
+        price: What the model costs, where the public price list does not know it.
+    """
+
+    def __init__(self, work: AgentWork, rehearsal: Rehearsal, price: Price | None) -> None:
+        self._work = work
+        self._rehearsal = rehearsal
+        self._bill = Bill(work, price)
+
+    async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
+        """Charge and record a response.
+
+        Raises:
+            ToolDeniedError: A call in it is not allowed; none of its calls is made.
+            AgentError: The run has gone beyond its limits.
+        """
+        session = self._work.context.session
+        calls = [one.name for one in response.output if isinstance(one, ResponseFunctionToolCall)]
+        for item in response.output:
+            if isinstance(item, ResponseOutputMessage) and calls and (text := _text(item)):
+                session.model_response(text)
+            elif isinstance(item, ResponseReasoningItem):
+                for part in item.summary:
+                    session.internal_note(part.text)
+        usage = response.usage
+        cached = usage.input_tokens_details.cached_tokens
+        self._bill.charge(_model_of(agent), usage.input_tokens, usage.output_tokens, cached)
+        hidden = self._rehearsal.hidden()
+        for name in calls:
+            if name in hidden:
+                self._work.context.tools.guard(_nothing, hidden[name])()
+
+
+def contract_input_filter(
+    work: AgentWork, tools_of: Callable[[str], frozenset[str]] | None = None, turn: Callable[[], str] | None = None
+) -> HandoffInputFilter:
+    """Return a filter for handoffs inside a run: the next agent reads a contract instead of the history.
+
+    It reads what this run has established so far (facts with their sources, compiled from the session), then what the
+    stage was given, both inside the fence. Messages, thoughts, calls and the answers of tools stay behind; the run's
+    own record of them is untouched.
+
+    Args:
+        work: The work of the stage.
+        tools_of: Returns the tools that an agent of the run may call.
+        turn: Returns what the stage was given; `work.user_turn` if left out.
+    """
+
+    def passed_on(data: HandoffInputData) -> HandoffInputData:
+        receiver = next(
+            (one.target_agent.name for one in data.new_items if isinstance(one, HandoffOutputItem)), "agent"
+        )
+        found = _established(work, receiver, tools_of(receiver) if tools_of else frozenset())
+        text = f"{fence(found, secrets.token_hex(8))}\n{(turn or work.user_turn)()}"
+        return data.clone(input_history=text, pre_handoff_items=(), input_items=())
+
+    return passed_on
+
+
+def _established(work: AgentWork, receiver: str, tools: frozenset[str]) -> str:
+    """Return what a run has established, as the contract for an agent that it hands off to.
+
+    Raises:
+        AgentError: The contract does not hold.
+    """
+    context = work.context
+    given = context.contract
+    request = ContractRequest(
+        handoff_id=f"{work.handoff_id or context.given.stage}:{receiver}",
+        receiving_agent=receiver,
+        task=given.task if given else context.baton.goal[:LONGEST_TASK],
+        trace_id=given.trace_id if given else context.given.task_id,
+        created_at=datetime.now(UTC),
+        capability=tools,
+        granted=tools,
+        forbidden=frozenset(given.forbidden_tools if given else ()),
+        ceiling=context.tools.names,
+    )
+    made = compile_contract(context.session.events, request, estimator=context.parts.counter)
+    events = context.session.events
+    verdict = validate_contract(made.contract, now=request.created_at, report=made.report, events=events)
+    if not verdict:
+        raise AgentError(f"the contract for agent {receiver!r} does not hold: {verdict}", permanent=True)
+    return render_contract(made.contract)
+
+
+def _reached(agent: Agent[Any]) -> Iterator[Agent[Any]]:
+    """Yield an agent and all that it leads to by handoffs, each once."""
+    seen: dict[int, Agent[Any]] = {}
+    found = [agent]
+    while found:
+        one = found.pop()
+        if id(one) not in seen:
+            seen[id(one)] = one
+            yield one
+            for next_one in one.handoffs:
+                target = next_one if isinstance(next_one, Agent) else (next_one._agent_ref or _nothing)()
+                if isinstance(target, Agent):
+                    found.append(target)
+
+
+def _guarded(tool: FunctionTool, work: AgentWork) -> FunctionTool:
+    """Return a tool that is checked and recorded at every call; what it tells the model of an error stays its own."""
+    bare = set_function_tool_failure_error_function(copy.copy(tool), None)  # so that the guard sees an error as one
+
+    async def invoke(context: ToolContext[Any], raw: str) -> Any:
+        async def call(**arguments: Any) -> Any:
+            return await bare.on_invoke_tool(context, raw)
+
+        try:
+            return await work.context.tools.guard(call, tool.name)(**_arguments(raw))
+        except ToolDeniedError:
+            raise
+        except Exception as error:
+            told = await maybe_invoke_function_tool_failure_error_function(
+                function_tool=tool, context=context, error=error
+            )
+            if told is None:
+                raise
+            return told
+
+    made = copy.copy(tool)
+    made.on_invoke_tool = invoke
+    return made
+
+
+def _of_stage(tool: AgentTool) -> FunctionTool:
+    """Return a tool of the stage, which is guarded already, as one of the SDK."""
+
+    async def invoke(context: ToolContext[Any], raw: str) -> Any:
+        try:
+            return await tool.call(_arguments(raw))
+        except ToolDeniedError:
+            raise
+        except Exception as error:
+            return f"The tool {tool.wire_name} failed: {type(error).__name__}"
+
+    return FunctionTool(tool.wire_name, tool.description, {**tool.parameters}, invoke, strict_json_schema=False)
+
+
+def _arguments(raw: str) -> dict[str, Any]:
+    """Return the arguments in the text that a model wrote; what is no object has none."""
+    try:
+        found = json.loads(raw or "{}")
+    except ValueError:
+        return {}
+    return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _text(message: ResponseOutputMessage) -> str:
+    """Return the text of a message."""
+    return "".join(getattr(part, "text", "") for part in message.content).strip()
+
+
+def _model_of(agent: Agent[Any]) -> str:
+    """Return the name of an agent's model."""
+    model = agent.model
+    return model if isinstance(model, str) else str(getattr(model, "model", "") or get_default_model())
+
+
+def _nothing(*_: Any) -> None:
+    """Stand for what is not there or not to be run."""

@@ -1,0 +1,195 @@
+"""Agents of Pydantic AI as stages: any provider, structured answers, checked tools, and what they cost on the bill.
+
+One activity runs the whole agent. The framework's own retries of requests are off, since Temporal repeats the stage;
+what it repeats within a conversation, because an answer did not fit, stays. Everything that Baton adds is one
+capability of the run, so the agent itself is an ordinary one and is tested as such.
+
+Example:
+    >>> import asyncio
+    >>> from pydantic_ai import Agent
+    >>> from pydantic_ai.models.test import TestModel
+    >>> from baton import Baton
+    >>> from baton.activity import StageContext
+    >>> from baton.integrations.agents import agent_stage
+    >>> answer = {"baton_patch": {"decision_log": ["Use JWT, because sessions need a store"]}}
+    >>> planner = Agent(TestModel(custom_output_args=answer), name="plan")
+    >>> plan = agent_stage(PydanticAgent(planner), instructions="You plan features.", writes=["decision_log"])
+    >>> asyncio.run(plan(StageContext.for_test(Baton(goal="Add login")))).baton_patch
+    {'decision_log': ['Use JWT, because sessions need a store']}
+"""
+
+import json
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, StructuredDict, ToolOutput
+from pydantic_ai.agent import EventStreamHandler
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.messages import AgentStreamEvent
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import Tool
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from baton.integrations.agent_tools import AgentTool
+from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentLimits, AgentWork, AnswerForm
+from baton.integrations.pydantic_ai_errors import reported
+from baton.integrations.pydantic_ai_run import RunOnRecord
+from baton.protocol.money import usd
+from baton.protocol.summarising import Price
+
+_BEAT = 1.0  # seconds between two heartbeats with the progress of a stream
+
+
+@dataclass(frozen=True)
+class PydanticAgent:
+    """An agent of Pydantic AI that does a stage.
+
+    Attributes:
+        agent: The agent, with its model, its own instructions and its own tools. Its key is the provider's business:
+            it comes from the environment of the worker and is in no message.
+        answer: How the model is made to answer in the stage's schema: by a tool (every provider), by the provider's
+            structured output (`native`), or by the prompt. A stage that answers with a report has plain text.
+        of_output: Makes the answer of the agent's own output, for an agent whose `output_type` is to be kept.
+        stream: Stream the model's answers; the progress is in the heartbeats.
+        price: What the model costs, where `genai-prices` does not know it.
+        named: The agent's name, if it is not `agent.name`.
+        deps: What the agent's own tools depend on (`RunContext.deps`).
+    """
+
+    agent: Agent[Any, Any]
+    answer: Literal["tool", "native", "prompted"] = "tool"
+    of_output: Callable[[Any], AgentAnswer] | None = None
+    stream: bool = False
+    price: Price | None = None
+    named: str | None = None
+    deps: Any = None
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.named or self.agent.name or "agent"
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of the functions that the agent has as tools itself; what toolsets fetch later is not known yet."""
+        own = (one for one in self.agent.toolsets if isinstance(one, FunctionToolset))
+        return frozenset(name for toolset in own for name in toolset.tools)
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Run the agent once; its stage's activity is around it.
+
+        Raises:
+            AgentError: The provider refused or failed, or a limit was reached.
+            PatchError: The model gave no usable answer as often as the agent's own retries allow.
+            ToolDeniedError: It called a tool that its contract does not allow.
+        """
+        usage = RunUsage()
+        record = RunOnRecord(work, self.price, schema=self.of_output is None and work.schema is not None)
+        try:
+            result = await self.agent.run(
+                work.user_turn(with_schema=self.of_output is None and self.answer == "prompted"),
+                output_type=self._output(work),
+                instructions=work.instructions or None,
+                deps=self.deps,
+                model_settings=_settings(work),
+                usage=usage,
+                usage_limits=_limits(work.limits),
+                timeout=work.limits.seconds,
+                toolsets=[FunctionToolset([_tool(tool) for tool in work.tools])] if work.tools else None,
+                capabilities=[record],
+                metadata={"handoff_id": work.handoff_id},
+                event_stream_handler=self._streamed(work) if self.stream else None,
+            )
+        except Exception as error:
+            raise reported(error, self.name) from None
+        finally:
+            record.settle(usage)
+        if self.of_output is not None:
+            return self.of_output(result.output)
+        return work.read(result.output)
+
+    def _output(self, work: AgentWork) -> Any:
+        """Return what the model is to answer with; None keeps the agent's own type."""
+        if self.of_output is not None:
+            return None
+        if work.schema is None or work.form is AnswerForm.REPORT:
+            return str
+        return _shape(json.dumps(work.schema), self.answer)
+
+    def _streamed(self, work: AgentWork) -> EventStreamHandler[Any]:
+        """Return what reads the stream: it tells the progress, and hands the events to the agent's own handler."""
+        own = self.agent.event_stream_handler
+
+        async def read(run: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
+            seen = _beating(work, run, events)
+            if own is not None:
+                await own(run, seen)
+            async for _ in seen:
+                pass
+
+        return read
+
+
+@lru_cache(maxsize=64)
+def _shape(schema: str, answer: str) -> Any:
+    """Return how a model is made to answer in a schema; made once, for it costs as much as a request by script."""
+    kind = StructuredDict(json.loads(schema), name="answer", description="The answer of the stage.")
+    return {"tool": ToolOutput, "native": NativeOutput, "prompted": PromptedOutput}[answer](kind)
+
+
+async def _beating(
+    work: AgentWork, run: RunContext[Any], events: AsyncIterable[AgentStreamEvent]
+) -> AsyncIterator[AgentStreamEvent]:
+    """Yield the events, and tell Temporal once a second how far the run is."""
+    count, last = 0, time.monotonic()
+    async for event in events:
+        count += 1
+        if time.monotonic() - last >= _BEAT:
+            last = time.monotonic()
+            work.context.heartbeat({"requests": run.usage.requests, "events": count})
+        yield event
+
+
+def _settings(work: AgentWork) -> Callable[[RunContext[Any]], ModelSettings]:
+    """Return the settings of every request, as far as the model of the request knows them."""
+
+    def settings(run: RunContext[Any]) -> ModelSettings:
+        base: Any = run.model_settings or {}
+        made = ModelSettings(max_retries=0)
+        if work.handoff_id:
+            own: dict[str, str] = dict(base.get("extra_headers") or ())
+            made["extra_headers"] = own | {HANDOFF_HEADER: work.handoff_id}
+        ignored: frozenset[str] = frozenset(getattr(run.model, "unsupported_settings", ()))
+        for name in ("max_retries", "extra_headers"):
+            if name in ignored:
+                made.pop(name, None)
+        return made
+
+    return settings
+
+
+def _limits(most: AgentLimits) -> UsageLimits:
+    """Return the limits as the framework keeps them."""
+    return UsageLimits(
+        request_limit=most.requests,
+        total_tokens_limit=most.tokens,
+        cost_limit=None if most.micro_usd is None else usd(most.micro_usd),
+    )
+
+
+def _tool(tool: AgentTool) -> Tool[Any]:
+    """Return a tool of the stage as one of the framework; a call with wrong arguments goes back to the model."""
+
+    async def call(**arguments: Any) -> Any:
+        try:
+            return await tool.call(arguments)
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_context=False, include_input=False)
+            raise ModelRetry("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)) from error
+
+    return Tool.from_schema(call, tool.wire_name, tool.description, dict(tool.parameters))

@@ -1,0 +1,268 @@
+"""Fine-grained durable agents of Pydantic AI: each request to a model and each tool call is an activity of its own.
+
+The usual stage (`baton.integrations.pydantic_ai`) is one activity around the whole run. It is about four times lighter,
+and right unless a run is so long or so dear that a lost worker must not cost it all: this one goes on after the last
+request that was answered. The price is the history: messages of the conversation stand in it, several activities a
+request, and a pipeline of its own around them.
+
+The agent accepts its handoff by a stage, thinks in workflow code, and returns its patch by another stage, so contract,
+gate, ledger and budget see it as any other agent. The contract's tools are checked where the workflow calls them.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Unpack
+
+from pydantic_ai import Agent, RunContext, StructuredDict, ToolOutput
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from baton.activity import Stage, StageContext, stage
+from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTerms, AgentWork, agent_stage
+from baton.integrations.answers import read_answer
+from baton.integrations.pydantic_ai_errors import reported
+from baton.protocol.baton import Baton
+from baton.protocol.history import Spend
+from baton.protocol.messages import StageResult
+from baton.protocol.money import micro_usd, usd
+from baton.protocol.tools import ToolDeniedError
+from baton.workflow import Pipeline
+
+_OUTPUT_TOOL = "final_result"
+_TOOLS, _WITHHELD = "tools", "withheld"
+_LONGEST_CLAIM = 1_000
+
+
+class DurableAgentsPlugin(PydanticAIPlugin):
+    """Pydantic AI's plugin beside `BatonPlugin`: it registers the agents' activities, and leaves payloads to Baton.
+
+    The framework's own would put its payload converter in the place of Baton's, which reads the same types.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data_converter = None
+
+
+class UnderContract(AbstractCapability[Any]):
+    """The capability that a durable agent needs beside `TemporalDurability`: the tools of its contract and no others.
+
+    It works in workflow code, before an activity is scheduled. Outside a durable agent's run it changes nothing.
+    """
+
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Show the model the tools that it may call."""
+        allowed = _allowed(ctx)
+        return [one for one in tool_defs if allowed is None or one.name in allowed]
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
+    ) -> ModelResponse:
+        """Refuse a response that calls another tool of the agent.
+
+        Raises:
+            ToolDeniedError: It does; none of its calls is made.
+        """
+        metadata = ctx.metadata or {}
+        for call in response.tool_calls:
+            if call.tool_name in metadata.get(_WITHHELD, ()):
+                raise ToolDeniedError(call.tool_name, metadata["handoff_id"], allowed=metadata[_TOOLS])
+        return response
+
+
+def _allowed(ctx: RunContext[Any]) -> Sequence[str] | None:
+    """Return the tools that a run may call; None outside a durable agent's run."""
+    allowed: Sequence[str] | None = (ctx.metadata or {}).get(_TOOLS)
+    return allowed
+
+
+class DurableAgent:
+    """An agent whose every step is durable; a pipeline of its own runs it, usually as the child of another one.
+
+    Args:
+        agent: The agent, with a name, its tools, and the capabilities `UnderContract` and `TemporalDurability`.
+        name: The name of its stages; the agent's by default.
+        instructions: What the stage's author tells the agent; nothing that came with a handoff belongs into it.
+        limits: How far one run may go.
+        **terms: The terms of the stage that accepts the handoff; `writes` and `output` bind the answer.
+
+    Attributes:
+        stages: What the worker needs among its activities; `DurableAgentsPlugin` adds the agent's own.
+
+    Raises:
+        ValueError: The agent has no name, or lacks one of the capabilities.
+
+    Example:
+        ```python
+        durable = [UnderContract(), TemporalDurability()]
+        planner = DurableAgent(Agent("openai:gpt-4o", name="plan", capabilities=durable))
+
+
+        @workflow.defn
+        class Plans(PydanticAIWorkflow):
+            __pydantic_ai_agents__ = [planner.agent]
+
+            @workflow.init
+            def __init__(self, start: PipelineInput) -> None:
+                self.pipeline = Pipeline(start, contracts=ContractTerms())
+
+            @workflow.run
+            async def run(self, start: PipelineInput) -> PipelineResult:
+                await planner.run(self.pipeline)
+                return self.pipeline.result()
+
+
+        client = await Client.connect("localhost:7233", plugins=[BatonPlugin(), DurableAgentsPlugin()])
+        worker = Worker(client, task_queue="baton", workflows=[Plans], activities=planner.stages)
+        ```
+    """
+
+    def __init__(
+        self,
+        agent: Agent[Any, Any],
+        *,
+        name: str | None = None,
+        instructions: str = "",
+        limits: AgentLimits | None = None,
+        **terms: Unpack[AgentTerms],
+    ) -> None:
+        found: list[AbstractCapability[Any]] = []
+        agent.root_capability.apply(found.append)
+        kinds = {type(one) for one in found}
+        if not agent.name or not {UnderContract, TemporalDurability} <= kinds:
+            raise ValueError(
+                "a durable agent needs a name, and both UnderContract() and TemporalDurability() among its capabilities"
+            )
+        self.agent = agent
+        self.name = name or agent.name
+        self._instructions = instructions
+        opening: Any = {key: value for key, value in terms.items() if key != "output"}
+        self._accepts = agent_stage(_Opens(self.name, agent), limits=limits, **opening)
+        settling: Any = {
+            key: value for key, value in terms.items() if key in ("writes", "output", "retries", "timeout")
+        }
+        self._settles = stage(name=f"{self.name}.answer", **settling)(_settle)
+
+    @property
+    def stages(self) -> list[Stage[Any, Any]]:
+        """The two stages: the one that accepts the handoff, and the one that returns the answer."""
+        return [self._accepts, self._settles]
+
+    async def run(self, pipeline: Pipeline) -> StageResult:
+        """Have the agent do its work in the running pipeline; call it in workflow code.
+
+        Args:
+            pipeline: The pipeline.
+
+        Returns:
+            What the agent answered, applied to the baton.
+
+        Raises:
+            AgentError: The provider refused, or a limit was reached.
+            ToolDeniedError: It called a tool that its contract does not allow; the tool did not run.
+            StageFailedError: Its handoff or its answer was refused.
+        """
+        opened: Any = (await pipeline.stage(self._accepts)).output
+        usage = RunUsage()
+        try:
+            result = await self.agent.run(
+                opened["prompt"],
+                output_type=ToolOutput(StructuredDict(opened["schema"], name="answer"), name=_OUTPUT_TOOL),
+                instructions=self._instructions or None,
+                model_settings={"max_retries": 0},
+                usage=usage,
+                usage_limits=UsageLimits(
+                    request_limit=opened["requests"],
+                    total_tokens_limit=opened["tokens"],
+                    cost_limit=None if opened["micro_usd"] is None else usd(opened["micro_usd"]),
+                ),
+                metadata={name: opened[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
+            )
+        except Exception as error:
+            raise reported(error, self.name) from None
+        answer: dict[str, Any] = {
+            "answer": result.output,
+            "spend": _spend(usage).model_dump(mode="json"),
+            "events": _events(result.new_messages()),
+        }
+        return await pipeline.stage(self._settles, params=answer)
+
+
+class _Opens:
+    """The agent that accepts the handoff, and tells the workflow what to do under it."""
+
+    def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
+        self.name = name
+        own = (one for one in agent.toolsets if isinstance(one, FunctionToolset))
+        self.tool_names = frozenset(tool for toolset in own for tool in toolset.tools)
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Return the prompt and what binds the run; the patch stays empty."""
+        allows = work.context.tools.allows
+        opened: Any = {
+            "prompt": work.user_turn(),
+            "schema": work.schema,
+            _TOOLS: sorted(name for name in self.tool_names if allows(name)),
+            _WITHHELD: sorted(name for name in self.tool_names if not allows(name)),
+            "handoff_id": work.handoff_id,
+            "requests": work.limits.requests,
+            "tokens": work.limits.tokens,
+            "micro_usd": work.limits.micro_usd,
+        }
+        return AgentAnswer(patch={}, output=opened, claimed=False)
+
+
+async def _settle(context: StageContext[Baton]) -> StageResult:
+    """Return what the agent answered, its session on record and its bill with it."""
+    given: Any = context.params
+    for event in given["events"]:
+        _record(context, event)
+    try:
+        answer = read_answer(given["answer"])
+    finally:
+        context.charge(Spend.model_validate(given["spend"]))
+    return StageResult(baton_patch=dict(answer.patch or {}), output=answer.output)
+
+
+def _record(context: StageContext[Baton], event: dict[str, Any]) -> None:
+    """Record one event of the conversation in the session."""
+    log = context.session
+    match event["kind"]:
+        case "call":
+            log.tool_call(event["tool"], event["text"])
+        case "result":
+            at = datetime.fromisoformat(event["at"])
+            log.tool_result(event["tool"], event["text"], success=event["success"], retrieved_at=at)
+        case "thought":
+            log.internal_note(event["text"])
+        case _:
+            log.model_response(event["text"])
+
+
+def _events(messages: Sequence[ModelMessage]) -> list[Any]:
+    """Return what happened in a conversation, each in a few words, with the time of a result's retrieval."""
+    found: list[Any] = []
+    for message in messages:
+        for part in message.parts:
+            match part:
+                case ToolCallPart(tool_name=tool) if tool != _OUTPUT_TOOL:
+                    found.append({"kind": "call", "tool": tool, "text": part.args_as_json_str()[:_LONGEST_CLAIM]})
+                case ToolReturnPart(tool_name=tool) if tool != _OUTPUT_TOOL:
+                    text = part.model_response_str()[:_LONGEST_CLAIM]
+                    result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
+                    found.append({**result, "success": part.outcome == "success"})
+                case ThinkingPart(content=text) if text.strip():
+                    found.append({"kind": "thought", "text": text[:_LONGEST_CLAIM]})
+                case TextPart(content=text) if text.strip():
+                    found.append({"kind": "said", "text": text[:_LONGEST_CLAIM]})
+    return found
+
+
+def _spend(usage: RunUsage) -> Spend:
+    """Return what a run used."""
+    money = 0 if usage.cost is None else micro_usd(usage.cost)
+    return Spend(micro_usd=money, prompt_tokens=usage.input_tokens, completion_tokens=usage.output_tokens)

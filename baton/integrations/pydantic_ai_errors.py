@@ -1,0 +1,83 @@
+"""What Pydantic AI raises, as a stage is to see it: worth another run or not, and without a provider's own words.
+
+A provider may repeat a key, or what it was sent, in the body of its error; so of an error only its kind, its status
+and its code go on.
+"""
+
+import re
+
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ContentFilterError,
+    FallbackExceptionGroup,
+    ModelAPIError,
+    ModelHTTPError,
+    ModelQuotaExceededError,
+    ModelRequestRejectedError,
+    RunTimedOut,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+    UserError,
+)
+
+from baton.protocol.errors import AgentError, PatchError
+
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
+_KEY = re.compile(r"(?i)sk-|key-|bearer")
+_EXHAUSTED = re.compile(r"Exceeded maximum (?:output )?retries|maximum retries|Exceeded max")
+
+
+def reported(error: Exception, agent: str) -> Exception:
+    """Return what the stage raises for what a run of the framework raised.
+
+    Args:
+        error: What it raised.
+        agent: The agent's name.
+
+    Returns:
+        An `AgentError` that says whether another run may help; a `PatchError` where the model's answer was not
+        usable, which leads to another attempt; or the error itself, where it is none of the framework's.
+
+    Example:
+        >>> from pydantic_ai.exceptions import ModelHTTPError
+        >>> made = reported(ModelHTTPError(503, "gpt-x", body="secret"), "plan")
+        >>> str(made), made.permanent
+        ("agent 'plan': the provider of 'gpt-x' answered 503 (ModelHTTPError)", False)
+    """
+    who = f"agent {agent!r}"
+    match error:
+        case ModelAPIError():
+            permanent = isinstance(error, ModelRequestRejectedError | ModelQuotaExceededError)
+            return AgentError(f"{who}: {_told(error)}", permanent=permanent, retry_after=error.retry_after)
+        case FallbackExceptionGroup():
+            parts = [reported(one, agent) for one in error.exceptions if isinstance(one, Exception)]
+            permanent = all(isinstance(one, AgentError) and one.permanent for one in parts)
+            return AgentError(f"{who}: every model failed: " + "; ".join(map(str, parts)), permanent=permanent)
+        case UsageLimitExceeded():
+            limit = str(error).partition(". ")[0]
+            return AgentError(f"{who} reached a limit of its run: {limit}", permanent=True)
+        case RunTimedOut():
+            return AgentError(f"{who} did not come to an end in the time that its stage has")
+        case ContentFilterError():
+            return AgentError(f"{who}: the provider's content filter stopped the answer", permanent=True)
+        case UnexpectedModelBehavior() if _EXHAUSTED.search(error.message):
+            return PatchError([f"the model gave no usable answer: {error.message}"])
+        case UnexpectedModelBehavior():
+            return AgentError(f"{who}: the provider's answer cannot be read ({type(error).__name__})")
+        case UserError():
+            return AgentError(f"{who} is not set up to run: {error.message}", permanent=True)
+        case AgentRunError():
+            return AgentError(f"{who} failed ({type(error).__name__})")
+        case _:
+            return error
+
+
+def _told(error: ModelAPIError) -> str:
+    """Return what happened, without the body of the provider's answer."""
+    kind = type(error).__name__
+    code = error.provider_error_code
+    if code and _CODE.fullmatch(code) and not _KEY.search(code):
+        kind += f", {code}"
+    if isinstance(error, ModelHTTPError):
+        return f"the provider of {error.model_name!r} answered {error.status_code} ({kind})"
+    return f"the provider of {error.model_name!r} could not be reached or read ({kind})"

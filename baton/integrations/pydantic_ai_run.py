@@ -1,0 +1,142 @@
+"""One run of a Pydantic AI agent under a handoff: its tools checked, its cost charged, its session recorded."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.messages import (
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage, RunUsage
+
+from baton.integrations.agents import AgentWork
+from baton.protocol.errors import PatchError
+from baton.protocol.history import Spend
+from baton.protocol.money import micro_usd
+from baton.protocol.summarising import Price
+
+
+class RunOnRecord(AbstractCapability[Any]):
+    """The capability that Baton adds to a run.
+
+    A tool that the contract does not allow is not shown to the model, and a call of it all the same ends the run
+    with `ToolDeniedError`: the list in a prompt is a request, the check is here (S5-fields-k).
+
+    Args:
+        work: The agent's work.
+        price: What the model costs, where it is not known by its name.
+        schema: Whether the model answers in the stage's own schema, and so can be told what does not fit it.
+    """
+
+    def __init__(self, work: AgentWork, price: Price | None = None, *, schema: bool = True) -> None:
+        self._work = work
+        self._price = price
+        self._schema = schema
+        self._given = {tool.wire_name: tool.name for tool in work.tools}
+        self._charged = Spend()
+
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Show the model the tools that it may call, and no others."""
+        allows = self._work.context.tools.allows
+        return [one for one in tool_defs if one.name in self._given or allows(one.name)]
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
+    ) -> ModelResponse:
+        """Charge a response, record it, and refuse the calls in it that are not allowed.
+
+        Raises:
+            ToolDeniedError: One of them is not; none of them is made.
+        """
+        self._charge(self._spend(response.usage))
+        self._record(response)
+        calls = [one.tool_name for one in response.parts if isinstance(one, ToolCallPart | NativeToolCallPart)]
+        self._work.refuse_forbidden(calls)
+        return response
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any], handler: Any
+    ) -> Any:
+        """Run a tool of the agent's own through the guard; those of the stage are guarded already."""
+        if call.tool_name in self._given:
+            return await handler(args)
+
+        async def run(**arguments: Any) -> Any:
+            return await handler(arguments)
+
+        return await self._work.context.tools.guard(run, call.tool_name)(**args)
+
+    async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
+        """Have the model mend an answer that does not fit the stage's schema, in the same conversation."""
+        if not ctx.partial_output and self._schema and isinstance(output, Mapping):
+            try:
+                self._work.read(output)
+            except PatchError as error:
+                raise ModelRetry("; ".join(error.findings)) from None
+        return output
+
+    def settle(self, usage: RunUsage) -> None:
+        """Charge what the run used beyond the responses that were seen: attempts of fallback models, continuations.
+
+        Args:
+            usage: All that the run used.
+        """
+        whole = self._spend(usage)
+        rest = Spend(
+            micro_usd=max(0, whole.micro_usd - self._charged.micro_usd),
+            prompt_tokens=max(0, whole.prompt_tokens - self._charged.prompt_tokens),
+            completion_tokens=max(0, whole.completion_tokens - self._charged.completion_tokens),
+        )
+        if rest != Spend():
+            self._charge(rest)
+
+    def _charge(self, spend: Spend) -> None:
+        self._charged = self._charged + spend
+        self._work.charge(spend)
+
+    def _spend(self, usage: RequestUsage | RunUsage) -> Spend:
+        """Return what was used; a model that nobody has a price for costs its tokens alone."""
+        read, written = usage.input_tokens, usage.output_tokens
+        if usage.cost is not None:
+            money = micro_usd(Decimal(usage.cost))
+        else:
+            money = self._price.micro_usd(read, written) if self._price else 0
+        return Spend(micro_usd=money, prompt_tokens=read, completion_tokens=written)
+
+    def _record(self, response: ModelResponse) -> None:
+        """Record what a model said and thought, and what tools of its provider found.
+
+        The tools of stage and agent are recorded where they are called. The answer itself is recorded as the stage's.
+        """
+        session = self._work.context.session
+        calls: dict[str, str] = {}
+        for part in response.parts:
+            match part:
+                case TextPart(content=text) if text.strip() and response.tool_calls:
+                    session.model_response(text)
+                case ThinkingPart(content=text) if text.strip():
+                    session.internal_note(text)
+                case NativeToolCallPart():
+                    calls[part.tool_call_id] = session.tool_call(part.tool_name, part.args_as_dict())
+                case NativeToolReturnPart():
+                    session.tool_result(
+                        part.tool_name,
+                        part.model_response_str(),
+                        call_id=calls.get(part.tool_call_id),
+                        success=part.outcome == "success",
+                        retrieved_at=_utc(part.timestamp),
+                    )
+
+
+def _utc(at: datetime) -> datetime:
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

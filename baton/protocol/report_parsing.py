@@ -1,0 +1,269 @@
+"""Markdown read back into a handoff report: strict about what a report says, tolerant about how it is written.
+
+Sections may be missing or in another order, headings on another level, labels with dashes, line ends CRLF. A value
+is never guessed: a status or a confidence that is not one is an error, with its line, and so is what appears twice.
+Markdown is parsed with a library, so this module belongs into activities and clients, not into workflow code.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from baton.protocol.markdown_outline import Block, NestedTooDeepError, outline
+from baton.protocol.report import HandoffReport
+from baton.protocol.report_errors import ReportError, ReportFinding, Severity
+from baton.protocol.report_fields import (
+    FOOTER,
+    HEADER,
+    LabelledLine,
+    label_of,
+    labelled_lines,
+    read_percent,
+    read_readiness,
+    read_status,
+)
+from baton.protocol.report_lint import lint_report
+from baton.protocol.report_rendering import NOTE, TITLE
+from baton.protocol.report_sections import (
+    Reading,
+    Section,
+    read_boxes,
+    read_decisions,
+    read_files,
+    read_items,
+    read_script,
+    read_text,
+)
+
+LONGEST = 256 * 1024
+"""So many characters a report has at most; what is larger belongs into an artifact."""
+
+_BREAK = re.compile(r"\r\n|\r|\n")
+_HEADING = re.compile(r"[ \t]*#{1,6}(?:[ \t]+|$)")
+_DISCOVERIES = "findings.discoveries"
+_SECTIONS = {
+    "findings": _DISCOVERIES,  # a heading over others; what stands directly below it is what was found
+    "summary": "summary",
+    **dict.fromkeys(("key discoveries", "discoveries", "key findings"), _DISCOVERIES),
+    **dict.fromkeys(("artifacts created", "files created"), "findings.artifactsCreated"),
+    **dict.fromkeys(("artifacts modified", "files modified"), "findings.artifactsModified"),
+    **dict.fromkeys(("relevant files", "key files"), "context.relevantFiles"),
+    **dict.fromkeys(("patterns identified", "patterns"), "context.patterns"),
+    **dict.fromkeys(("decisions made", "decisions", "key decisions"), "context.decisions"),
+    **dict.fromkeys(
+        ("blockers open questions", "blockers and open questions", "blockers", "open questions"), "blockers"
+    ),
+    **dict.fromkeys(("recommendations for next agent", "recommendations", "next steps"), "recommendations"),
+    **dict.fromkeys(("verification commands", "verification", "how to verify"), "verificationCommands"),
+}
+
+
+@dataclass(frozen=True)
+class ParsedReport:
+    """A report, and what was odd about its text.
+
+    Attributes:
+        report: The report.
+        warnings: What a reader should know, in the order of the lines.
+    """
+
+    report: HandoffReport
+    warnings: list[ReportFinding]
+
+
+def parse_report(text: str) -> ParsedReport:
+    r"""Return the report that a Markdown text holds.
+
+    The text may have other text before the report, or be fenced whole. A section that the format does not know is
+    kept as a note. Without a word on readiness it is No; the header's confidence is never taken from the footer.
+
+    Args:
+        text: What an agent or a person wrote, hostile ones included.
+
+    Returns:
+        The report and the warnings, those of `lint_report` among them.
+
+    Raises:
+        ReportError: The text is no report, or the report contradicts itself; every finding has its line.
+
+    Example:
+        >>> from baton.protocol.report_rendering import render_report
+        >>> report = HandoffReport(sender="explorer", receiver="architect", task="Look", status="partial",
+        ...                        confidence=85, summary="I looked. It is large.", blockers=["Which part?"],
+        ...                        readiness="With caveats", verification_script="# all\nmake test")
+        >>> parse_report(render_report(report)).report == report
+        True
+        >>> parse_report("## Agent Handoff Report\n**From:** a\n**To:** b\n**Task:** t\n"
+        ...              "**Status:** done\n**Confidence:** 85\n### Summary\ns")
+        Traceback (most recent call last):
+        baton.protocol.report_errors.ReportError: line 5: status: is 'done'; write completed, partial, blocked or failed
+    """
+    reading = Reading(_BREAK.split(text.removeprefix("\ufeff")))
+    if len(text) > LONGEST:
+        reading.error("", f"has {len(text):,} characters, and {LONGEST:,} is the most; put what is large in artifacts")
+        raise ReportError(reading.findings)
+    try:
+        reading, blocks, title = _found(reading)
+    except NestedTooDeepError as error:
+        reading.error("", f"lists or quotes are nested too deep: {error}", error.line - 1)
+        raise ReportError(reading.findings) from None
+    members = _members(reading, blocks, title)
+    report = _made(reading, members)
+    errors = sorted((one for one in reading.findings if one.severity is Severity.ERROR), key=_place)
+    if errors or report is None:
+        raise ReportError(errors)
+    return ParsedReport(report, sorted(reading.findings, key=_place))
+
+
+def _place(finding: ReportFinding) -> int:
+    """Return where a finding stands; what has no line comes last."""
+    return finding.line or 2**31
+
+
+def _found(reading: Reading) -> tuple[Reading, list[Block], int]:
+    """Return the reading and the blocks that hold the report, and the line of its title, or -1.
+
+    A fence around the whole report is looked into, if no title stands outside of one.
+    """
+    blocks = outline(reading.lines)
+    titles = [
+        block for block in blocks if block.kind == "heading" and _plain(_heading(reading, block)) == TITLE.casefold()
+    ]
+    for second in titles[1:]:
+        reading.error("", "a second report begins here; send one at a time", second.start)
+    if titles:
+        title = titles[0].start
+        if any(line.strip() for line in reading.lines[:title]):
+            reading.warn("", f"text before the title, line {title + reading.first}, was not read", 0)
+        return reading, [block for block in blocks if block.start > title], title
+    for block in blocks:
+        inner = _BREAK.split(block.content)
+        if block.kind == "code" and any(_HEADING.match(line) and TITLE in line for line in inner):
+            fenced = Reading(inner, reading.first + block.start + 1, reading.findings)
+            fenced.warn("", "the report stands in a fence; send it as it is", 0)
+            return _found(fenced)
+    reading.warn("", f"the title '## {TITLE}' is missing", 0)
+    return reading, blocks, -1
+
+
+def _plain(title: str) -> str:
+    """Return a heading in lower case, without marks and numbers."""
+    return " ".join(re.sub("[^a-z]+", " ", title.casefold()).split())
+
+
+def _heading(reading: Reading, block: Block) -> str:
+    """Return the text of a heading."""
+    return _HEADING.sub("", reading.lines[block.start], count=1).strip(" \t")
+
+
+def _members(reading: Reading, blocks: list[Block], title: int) -> dict[str, Any]:
+    """Return the members of the report as its JSON has them; what is missing or wrong is noted."""
+    sections: list[Section] = []
+    for block in blocks:
+        if block.kind == "heading":
+            sections.append(Section(_heading(reading, block), block.start, []))
+        elif sections:
+            sections[-1].blocks.append(block)
+    end = sections[0].at if sections else len(reading.lines)
+    header = labelled_lines(reading, range(title + 1, end), HEADER)
+    for name in HEADER:
+        if name not in header:
+            reading.error(name, f"is missing; write '**{name.capitalize()}:** …' below the title", max(title, 0))
+    footer = _take_footer(reading, sections[-1]) if sections else {}
+    members = _labelled_members(reading, header, footer)
+    _read_sections(reading, sections, members)
+    if "summary" not in members:
+        reading.error("summary", "is missing; write '### Summary' and two or three sentences", max(title, 0))
+    return members
+
+
+def _labelled_members(
+    reading: Reading, header: dict[str, LabelledLine], footer: dict[str, LabelledLine]
+) -> dict[str, Any]:
+    """Return the members that stand at the head and the foot of a report."""
+    members: dict[str, Any] = {name: header[name].value for name in ("from", "to", "task") if name in header}
+    members["notes"] = []
+    if "status" in header:
+        members["status"] = read_status(reading, header["status"])
+    if "confidence" in header:
+        members["confidence"] = read_percent(reading, "confidence", header["confidence"])
+    if "handoff confidence" in footer:
+        members["handoffConfidence"] = read_percent(reading, "handoffConfidence", footer["handoff confidence"])
+    if "ready for next phase" not in footer:
+        reading.warn("readiness", "'**Ready for Next Phase:**' is missing; taken as No")
+        return members
+    members["readiness"], remark = read_readiness(reading, footer["ready for next phase"])
+    if remark:
+        members["notes"].append({"heading": "Ready for Next Phase", "items": [remark]})
+    return members
+
+
+def _take_footer(reading: Reading, last: Section) -> dict[str, LabelledLine]:
+    """Take the footer out of the last section, and return its lines.
+
+    It is what follows the last rule before its first line, or where there is no rule, the lines themselves.
+    """
+
+    def is_footer(number: int) -> bool:
+        return label_of(reading.lines[number].strip(" \t"))[0] in FOOTER
+
+    prose = [(at, one) for at, one in enumerate(last.blocks) if one.kind in ("text", "list")]
+    at, block = next(((at, one) for at, one in prose if any(map(is_footer, range(one.start, one.end)))), (0, None))
+    if block is None:
+        return {}
+    begin = next(filter(is_footer, range(block.start, block.end)))
+    tail = range(begin, last.blocks[-1].end)
+    last.blocks[at:] = [Block("text", block.start, begin)] if begin > block.start else []
+    return labelled_lines(reading, tail, FOOTER)
+
+
+def _read_sections(reading: Reading, sections: list[Section], members: dict[str, Any]) -> None:
+    """Read every section into the members of the report."""
+    findings = members.setdefault("findings", {})
+    context = members.setdefault("context", {})
+    for section in sections:
+        title = section.title
+        match _SECTIONS.get(_plain(title)):
+            case "summary" if "summary" in members:
+                reading.error("summary", "appears twice; write it once", section.at)
+            case "summary":
+                if text := read_text(reading, section):
+                    members["summary"] = text
+            case "context.decisions":
+                context.setdefault("decisions", []).extend(read_decisions(reading, section))
+            case "context.relevantFiles":
+                context.setdefault("relevantFiles", []).extend(read_files(reading, section))
+            case "context.patterns":
+                context.setdefault("patterns", []).extend(read_items(reading, section, "context.patterns"))
+            case "blockers":
+                open_ones, settled = read_boxes(reading, section)
+                members.setdefault("blockers", []).extend(open_ones)
+                members.setdefault("resolvedBlockers", []).extend(settled)
+            case "recommendations":
+                members.setdefault("recommendations", []).extend(read_items(reading, section, "recommendations"))
+            case "verificationCommands":
+                scripts = [members.get("verificationScript", ""), read_script(reading, section)]
+                members["verificationScript"] = "\n".join(filter(None, scripts))
+            case str(member):
+                findings.setdefault(member.partition(".")[2], []).extend(read_items(reading, section, member))
+            case None if section.blocks or _plain(title) != "context for next agent":
+                heading = title.removeprefix(NOTE) or "Untitled"
+                if not title.startswith(NOTE):
+                    reading.warn("notes", "the format has no section of this name; it was kept as a note", section.at)
+                members["notes"].append({"heading": heading, "items": read_items(reading, section, "notes")})
+
+
+def _made(reading: Reading, members: dict[str, Any]) -> HandoffReport | None:
+    """Return the report that the members make, with what its consistency gives to note; None if it is none."""
+    if any(one.severity is Severity.ERROR for one in reading.findings):
+        return None
+    try:
+        report = HandoffReport.from_json_object(members)
+    except ValidationError as error:
+        for fault in error.errors(include_url=False, include_context=False, include_input=False):
+            reading.error(".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, "))
+        return None
+    reading.findings += lint_report(report)
+    return report

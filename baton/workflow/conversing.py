@@ -1,0 +1,100 @@
+"""The conversation that is handed on from stage to stage, compressed where it grows too long for the next window."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+from baton.protocol.compressing import Compressed, CompressInput
+from baton.protocol.errors import StageFailedError
+from baton.protocol.handoff import Turn
+from baton.protocol.history import Spend
+from baton.protocol.messages import StageInput, StageReturn
+from baton.protocol.stages import StageSpec
+from baton.protocol.tokens import estimate_tokens
+from baton.workflow.metrics import Metrics
+from baton.workflow.purse import Purse
+
+COMPRESS = "baton.compress"
+"""The activity that compresses a conversation; it runs only when one grows too long."""
+
+_COMPRESSION_TIMEOUT = timedelta(minutes=2)
+_ENVELOPE_TOKENS = 600  # what a handoff costs beside baton and conversation
+
+
+class Conversation:
+    """What was said in the stages so far: the newest turns word for word, the older ones in short.
+
+    Args:
+        purse: Is charged for the summaries of a model.
+        metrics: Counts compressions.
+    """
+
+    def __init__(self, purse: Purse, metrics: Metrics) -> None:
+        self._purse = purse
+        self._metrics = metrics
+        self._turns: list[Turn] = []
+        self._summary = ""
+        self._upstream = Spend()
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return what the next run needs to know when this one continues as new."""
+        return {"turns": [turn.to_json_object() for turn in self._turns], "summary": self._summary}
+
+    def restore(self, carried: Mapping[str, Any]) -> None:
+        """Go on where the run before left off."""
+        self._turns = [Turn.from_json_object(turn) for turn in carried.get("turns", [])]
+        self._summary = carried.get("summary", "")
+
+    def heard(self, returned: StageReturn) -> None:
+        """Remember what was said in a stage, for the stages after it."""
+        self._turns = [*self._turns, *(Turn.from_json_object(turn) for turn in returned.turns)]
+        self._upstream = returned.spend
+
+    async def fit(
+        self, spec: StageSpec, message: StageInput, task_queue: str | None, *, key: str, sent: int
+    ) -> StageInput:
+        """Return the stage's input with the conversation in it, compressed if it fills too much of its window.
+
+        Args:
+            spec: The stage.
+            message: Its input.
+            task_queue: Where its workers listen.
+            key: The name of its reservation in the budget.
+            sent: How often the handoff was sent, this time included.
+
+        Raises:
+            StageFailedError: It cannot be made to fit without losing what must not be lost.
+        """
+        if not self._turns:
+            return message
+        given = CompressInput(
+            turns=self._turns,
+            window=spec.window,
+            other_tokens=estimate_tokens(str(message.baton)) + _ENVELOPE_TOKENS,
+            summary=self._summary,
+            upstream=self._upstream,
+        )
+        if given.exceeds():
+            try:
+                made: Compressed = await workflow.execute_activity(
+                    COMPRESS,
+                    given,
+                    result_type=Compressed,
+                    task_queue=task_queue,
+                    start_to_close_timeout=_COMPRESSION_TIMEOUT,
+                    retry_policy=RetryPolicy(maximum_attempts=3),
+                    summary=f"step {message.seq}: history compressed for {spec.name}"[:200],
+                )
+            except ActivityError as error:
+                reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
+                raise StageFailedError(reason) from error
+            self._purse.compressed(key, made.charge(f"compression {sent}"))
+            self._metrics.compressed(spec.name, made.before_tokens, made.after_tokens)
+            self._turns, self._summary = made.verbatim, made.summary
+        turns = [turn.to_json_object() for turn in self._turns]
+        return message.model_copy(update={"turns": turns, "summary": self._summary})

@@ -1,0 +1,48 @@
+"""Pipelines whose stages agents do; the agents themselves are made by each test and stand in its worker."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio import workflow
+
+from baton.protocol.messages import PipelineInput, PipelineResult
+from baton.protocol.stages import Retries, StageSpec
+from baton.workflow import ContractTerms, Pipeline
+
+SOON = Retries(attempts=3, first=timedelta(milliseconds=20))
+"""The retries of these stages."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A stage by its name and terms, as a pipeline sees it."""
+
+    spec: StageSpec
+
+
+FIND = Named(StageSpec("find", retries=SOON, tools=frozenset({"crm.lookup", "email.send"})))
+DECIDE = Named(StageSpec("decide", retries=SOON, forbids=frozenset({"email.send"})))
+CODE = Named(StageSpec("code", retries=SOON))
+
+
+@workflow.defn
+class ByAgents:
+    """One agent finds out, one decides, one writes code; each sees a contract."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=ContractTerms(granted=frozenset({"crm.lookup"})))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run the stages that the parameters name, or all three."""
+        wanted = start.params.get("stages", ["find", "decide", "code"])
+        outputs = [
+            (await self.pipeline.stage(one)).output
+            for one in (FIND, DECIDE, CODE)
+            if isinstance(wanted, list) and one.spec.name in wanted
+        ]
+        return self.pipeline.result(outputs)
+
+
+AGENT_PIPELINES = [ByAgents]

@@ -1,0 +1,91 @@
+"""A worker whose pipelines hand outside, and the desks of two reviewers."""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from mcp import StdioServerParameters
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
+from baton.client.outside import OutsideAgents
+from baton.devserver import DevServer
+from baton.edge.artifacts import LocalArtifactStore
+from baton.edge.key_files import DEVELOPMENT_FILE
+from baton.edge.keyring import Keyring
+from baton.integrations.mcp_server import HandoffDesk
+from baton.plugin import BatonPlugin
+from baton.testing import pipeline_worker
+from tests.temporal.exchange_pipelines import EXCHANGES
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where keys, ledger and artifacts are."""
+    return tmp_path_factory.mktemp("mcp")
+
+
+@pytest.fixture(scope="module")
+def safeguards(folder: Path) -> Safeguards:
+    """Return keys and a ledger."""
+    return Safeguards(Keyring.development(folder / ".baton"), folder / "ledger.db")
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path) -> LocalArtifactStore:
+    """Return an artifact store."""
+    return LocalArtifactStore(folder / "artifacts")
+
+
+@pytest.fixture(scope="module")
+async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
+    """Return a client whose moves are sealed."""
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+
+@pytest.fixture(scope="module")
+async def exchange(sealing: Client) -> AsyncIterator[Worker]:
+    """Return a worker that knows the pipelines of these tests."""
+    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+async def agents(sealing: Client, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
+    """Return what agents outside may do."""
+    async with safeguards.shared().open() as guarded:
+        yield OutsideAgents(sealing, guarded.gate)
+
+
+@pytest.fixture
+def ann(agents: OutsideAgents, store: LocalArtifactStore) -> HandoffDesk:
+    """Return the desk of one reviewer."""
+    return HandoffDesk(agents, "reviewer", "ann", store)
+
+
+@pytest.fixture
+def bob(agents: OutsideAgents, store: LocalArtifactStore) -> HandoffDesk:
+    """Return the desk of another reviewer."""
+    return HandoffDesk(agents, "reviewer", "bob", store)
+
+
+@pytest.fixture
+def server_command(server: DevServer, folder: Path, safeguards: Safeguards) -> StdioServerParameters:
+    """Return how a coding agent starts `baton mcp`."""
+    environment = {
+        **os.environ,
+        "TEMPORAL_ADDRESS": server.address,
+        "BATON_KEYS": str(folder / ".baton" / DEVELOPMENT_FILE),
+        "BATON_LEDGER": str(safeguards.ledger),
+        "BATON_ARTIFACTS": str(folder / "artifacts"),
+    }
+    return StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "baton.cli", "mcp", "--agent", "reviewer", "--holder", "editor"],
+        env=environment,
+        cwd=folder,
+    )

@@ -1,0 +1,43 @@
+"""`baton mcp` as a coding agent starts it: a process that speaks on its standard input and output."""
+
+from mcp import Client as McpClient
+from mcp import StdioServerParameters
+from temporalio.worker import Worker
+
+from baton.integrations.mcp_server import HandoffDesk, handoff_server
+from baton.protocol.report_rendering import render_report
+from tests.temporal.coding_agents.calling import REPORT, call, listed, waiting
+
+
+class TestProcess:
+    """`baton mcp`, as a coding agent starts it."""
+
+    async def test_it_serves_over_standard_input_and_output(
+        self, exchange: Worker, server_command: StdioServerParameters
+    ) -> None:
+        """The agent's name comes from the command line and the keys from the environment; every step works."""
+        handle = await waiting(exchange)
+        async with McpClient(server_command) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert "### Summary" in repr(tools["propose_report"].input_schema)
+            handoff_id = await listed(client, handle)
+            assert (await call(client, "accept", handoff_id=handoff_id))["accepted"]
+            assert "Review the contract" in await call(client, "read_contract", handoff_id=handoff_id)
+            await call(client, "propose_report", handoff_id=handoff_id, report=render_report(REPORT))
+
+        result = await handle.result()
+        assert result.output["holder"] == "editor"
+        assert result.baton["decision_log"] == ["Clause 4.2 is fine — because it is usual"]
+
+    async def test_it_gives_back_when_its_input_ends(
+        self, exchange: Worker, ann: HandoffDesk, server_command: StdioServerParameters
+    ) -> None:
+        """An editor that is closed does not keep a handoff."""
+        handle = await waiting(exchange)
+        async with McpClient(server_command) as client:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+        async with McpClient(handoff_server(ann)) as client:
+            await listed(client, handle)
+            assert (await call(client, "claim", handoff_id=handoff_id))["reserved_for"] == "ann"
+        await handle.terminate()

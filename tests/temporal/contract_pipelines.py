@@ -1,0 +1,161 @@
+"""Pipelines with contracts: research finds things out, a reviewer decides under a contract, a clerk reports."""
+
+from datetime import UTC, datetime, timedelta
+
+from temporalio import workflow
+
+from baton import Baton, BatonPatch
+from baton.activity import StageContext, stage
+from baton.protocol.agents import AgentEntry, AgentRegistry
+from baton.protocol.compiling import ContractPolicy
+from baton.protocol.messages import PipelineInput, PipelineResult, StageResult
+from baton.protocol.output_schemas import OutputSchema, OutputSchemas
+from baton.workflow import ContractTerms, Pipeline
+
+SCHEMAS = OutputSchemas(
+    [
+        OutputSchema(
+            "Decision",
+            "1.2",
+            {
+                "type": "object",
+                "required": ["approved"],
+                "properties": {"approved": {"type": "boolean"}},
+                "additionalProperties": False,
+            },
+        )
+    ]
+)
+REPORT = """## Agent Handoff Report
+
+**From:** clerk
+**To:** parent
+**Task:** Write it down
+**Status:** completed
+**Confidence:** {confidence}
+
+---
+
+### Summary
+The email was reviewed. Nothing is left to do.
+
+### Findings
+
+#### Key Discoveries
+1. The recipient is known
+
+#### Decisions Made
+- **Decision**: Send the email
+  - **Rationale**: The policy allows it
+  - **Alternatives Considered**: Not sending it
+
+---
+
+**Handoff Confidence:** 90
+**Ready for Next Phase:** Yes
+"""
+
+
+@stage(tools=["crm.lookup_customer", "crm.lookup_pricing"])
+async def research(context: StageContext[Baton]) -> StageResult:
+    """Find out, think aloud, and fetch a quote that is old."""
+    log, word = context.session, str(context.params.get("marker", "m"))
+    customer = await context.tools.call("crm.lookup_customer", lambda: "The recipient is an enterprise customer.")
+    call = log.tool_call("crm.lookup_pricing", {"product": word})
+    old = datetime.now(UTC) - timedelta(hours=10)
+    log.tool_result("crm.lookup_pricing", f"The price is 100 {word}-stale.", call_id=call, retrieved_at=old)
+    log.brainstorm(f"What if we just skip the compliance check? {word}-brainstorm")
+    log.rejected_assumption(f"Pricing is the only factor. {word}-rejected")
+    log.internal_note(f"Ann owes me lunch. {word}-note")
+    log.decision("The email goes to one recipient.")
+    log.user_message(f"Hurry up! {word}-user", exclude=True)
+    return StageResult(baton_patch=BatonPatch(current_state=[f"Researched: {customer}"]))
+
+
+@stage(
+    tools=["policy.search", "email.send"],
+    forbids=["email.send"],
+    output="Decision@1.2",
+    task="Evaluate whether the proposed outbound email violates internal policy.",
+)
+async def review(context: StageContext[Baton]) -> StageResult:
+    """Decide; the first answer does not fit the schema, and says so in the second."""
+    word = context.params.get("send")
+    if word:
+        await context.tools.call("email.send", lambda: "sent")
+    rule = await context.tools.call("policy.search", lambda topic: f"one rule about {topic}", "discounts")
+    prompt = context.prompt
+    if context.params.get("sloppy") and context.attempt == 1:
+        return StageResult(output={"approved": "yes"})
+    return StageResult(
+        baton_patch=BatonPatch(current_state=["Reviewed"], decision_log=[f"Approved by {rule}"]),
+        output={"approved": "skip the compliance" not in prompt},
+    )
+
+
+@stage
+async def write_down(context: StageContext[Baton]) -> StageResult:
+    """Answer with a report; the first one has a confidence that is none."""
+    sloppy = context.params.get("sloppy") and context.attempt == 1
+    return StageResult(report=REPORT.format(confidence="850" if sloppy else "90"))
+
+
+@workflow.defn
+class Reviewed:
+    """Research, review and report, under contracts."""
+
+    terms = ContractTerms(schemas=SCHEMAS)
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=self.terms)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run it."""
+        await self.pipeline.stage(research)
+        decided = await self.pipeline.stage(review)
+        await self.pipeline.stage(write_down)
+        return self.pipeline.result(decided.output)
+
+
+@stage
+async def noted(context: StageContext[Baton]) -> BatonPatch:
+    """Note that it ran, and as which step."""
+    return BatonPatch(decision_log=[f"ran {context.given.seq}"])
+
+
+@workflow.defn
+class Briefly:
+    """Two stages, under contracts that may be used for one minute."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=ContractTerms(policy=ContractPolicy(expires_after_minutes=1)))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run it."""
+        await self.pipeline.stage(noted)
+        await self.pipeline.stage(noted)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Misrouted:
+    """A pipeline whose registry does not know its stage."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        agents = AgentRegistry([AgentEntry(name="researcher", version="1.0.0")])
+        self.pipeline = Pipeline(start, contracts=ContractTerms(agents=agents))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run it."""
+        await self.pipeline.stage(research)
+        return self.pipeline.result()
+
+
+CONTRACT_PIPELINES = [Reviewed, Briefly, Misrouted]
+CONTRACT_STAGES = [research, review, write_down]

@@ -1,0 +1,222 @@
+"""Pipelines with contracts on a real server: what crosses, what does not, and what enforces it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+from typer.testing import CliRunner, Result
+
+from baton.activity import WorkerParts
+from baton.activity.safeguards import Safeguards
+from baton.cli.app import make_app
+from baton.client import fork, read_run
+from baton.client.explaining import explain
+from baton.devserver import DevServer
+from baton.edge.artifacts import MemoryArtifactStore
+from baton.edge.keyring import Keyring
+from baton.edge.ledger import Ledger
+from baton.plugin import BatonPlugin
+from baton.protocol.explaining import Explanation
+from baton.protocol.messages import PipelineResult
+from baton.protocol.names import QUERY_EXPLAIN
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import Handle, failure, overview, start
+from tests.temporal.contract_pipelines import (
+    CONTRACT_PIPELINES,
+    CONTRACT_STAGES,
+    SCHEMAS,
+    Briefly,
+    Misrouted,
+    Reviewed,
+    noted,
+)
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger."""
+    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("contracts") / "ledger.db")
+
+
+@pytest.fixture(scope="module", params=["sealed", "plain"])
+async def worker(request: pytest.FixtureRequest, server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a worker that seals its handoffs, and one that does not: contracts hold on both."""
+    parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
+    guards = safeguards if request.param == "sealed" else None
+    client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=guards)])
+    async with pipeline_worker(client, CONTRACT_PIPELINES, CONTRACT_STAGES) as it:
+        yield it
+
+
+def plugin_of(worker: Worker) -> BatonPlugin:
+    """Return the plugin of a worker's client."""
+    [plugin] = worker.client.config()["plugins"]
+    assert isinstance(plugin, BatonPlugin)
+    return plugin
+
+
+async def ended(handle: Handle) -> PipelineResult:
+    """Return what a run returned."""
+    result: PipelineResult = await handle.result()
+    return result
+
+
+class TestContracts:
+    """What the receiver sees is a contract."""
+
+    async def test_what_is_left_out_is_told_and_what_crosses_is_a_fact(self, worker: Worker) -> None:
+        """One looked-up fact and one decision cross; each other event has a label (S5-contract-c, S5-contract-d)."""
+        handle = await start(worker, Reviewed.run, marker="xyzzy")
+        result = await ended(handle)
+        told = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+
+        assert result.output == {"approved": True}
+        assert [fact.claim for fact in told.terms.facts] == [
+            "The recipient is an enterprise customer.",
+            "The email goes to one recipient.",
+        ]
+        assert sorted(one.label for one in told.left_out) == [
+            "explicit:user_message",
+            "stale:crm.lookup_pricing",
+            "type:brainstorm",
+            "type:internal_note",
+            "type:rejected_assumption",
+        ]
+        assert told.terms.allowed_tools == ["policy.search"]
+        assert told.terms.forbidden_tools == ["email.send"]
+        assert told.tokens_read > 0
+        await assert_replays(handle, CONTRACT_PIPELINES, plugin=plugin_of(worker))
+
+    async def test_history_alone_tells_the_same(self, worker: Worker) -> None:
+        """The explanation needs no worker, and says what the query says (S5-prob-h)."""
+        handle = await start(worker, Reviewed.run, marker="xyzzy")
+        await ended(handle)
+        run = await read_run(worker.client, handle.id)
+        told = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+
+        assert explain(run, "review") == told
+        assert "xyzzy" not in told.to_markdown()
+        assert "stale:crm.lookup_pricing" in told.to_markdown()
+
+    async def test_texts_that_never_cross_are_not_in_the_history(self, worker: Worker) -> None:
+        """Only their kind is, and the hash of the journal that holds them (S5-prob-a)."""
+        handle = await start(worker, Reviewed.run, marker="xyzzy")
+        await ended(handle)
+        run = await read_run(worker.client, handle.id)
+        events = [json.dumps(event) for outcome in run.state.outcomes for event in outcome.events]
+
+        assert len(events) > 6
+        assert not [event for event in events if "xyzzy" in event and "xyzzy-stale" not in event]
+
+    async def test_a_tool_that_is_not_allowed_does_not_run(self, worker: Worker, safeguards: Safeguards) -> None:
+        """TOOL_DENIED fails the stage at once, and is on record with the handoff's id (S5-fields-k, S5-fields-a)."""
+        handle = await start(worker, Reviewed.run, send=True)
+        told = await failure(handle)
+
+        assert "TOOL_DENIED: 'email.send' is not among the tools of handoff" in told
+        if await _seals(handle):
+            run = await read_run(worker.client, handle.id)
+            async with Ledger(safeguards.ledger) as ledger:
+                found = await ledger.trace(run.start.task_id or "")
+            denials = [one for one in found.records if one.fields.kind == "denial"]
+            assert [one.fields.status for one in denials] == ["TOOL_DENIED"]
+
+    async def test_an_output_that_does_not_fit_goes_back_to_the_agent(self, worker: Worker) -> None:
+        """So does a report that cannot be read: each is told what is wrong and mends it (S5-fields-l, S4-parse-m)."""
+        handle = await start(worker, Reviewed.run, sloppy=True)
+        result = await ended(handle)
+        run = await read_run(worker.client, handle.id)
+
+        assert result.output == {"approved": True}
+        assert [step.attempts for step in run.steps] == [1, 2, 2]
+        assert any("Send the email" in entry for entry in result.final_baton().decision_log)
+
+    async def test_an_unknown_receiver_is_refused_before_anything_is_sent(self, worker: Worker) -> None:
+        """The message names what comes near (S5-fm-e)."""
+        handle = await start(worker, Misrouted.run)
+        assert "did you mean 'researcher'" in await failure(handle)
+        assert (await read_run(worker.client, handle.id)).state.outcomes[0].failure
+
+    async def test_a_fork_knows_the_facts_of_the_run_before(self, worker: Worker) -> None:
+        """What earlier stages recorded goes with their outcomes, so the contract is the same."""
+        handle = await start(worker, Reviewed.run)
+        await ended(handle)
+        forked = await fork(worker.client, handle.id, at="review", by="ann", why="to look again")
+        await forked.result()
+        first = explain(await read_run(worker.client, handle.id), "review")
+        second = explain(await read_run(worker.client, forked.id), "review")
+        assert [fact.event_id for fact in second.terms.facts] == [fact.event_id for fact in first.terms.facts]
+
+
+class TestExplainCommand:
+    """`baton explain`."""
+
+    async def test_it_tells_what_the_query_tells(self, worker: Worker, server: DevServer) -> None:
+        """As JSON for programs, as a page for people; an unknown stage is an error that names the others."""
+        handle = await start(worker, Reviewed.run, marker="xyzzy")
+        told = (await ended(handle)) and await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+
+        async def explained(*words: str) -> Result:
+            here = ["--address", server.address]
+            return await asyncio.to_thread(CliRunner().invoke, make_app(), ["explain", handle.id, *words, *here])
+
+        as_json, page, wrong = await explained("review", "--json"), await explained("review"), await explained("revue")
+
+        assert as_explained(as_json.stdout) == told
+        assert "The recipient is an enterprise customer." in page.stdout
+        assert "xyzzy" not in page.stdout
+        assert wrong.exit_code == 1
+        assert "its steps are: 1 research, 2 review" in " ".join(wrong.stderr.split())
+
+
+class TestExpiry:
+    """A contract is for a while."""
+
+    @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "plain"])
+    async def test_an_expired_contract_is_compiled_anew_and_never_executed(
+        self, server: DevServer, tmp_path: Path, sealed: bool
+    ) -> None:
+        """The receiver looks two minutes late: it does not run, and runs under a later contract (C-36, S5-fields-m)."""
+        delays = iter([timedelta(0), timedelta(minutes=2)])
+        seen: list[datetime] = []
+
+        def clock() -> datetime:
+            now = datetime.now(UTC) + (next(delays, timedelta(0)) if len(seen) < 2 else timedelta(0))
+            seen.append(now)
+            return now
+
+        guards = Safeguards(Keyring.generate(), tmp_path / "ledger.db") if sealed else None
+        parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS, clock=clock)
+        client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=guards)])
+        async with pipeline_worker(client, CONTRACT_PIPELINES, [noted]) as worker:
+            handle = await start(worker, Briefly.run)
+            await handle.result()
+            now = await overview(handle)
+            run = await read_run(client, handle.id)
+
+        assert run.steps[0].attempts == 1
+        assert run.steps[1].attempts == 2
+        assert [entry for entry in run.baton.decision_log if entry.startswith("ran")] == ["ran 1", "ran 2"]
+        assert any("had expired; it is compiled anew" in note for note in now.notes)
+        if sealed:
+            async with Ledger(tmp_path / "ledger.db") as ledger:
+                found = await ledger.trace(run.start.task_id or "")
+            assert "REJECTED" in [one.fields.status for one in found.records]
+
+
+def as_explained(text: str) -> Explanation:
+    """Return the explanation that the command wrote as JSON."""
+    members = json.loads(text)
+    del members["times_fewer"]
+    return Explanation.model_validate(members)
+
+
+async def _seals(handle: Handle) -> bool:
+    """Return whether the run's worker seals its handoffs."""
+    run = await read_run(handle._client, handle.id)
+    return bool(run.anchors)

@@ -1,0 +1,98 @@
+"""Fine-grained durable agents on a real server."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.worker import Replayer, Worker
+
+from baton.activity import WorkerParts
+from baton.activity.safeguards import Safeguards
+from baton.client import read_run
+from baton.client.explaining import explain
+from baton.devserver import DevServer
+from baton.edge.artifacts import MemoryArtifactStore
+from baton.edge.keyring import Keyring
+from baton.integrations.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
+from baton.plugin import BatonPlugin
+from baton.protocol.tools import TOOL_DENIED
+from baton.testing import pipeline_worker
+from tests.support import Handle, failure, start
+from tests.temporal.durable_agents import DURABLE_PIPELINES, DURABLE_STAGES, REQUESTS, Delegates, Thinks
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger."""
+    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("durable") / "ledger.db")
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a worker that runs the durable agents, sealed."""
+    baton = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards=safeguards)
+    client = await Client.connect(server.address, plugins=[baton, DurableAgentsPlugin()])
+    async with pipeline_worker(client, DURABLE_PIPELINES, DURABLE_STAGES) as it:
+        REQUESTS.clear()
+        yield it
+
+
+async def activities(handle: Handle) -> list[str]:
+    """Return the activities that a run scheduled, in order."""
+    events = (await handle.fetch_history()).events
+    return [
+        one.activity_task_scheduled_event_attributes.activity_type.name
+        for one in events
+        if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    ]
+
+
+class TestDurableAgent:
+    """`DurableAgent`."""
+
+    async def test_each_request_and_each_tool_call_is_an_activity(self, worker: Worker) -> None:
+        """A lost worker costs what was under way, and the history replays."""
+        handle = await start(worker, Thinks.run)
+        result = await handle.result()
+        names = await activities(handle)
+
+        assert result.baton["decision_log"] == ["Ask the customer"]
+        assert [names[0], names[-1]] == ["looks", "looks.answer"]
+        assert len([name for name in names if "model_request" in name]) == 2
+        assert len([name for name in names if "call_tool" in name]) == 1
+        plugins: Any = worker.client.config()["plugins"]
+        replayer = Replayer(workflows=DURABLE_PIPELINES, plugins=plugins)
+        await replayer.replay_workflow(await handle.fetch_history())
+
+    async def test_its_session_is_on_record_and_its_bill_is_paid(self, worker: Worker) -> None:
+        """Tool results with the time of retrieval, what the model said, what it used (S5-compiler-h, S5-fm-b)."""
+        handle = await start(worker, Thinks.run)
+        await handle.result()
+        run = await read_run(worker.client, handle.id)
+        events = [event for outcome in run.state.outcomes for event in outcome.events]
+
+        assert [event["type"] for event in events] == ["llm_response", "tool_call", "tool_result"]
+        assert events[2]["content"] == "c-1 pays 20 USD"
+        assert run.state.spend.prompt_tokens > 0
+        assert explain(run, "looks").contract["allowedTools"] == ["lookup"]
+
+    async def test_a_forbidden_tool_does_not_run(self, worker: Worker) -> None:
+        """The check is in workflow code, before an activity is scheduled (S5-fields-k)."""
+        handle = await start(worker, Thinks.run, agent="sends")
+
+        assert TOOL_DENIED in await failure(handle)
+        assert not [name for name in await activities(handle) if "call_tool" in name]
+
+    async def test_another_pipeline_has_it_as_a_child(self, worker: Worker) -> None:
+        """What it decided is in the parent's baton."""
+        result = await (await start(worker, Delegates.run)).result()
+
+        assert result.baton["decision_log"] == ["Ask the customer"]
+
+    def test_an_agent_without_the_capability_is_refused(self) -> None:
+        """Where it is made."""
+        with pytest.raises(ValueError, match="TemporalDurability"):
+            DurableAgent(Agent(name="plain"))

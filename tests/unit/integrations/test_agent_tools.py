@@ -1,0 +1,81 @@
+"""Tools that a stage gives its agent."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from pydantic import ValidationError
+
+from baton.integrations.agent_tools import AgentTool, tools_of
+from baton.protocol.session import EventType
+from baton.protocol.tools import ToolDeniedError
+from tests.unit.integrations.material import context, contract, events, lookup
+
+
+class TestAgentTool:
+    """`AgentTool`."""
+
+    def test_a_model_reads_its_description_and_its_parameters(self) -> None:
+        """What a function says of itself is what the model is told."""
+        tool = AgentTool.of(lookup, name="crm.lookup")
+
+        assert tool.description == "Find what a customer pays."
+        assert tool.parameters["properties"] == {"customer": {"title": "Customer", "type": "string"}}
+        assert tool.wire_name == "crm_lookup"
+
+    def test_a_parameter_that_no_model_can_be_told_of_is_refused(self) -> None:
+        """The remedy is in the message."""
+
+        def strange(how: Callable[[], None]) -> None: ...
+
+        with pytest.raises(TypeError, match="tool 'strange': its parameters cannot be described"):
+            AgentTool.of(strange)
+
+    async def test_a_plain_function_does_not_stop_the_workers_other_stages(self) -> None:
+        """It runs in a thread."""
+        tool = AgentTool.of(lambda: threading.current_thread() is threading.main_thread(), name="where")
+
+        assert await tool.call({}) is False
+
+    async def test_a_guarded_one_is_recorded_with_the_handoff(self) -> None:
+        """Calls and results are session events, each under the handoff (S5-fields-a, S5-compiler-h)."""
+        of = context()
+        tool = AgentTool.of(lookup, name="crm.lookup").guarded(of)
+
+        assert await tool.call({"customer": "c-1"}) == "c-1 pays 20 USD"
+        assert events(of) == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
+        assert of.session.events[1].success is True
+        assert {one.handoff_id for one in of.session.events} == {of.handoff_id}
+
+    async def test_a_denied_call_is_not_even_looked_at(self) -> None:
+        """The check comes before the arguments are read, and the function does not run (S5-fields-k)."""
+        ran: list[str] = []
+
+        def lookup(customer: str) -> None:
+            ran.append(customer)
+
+        tool = AgentTool.of(lookup, name="crm.lookup").guarded(context(contract([])))
+
+        with pytest.raises(ToolDeniedError):
+            await tool.call({"wrong": 1})
+        assert ran == []
+
+    async def test_arguments_that_do_not_fit_do_not_run_it(self) -> None:
+        """A model's arguments are data from elsewhere, and are validated."""
+        of = context()
+        tool = AgentTool.of(lookup, name="crm.lookup").guarded(of)
+
+        with pytest.raises(ValidationError):
+            await tool.call({"customer": 7})
+        assert of.session.events[1].success is False
+
+
+class TestToolsOf:
+    """`tools_of`."""
+
+    def test_functions_and_tools_may_be_mixed(self) -> None:
+        """A plain function is a tool of its own name."""
+        assert [one.name for one in tools_of([lookup, AgentTool.of(lookup, name="crm.lookup")])] == [
+            "lookup",
+            "crm.lookup",
+        ]

@@ -1,0 +1,121 @@
+"""What an agent is asked to answer, and how its answer is read."""
+
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from pydantic import BaseModel, Field
+
+from baton.integrations.answers import AnswerForm, answer_schema, how_to_answer, read_answer
+from baton.protocol.baton import Baton
+from baton.protocol.errors import PatchError
+
+VERDICT = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
+
+
+class Finding(BaseModel):
+    """A finding of a review."""
+
+    line: int
+
+
+class ReviewBaton(Baton):
+    """A baton with further fields."""
+
+    quality: dict[str, float] = Field(default_factory=dict)
+    findings: list[Finding] = Field(default_factory=list)
+
+
+class TestAnswerSchema:
+    """`answer_schema`."""
+
+    @pytest.mark.parametrize(
+        ("answer", "fits"),
+        [
+            pytest.param({"baton_patch": {"acceptance": ["pytest"]}}, True, id="a field that changed"),
+            pytest.param({"baton_patch": {}}, True, id="nothing changed"),
+            pytest.param({"baton_patch": {"constraints": None}}, False, id="null, which would clear the field"),
+            pytest.param({"baton_patch": {"desicion_log": []}}, False, id="a misspelt field"),
+            pytest.param({"baton_patch": {"goal": "Another"}}, False, id="a goal that the stage does not write"),
+            pytest.param({"baton_patch": {"artifacts": []}}, False, id="references that a model cannot know"),
+            pytest.param({"acceptance": ["pytest"]}, False, id="no patch"),
+        ],
+    )
+    def test_it_takes_what_a_stage_may_change(self, answer: dict[str, Any], fits: bool) -> None:
+        """A model is asked for `baton_patch`, and null is no answer (S1-patch-a, C-3)."""
+        assert jsonschema_rs.Draft202012Validator(answer_schema()).is_valid(answer) is fits
+
+    def test_it_has_only_what_the_stage_writes(self) -> None:
+        """The goal is there where the stage says that it writes it."""
+        patch = answer_schema(writes=["goal", "decision_log"])["properties"]["baton_patch"]
+
+        assert list(patch["properties"]) == ["goal", "decision_log"]
+
+    def test_it_has_the_further_fields_of_a_derived_baton(self) -> None:
+        """Their types come with their definitions."""
+        schema = answer_schema(ReviewBaton)
+        validator = jsonschema_rs.Draft202012Validator(schema)
+
+        assert validator.is_valid({"baton_patch": {"quality": {"craft": 0.5}, "findings": [{"line": 3}]}})
+        assert not validator.is_valid({"baton_patch": {"findings": [{"line": "three"}]}})
+
+    def test_it_has_the_output_of_the_stage(self) -> None:
+        """The registered schema is part of what the model is asked for (S5-fields-l)."""
+        validator = jsonschema_rs.Draft202012Validator(answer_schema(output={"$id": "urn:x", **VERDICT}))
+
+        assert validator.is_valid({"baton_patch": {}, "output": {"approved": True}})
+        assert not validator.is_valid({"baton_patch": {}, "output": {"approved": "yes"}})
+        assert not validator.is_valid({"baton_patch": {}})
+
+
+class TestHowToAnswer:
+    """`how_to_answer`."""
+
+    def test_a_schema_is_spelled_out_where_it_is_not_given_in_another_way(self) -> None:
+        """A command line has nothing but the prompt."""
+        assert '"baton_patch"' in how_to_answer(AnswerForm.PATCH, answer_schema())
+        assert '"properties"' not in how_to_answer(AnswerForm.PATCH)
+
+    def test_a_report_is_asked_for_with_all_its_sections(self) -> None:
+        """The form is the document's (S4-fmt-a, S4-fmt-s)."""
+        text = how_to_answer(AnswerForm.REPORT)
+        sections = ["## Agent Handoff Report", "### Summary", "### Findings", "### Context for Next Agent"]
+        sections += ["### Blockers / Open Questions", "### Recommendations for Next Agent", "### Verification Commands"]
+
+        assert [text.index(one) for one in sections] == sorted(text.index(one) for one in sections)
+
+
+class TestReadAnswer:
+    """`read_answer`."""
+
+    def test_the_output_is_read_beside_the_patch(self) -> None:
+        """Both members, and nothing else."""
+        answer = read_answer('{"baton_patch": {}, "output": {"approved": true}}')
+
+        assert (answer.patch, answer.output) == ({}, {"approved": True})
+
+    @pytest.mark.parametrize(
+        ("raw", "finding"),
+        [
+            pytest.param("Done!", "is no JSON object", id="prose"),
+            pytest.param("[]", "is no JSON object", id="a list"),
+            pytest.param('{"baton_patch": {}, "baton_patch": {}}', "is no JSON object", id="a member twice"),
+            pytest.param("{}", "has no member 'baton_patch'", id="no patch"),
+            pytest.param('{"baton_patch": "x"}', "has a str in 'baton_patch'", id="a string for the patch"),
+            pytest.param('{"baton_patch": {}, "notes": 1}', "has a member 'notes'", id="a member too many"),
+        ],
+    )
+    def test_what_is_no_answer_is_told_to_the_agent(self, raw: str, finding: str) -> None:
+        """Nothing is lost silently: the findings lead to another attempt (S1-patch-a, C-3)."""
+        with pytest.raises(PatchError) as raised:
+            read_answer(raw)
+
+        assert any(finding in one for one in raised.value.findings)
+
+    def test_what_does_not_fit_the_schema_is_told_without_its_values(self) -> None:
+        """A finding names places of the schema, never what a model wrote."""
+        with pytest.raises(PatchError) as raised:
+            read_answer({"baton_patch": {"acceptance": "marker-1"}}, answer_schema())
+
+        assert "acceptance" in str(raised.value)
+        assert "marker-1" not in str(raised.value)

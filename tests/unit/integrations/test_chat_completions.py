@@ -1,0 +1,315 @@
+"""An agent behind a plain endpoint, against a server that speaks the wire format."""
+
+import asyncio
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from baton.activity import Stage
+from baton.integrations.agents import AgentLimits, AgentTool, AnswerForm, agent_stage
+from baton.integrations.chat_completions import ChatCompletionsAgent
+from baton.protocol.errors import PatchError
+from baton.protocol.fencing import FENCE_LABEL
+from baton.protocol.history import Spend
+from baton.protocol.session import EventType
+from baton.protocol.summarising import Price
+from baton.protocol.tools import ToolDeniedError
+from tests.chat_server import ChatServer, Reply, chat_server, completion, refusal
+from tests.unit.integrations.material import PATCH, context, contract, events, lookup
+
+KEY = "sk-plain-0123456789abcdef"
+KEY_ENV = "BATON_TEST_MODELS_KEY"
+GOOD = '{"baton_patch": {"decision_log": ["Keep sessions out, because they need a store"]}}'
+CRM = AgentTool.of(lookup, name="crm.lookup")
+CALL = completion(calls=[("crm_lookup", {"customer": "c-1"})])
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the key where a worker has it."""
+    monkeypatch.setenv(KEY_ENV, KEY)
+
+
+def stage(server: ChatServer, **terms: Any) -> Stage[Any, Any]:
+    """Return a stage whose agent asks a server."""
+    names = ("model", "structured", "price", "parameters", "seconds", "mends")
+    options = {name: terms.pop(name) for name in names if name in terms}
+    agent = ChatCompletionsAgent(
+        **{"name": "plan", "url": server.url, "model": "gpt-4o", "key_env": KEY_ENV, **options}
+    )
+    return agent_stage(agent, instructions="You plan features.", **terms)
+
+
+class TestRequest:
+    """What goes over the wire."""
+
+    async def test_the_fenced_context_is_the_users_and_the_instructions_are_the_systems(self) -> None:
+        """Nothing of the handoff reaches the system prompt (X-6, S3-10.1)."""
+        with chat_server(completion(GOOD)) as server:
+            result = await stage(server)(context())
+        system, user = server.asked[0].body["messages"]
+
+        assert result.baton_patch == PATCH
+        assert system == {"role": "system", "content": "You plan features."}
+        assert user["role"] == "user"
+        assert FENCE_LABEL in user["content"]
+
+    async def test_it_asks_for_the_answers_schema(self) -> None:
+        """As `response_format`, not strict: a strict schema would require the fields that did not change (C-3)."""
+        with chat_server(completion(GOOD)) as server:
+            await stage(server, writes=["decision_log"])(context())
+        shape = server.asked[0].body["response_format"]
+
+        assert shape["type"] == "json_schema"
+        assert shape["json_schema"]["strict"] is False
+        members = shape["json_schema"]["schema"]["properties"]["baton_patch"]["properties"]
+        assert list(members) == ["decision_log"]
+
+    @pytest.mark.parametrize(("structured", "asked"), [("json_object", {"type": "json_object"}), ("prompt", None)])
+    async def test_an_endpoint_that_knows_no_schema_is_told_it_in_the_prompt(self, structured: str, asked: Any) -> None:
+        """So that any endpoint will do."""
+        with chat_server(completion(GOOD)) as server:
+            await stage(server, structured=structured)(context())
+
+        assert server.asked[0].body.get("response_format") == asked
+        assert '"additionalProperties": false' in server.asked[0].body["messages"][1]["content"]
+
+    async def test_the_key_is_in_the_header_and_the_handoff_beside_it(self) -> None:
+        """The key is looked up when it is needed, by the name of its variable (S5-fields-a)."""
+        with chat_server(completion(GOOD)) as server:
+            made = stage(server)
+            of = context()
+            await made(of)
+
+        assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+        assert server.asked[0].headers["x-baton-handoff-id"] == of.handoff_id
+        assert KEY not in repr(made)
+
+    async def test_parameters_of_ones_own_are_sent(self) -> None:
+        """Whatever the endpoint knows."""
+        with chat_server(completion(GOOD)) as server:
+            await stage(server, parameters={"temperature": 0})(context())
+
+        assert server.asked[0].body["temperature"] == 0
+
+    @pytest.mark.parametrize(
+        "url", ["http://models.example/v1", "ftp://models.example", "models.example", "https://key@models.example"]
+    )
+    def test_an_address_that_would_give_the_key_away_is_refused(self, url: str) -> None:
+        """Where the agent is made."""
+        with pytest.raises(ValueError, match="https"):
+            ChatCompletionsAgent("plan", url, "m", key_env=KEY_ENV)
+
+    async def test_a_worker_without_the_key_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By the variable's name; another worker may have it."""
+        monkeypatch.delenv(KEY_ENV)
+        with chat_server() as server, pytest.raises(ApplicationError, match=f"has no '{KEY_ENV}'") as raised:
+            await stage(server)(context())
+        assert not raised.value.non_retryable
+        assert server.asked == []
+
+
+class TestConversation:
+    """Tools, and answers that have to be mended."""
+
+    async def test_tools_are_called_guarded_and_their_results_go_back(self) -> None:
+        """Calls are recorded, and every request is charged (S5-fields-a, S5-compiler-h)."""
+        with chat_server(CALL, completion(GOOD)) as server:
+            of = context()
+            await stage(server, tools=[CRM])(of)
+        asked, called, returned = server.asked[1].body["messages"][-3:]
+
+        assert asked["role"] == "user"
+        assert called["tool_calls"][0]["function"]["name"] == "crm_lookup"
+        assert returned == {"role": "tool", "tool_call_id": "call_1", "content": "c-1 pays 20 USD"}
+        assert events(of) == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
+        assert of.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
+
+    async def test_a_tool_that_is_not_allowed_is_neither_shown_nor_called(self) -> None:
+        """The run ends, whatever the model was told (S5-fields-k)."""
+        with chat_server(CALL) as server, pytest.raises(ToolDeniedError):
+            await stage(server, tools=[CRM])(context(contract([])))
+
+        assert "tools" not in server.asked[0].body
+
+    @pytest.mark.parametrize(
+        ("name", "arguments", "told"),
+        [
+            pytest.param("unheard_of", {}, "there is no tool 'unheard_of'; there is crm_lookup", id="an unknown tool"),
+            pytest.param("crm_lookup", {"customer": 7}, "the arguments do not fit: customer:", id="a wrong type"),
+            pytest.param("crm_lookup", [1], "expected as a JSON object", id="no object"),
+        ],
+    )
+    async def test_a_call_that_cannot_be_made_is_told_to_the_model(self, name: str, arguments: Any, told: str) -> None:
+        """It calls otherwise, or goes on without."""
+        with chat_server(completion(calls=[(name, arguments)]), completion(GOOD)) as server:
+            await stage(server, tools=[CRM])(context())
+
+        assert told in server.asked[1].body["messages"][-1]["content"]
+
+    async def test_a_malformed_answer_is_mended_in_the_same_conversation(self) -> None:
+        """The model reads what is wrong with it."""
+        with chat_server(completion("Done!"), completion(GOOD)) as server:
+            result = await stage(server)(context())
+
+        assert result.baton_patch == PATCH
+        assert "is no JSON object" in server.asked[1].body["messages"][-1]["content"]
+
+    async def test_one_that_stays_malformed_leads_to_another_attempt(self) -> None:
+        """With the findings; Temporal is not asked for a retry."""
+        with chat_server(completion("Done!"), completion("Done!")) as server, pytest.raises(PatchError):
+            await stage(server)(context())
+        assert server.left == []
+
+    @pytest.mark.parametrize(
+        ("reply", "finding"),
+        [
+            pytest.param(completion("{", finish="length"), "was cut off", id="cut off"),
+            pytest.param({"choices": [{"message": {"refusal": "no"}}]}, "refused to answer", id="a refusal"),
+        ],
+    )
+    async def test_what_may_go_better_leads_to_another_attempt(self, reply: Any, finding: str) -> None:
+        """The agent is told."""
+        with chat_server(reply) as server, pytest.raises(PatchError, match=finding):
+            await stage(server)(context())
+
+    async def test_a_report_is_the_models_text(self) -> None:
+        """No shape is asked for."""
+        with chat_server(completion("## Agent Handoff Report\n")) as server:
+            result = await stage(server, answers=AnswerForm.REPORT)(context())
+
+        assert result.report == "## Agent Handoff Report\n"
+        assert "response_format" not in server.asked[0].body
+
+    @pytest.mark.parametrize(
+        "limits",
+        [
+            pytest.param(AgentLimits(requests=2), id="requests"),
+            pytest.param(AgentLimits(tokens=2_000), id="tokens"),
+            pytest.param(AgentLimits(micro_usd=6_000), id="money"),
+        ],
+    )
+    async def test_a_limit_ends_the_run_for_good(self, limits: AgentLimits) -> None:
+        """Before the next request is made."""
+        with chat_server(CALL, CALL, CALL) as server:
+            with pytest.raises(ApplicationError, match="reached a limit") as raised:
+                await stage(server, tools=[CRM], limits=limits)(context())
+            assert len(server.asked) == 2
+        assert raised.value.non_retryable
+
+
+class TestCharge:
+    """What a request costs."""
+
+    async def test_a_price_of_ones_own_counts(self) -> None:
+        """For a model that nobody else knows."""
+        with chat_server(completion(GOOD)) as server:
+            of = context()
+            await stage(server, model="mine-1", price=Price(prompt=Decimal(1), completion=Decimal(10)))(of)
+
+        assert of.charged == Spend(micro_usd=2_000, prompt_tokens=1_000, completion_tokens=100)
+
+    async def test_an_endpoint_that_does_not_count_is_estimated(self) -> None:
+        """No request is free of tokens."""
+        reply = completion(GOOD)
+        del reply["usage"]
+        with chat_server(reply) as server:
+            of = context()
+            await stage(server)(of)
+
+        assert of.charged.prompt_tokens > 100
+        assert of.charged.completion_tokens > 10
+
+
+class TestFailure:
+    """What an endpoint may do wrong."""
+
+    @pytest.mark.parametrize(
+        ("status", "code", "permanent"),
+        [
+            pytest.param(307, "moved", True, id="a redirect, which the key does not follow"),
+            pytest.param(400, "invalid_request", True, id="a refused request"),
+            pytest.param(401, "invalid_api_key", True, id="a wrong key"),
+            pytest.param(403, "forbidden", True, id="a key without the right"),
+            pytest.param(404, "model_not_found", True, id="an unknown model"),
+            pytest.param(429, "insufficient_quota", True, id="no money left"),
+            pytest.param(408, "timeout", False, id="too slow a request"),
+            pytest.param(429, "rate_limit_exceeded", False, id="too many requests"),
+            pytest.param(500, "server_error", False, id="a fault of the endpoint"),
+            pytest.param(503, "overloaded", False, id="an overload"),
+        ],
+    )
+    async def test_only_what_may_pass_is_tried_again(self, status: int, code: str, permanent: bool) -> None:
+        """The text has the status and the code, and no word of the endpoint."""
+        reply = refusal(status, code, f"Incorrect API key provided: {KEY[:-1]}", Location="http://127.0.0.1:9/")
+        with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
+            await stage(server)(context())
+
+        assert raised.value.non_retryable is permanent
+        assert str(raised.value).endswith(f"answered {status} ({code})")
+        assert len(server.asked) == 1
+
+    async def test_an_answer_that_repeats_the_key_is_not_taken(self) -> None:
+        """It would carry the key into the history."""
+        with chat_server(refusal(401, KEY, f"wrong: {KEY}")) as server, pytest.raises(ApplicationError) as raised:
+            await stage(server)(context())
+
+        assert KEY not in str(raised.value)
+        assert raised.value.non_retryable
+
+    async def test_the_endpoint_says_when_to_ask_again(self) -> None:
+        """Temporal waits that long before the next run."""
+        reply = refusal(429, "rate_limit_exceeded", **{"Retry-After": "7"})
+        with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
+            await stage(server)(context())
+
+        assert raised.value.next_retry_delay is not None
+        assert raised.value.next_retry_delay.total_seconds() == 7
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pytest.param(b'{"choices": [', id="half a JSON text"),
+            pytest.param(b"<html>", id="a page"),
+            pytest.param({"choices": []}, id="no choice"),
+            pytest.param({"choices": [{"message": {"tool_calls": [{"id": 1}]}}]}, id="a call without a name"),
+        ],
+    )
+    async def test_a_malformed_answer_is_tried_again(self, body: Any) -> None:
+        """It is the endpoint's fault, not the model's."""
+        with chat_server(Reply(body)) as server, pytest.raises(ApplicationError, match="no") as raised:
+            await stage(server)(context())
+
+        assert not raised.value.non_retryable
+
+    async def test_one_that_never_ends_is_left_at_the_deadline(self) -> None:
+        """A byte now and then does not keep the stage."""
+        with chat_server(Reply(b"{", slow=True)) as server, pytest.raises(ApplicationError, match="in time") as raised:
+            await stage(server, seconds=0.2)(context())
+        assert not raised.value.non_retryable
+
+    async def test_a_cancelled_stage_leaves_the_endpoint_at_once(self) -> None:
+        """The connection is closed; the endpoint may stop its work."""
+        with chat_server(Reply(b"{", slow=True)) as server:
+            running = asyncio.create_task(stage(server)(context()))
+            await asyncio.to_thread(server.streaming.wait)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+
+    async def test_nobody_listens(self) -> None:
+        """A connection that is refused is tried again by Temporal."""
+        with chat_server() as server:
+            pass
+        with pytest.raises(ApplicationError, match="cannot be reached") as raised:
+            await stage(server)(context())
+        assert not raised.value.non_retryable
+
+    async def test_a_content_filter_is_final(self) -> None:
+        """The same words would be filtered again."""
+        reply = completion(None, finish="content_filter")
+        with chat_server(reply) as server, pytest.raises(ApplicationError, match="content filter") as raised:
+            await stage(server)(context())
+        assert raised.value.non_retryable

@@ -1,0 +1,83 @@
+"""Stages out of agent definition files, called without Temporal."""
+
+import pytest
+
+from baton import Baton
+from baton.activity import StageContext
+from baton.edge.agent_files import agent_definition
+from baton.integrations.agent_tools import AgentTool
+from baton.integrations.agents import AgentAnswer, AgentWork
+from baton.integrations.answers import AnswerForm
+from baton.integrations.defined_agents import defined_stage
+from baton.protocol.report_rendering import render_report
+from tests.unit.protocol.report_material import report
+
+
+class Listening:
+    """An agent that keeps what it is asked, and gives a fixed answer."""
+
+    name = "listening"
+
+    def __init__(self, answer: str) -> None:
+        self.asked: list[AgentWork] = []
+        self._answer = answer
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Keep the work and answer."""
+        self.asked.append(work)
+        return work.read(self._answer)
+
+
+def look(path: str) -> str:
+    """Read a file."""
+    return path
+
+
+def change(path: str) -> str:
+    """Change a file."""
+    return path
+
+
+SEARCH = AgentTool.of(look, name="repo.search")
+PATCH = '{"baton_patch": {"current_state": ["Looked"]}}'
+
+
+class TestDefinedStage:
+    """`defined_stage`."""
+
+    async def test_the_style_asks_for_a_report_and_takes_one(self) -> None:
+        """S4-int-a: `output_style: agent-handoff` is all it takes; the file's text is the agent's instructions."""
+        agent = Listening(render_report(report(sender="explorer")))
+        made = defined_stage(agent_definition("---\nname: explorer\noutput_style: agent-handoff\n---\nLook."), agent)
+        result = await made(StageContext.for_test(Baton(goal="Add login")))
+
+        assert (made.spec.name, agent.asked[0].instructions) == ("explorer", "Look.")
+        assert agent.asked[0].form is AnswerForm.REPORT
+        assert "## Agent Handoff Report" in agent.asked[0].user_turn()
+        assert result.report == render_report(report(sender="explorer"))
+
+    async def test_without_the_style_it_answers_with_a_patch(self) -> None:
+        """A report is nobody's default."""
+        agent = Listening(PATCH)
+        result = await defined_stage(agent_definition("---\nname: explorer\n---"), agent)(
+            StageContext.for_test(Baton(goal="g"))
+        )
+
+        assert agent.asked[0].form is AnswerForm.PATCH
+        assert result.baton_patch == {"current_state": ["Looked"]}
+
+    @pytest.mark.parametrize(
+        ("line", "expected"),
+        [
+            pytest.param("", {"look", "change", "repo.search"}, id="no word on tools"),
+            pytest.param("tools: [look, repo.search, Bash]", {"look", "repo.search"}, id="some of them"),
+            pytest.param("tools: []", set(), id="none"),
+        ],
+    )
+    async def test_the_file_says_which_tools_it_has(self, line: str, expected: set[str]) -> None:
+        """Tools only ever get fewer: what the file does not list, the model does not get."""
+        agent = Listening(PATCH)
+        definition = agent_definition(f"---\nname: explorer\n{line}\n---")
+        await defined_stage(definition, agent, tools=[look, change, SEARCH])(StageContext.for_test(Baton(goal="g")))
+
+        assert {tool.name for tool in agent.asked[0].tools} == expected

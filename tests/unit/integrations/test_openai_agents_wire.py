@@ -1,0 +1,129 @@
+"""The OpenAI Agents SDK behind the port, over real sockets: what goes out on the wire, and what errors become."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from agents import Agent
+from temporalio.exceptions import ApplicationError
+
+from baton.activity import StageContext
+from baton.integrations.agents import HANDOFF_HEADER, agent_stage
+from baton.integrations.openai_agents import OpenAIAgent, provider
+from tests.unit.integrations.test_openai_agents import ANSWER, BATON, PATCH, contract, done, lookup
+
+
+@dataclass
+class Server:
+    """A provider's server: it answers from a list, and keeps what it was asked."""
+
+    url: str = ""
+    replies: list[tuple[int, Any]] = field(default_factory=list)
+    asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+
+
+@contextmanager
+def serving(*replies: tuple[int, Any]) -> Iterator[Server]:
+    """Serve while the block runs."""
+    server = Server(replies=list(replies))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            server.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            status, reply = server.replies.pop(0)
+            data = json.dumps(reply).encode()
+            self.send_response(status)
+            for name, value in (("content-type", "application/json"), ("content-length", str(len(data)))):
+                self.send_header(name, value)
+            if status == 429:
+                self.send_header("retry-after", "2.5")
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: Any) -> None:
+            """Stay silent."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        server.url = f"http://127.0.0.1:{listening.server_port}/v1"
+        thread = Thread(target=listening.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        listening.shutdown()
+        thread.join()
+
+
+def chat_reply(content: str | None, **more: Any) -> dict[str, Any]:
+    """Return an answer in the format of chat completions."""
+    message = {"role": "assistant", "content": content, **more}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if more else "stop"}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    return {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+
+
+def response_reply(text: str) -> dict[str, Any]:
+    """Return an answer in the format of responses."""
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    output = [{"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}]
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110, **details}
+    rest = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+    return {"id": "r", "object": "response", "created_at": 1, "model": "m", "output": output, "usage": usage, **rest}
+
+
+class TestOverTheWire:
+    """Requests to a server that speaks a provider's format."""
+
+    async def test_chat_completions(self) -> None:
+        """A tool is called and the answer read; every request names the handoff (S5-fields-a)."""
+        function = {"name": "lookup", "arguments": '{"customer": "c-1"}'}
+        call = {"id": "call-1", "type": "function", "function": function}
+        with serving((200, chat_reply(None, tool_calls=[call])), (200, chat_reply(ANSWER))) as server:
+            models = provider(base_url=server.url, api_key="key-1", api="chat")
+            agent = OpenAIAgent(Agent("support", model="m", tools=[lookup]), provider=models)
+            context = StageContext.for_test(BATON, contract=contract("lookup"))
+
+            assert (await done(agent_stage(agent), context)).baton_patch == PATCH
+        (first_path, headers, _), (_, _, second) = server.asked
+        assert first_path == "/v1/chat/completions"
+        assert (headers[HANDOFF_HEADER.lower()], headers["authorization"]) == ("test", "Bearer key-1")
+        assert second["messages"][-1] == {"role": "tool", "tool_call_id": "call-1", "content": "c-1 pays 20 USD"}
+        assert second["response_format"]["json_schema"]["strict"] is False
+        assert context.charged.prompt_tokens == 200
+
+    async def test_responses(self) -> None:
+        """OpenAI's own interface is spoken by default."""
+        with serving((200, response_reply(ANSWER))) as server:
+            agent = OpenAIAgent(Agent("support", model="m"), provider=provider(base_url=server.url, api_key="k"))
+            context = StageContext.for_test(BATON)
+
+            assert (await done(agent_stage(agent), context)).baton_patch == PATCH
+        assert server.asked[0][0] == "/v1/responses"
+        assert context.charged.completion_tokens == 10
+
+    @pytest.mark.parametrize(
+        ("status", "permanent"),
+        [
+            pytest.param(401, True, id="a wrong key"),
+            pytest.param(404, True, id="an unknown model"),
+            pytest.param(429, False, id="too many requests"),
+            pytest.param(503, False, id="overloaded"),
+        ],
+    )
+    async def test_errors(self, status: int, permanent: bool) -> None:
+        """The provider is asked once, a lasting error is final, and its words stay out of the history."""
+        with serving((status, {"error": {"message": "key sk-123", "code": "x"}})) as server:
+            agent = OpenAIAgent(Agent("support", model="m"), provider=provider(base_url=server.url, api_key="sk-123"))
+
+            with pytest.raises(ApplicationError, match=f"answered {status}") as caught:
+                await done(agent_stage(agent))
+        assert len(server.asked) == 1
+        assert caught.value.non_retryable is permanent
+        assert "sk-123" not in str(caught.value)
+        delay = caught.value.next_retry_delay
+        assert (delay.total_seconds() if delay else None) == (2.5 if status == 429 else None)

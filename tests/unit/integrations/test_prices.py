@@ -1,0 +1,37 @@
+"""What a request costs."""
+
+from decimal import Decimal
+
+import pytest
+
+from baton.integrations.prices import cost
+from baton.protocol.summarising import Price
+
+
+class TestCost:
+    """`cost`."""
+
+    def test_a_known_model_has_its_price(self) -> None:
+        """By the price list, which needs no network."""
+        assert cost("gpt-4o", 1_000_000, 1_000_000) == 12_500_000
+
+    def test_what_came_from_the_providers_cache_is_cheaper(self) -> None:
+        """The price list knows by how much."""
+        whole, cached = cost("gpt-4o", 1_000_000, 0), cost("gpt-4o", 1_000_000, 0, 1_000_000)
+
+        assert whole is not None
+        assert cached is not None
+        assert 0 < cached < whole
+
+    @pytest.mark.parametrize("url", [None, "https://models.example/v1/chat/completions"])
+    def test_a_model_that_nobody_knows_has_none(self, url: str | None) -> None:
+        """Which is something else than costing nothing."""
+        assert cost("house-model-1", 1_000, 100, url=url) is None
+
+    def test_an_endpoint_that_nobody_knows_costs_what_the_model_costs(self) -> None:
+        """A gateway's address says nothing of the price."""
+        assert cost("gpt-4o", 1_000, 0, url="https://models.example/v1") == cost("gpt-4o", 1_000, 0)
+
+    def test_a_price_that_is_given_counts(self) -> None:
+        """Whatever the list says."""
+        assert cost("gpt-4o", 1_000, 100, price=Price(prompt=Decimal(1), completion=Decimal(2))) == 1_200

@@ -1,0 +1,375 @@
+"""Agents of Pydantic AI as stages, with scripted models and against a server that speaks the providers' wire format."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pydantic_ai.models
+import pytest
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import ProcessEventStream
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from temporalio.exceptions import ApplicationError
+
+from baton.activity import Stage
+from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTool, AnswerForm, agent_stage
+from baton.integrations.pydantic_ai import PydanticAgent
+from baton.protocol.errors import PatchError
+from baton.protocol.fencing import FENCE_LABEL
+from baton.protocol.history import Spend
+from baton.protocol.session import EventType
+from baton.protocol.summarising import Price
+from baton.protocol.tools import ToolDeniedError
+from tests.chat_server import ChatServer, Reply, chat_server, chunks, completion, refusal
+from tests.unit.integrations.material import ANSWER, PATCH, context, contract, events, lookup
+
+KEY = "sk-proj-0123456789abcdef"
+CRM = AgentTool.of(lookup, name="crm.lookup")
+
+
+@pytest.fixture(autouse=True)
+def no_requests_by_accident() -> Iterator[None]:
+    """Refuse requests to real providers; a test that asks its own server lifts the ban."""
+    with pydantic_ai.models.override_allow_model_requests(False):
+        yield
+
+
+class Script:
+    """A model that answers with what a test wrote, and keeps what it was asked."""
+
+    def __init__(self, *answers: list[Any]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[list[ModelMessage], AgentInfo]] = []
+
+    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        """Return the next answer."""
+        self.asked.append((list(messages), info))
+        return ModelResponse(parts=self.answers.pop(0))
+
+    @property
+    def agent(self) -> PydanticAgent:
+        """The agent of this model."""
+        return PydanticAgent(Agent(FunctionModel(self), name="plan"))
+
+    @property
+    def user_turn(self) -> str:
+        """What stood in the first user turn."""
+        (turn,) = (one.content for one in self.asked[0][0][0].parts if isinstance(one, UserPromptPart))
+        assert isinstance(turn, str)
+        return turn
+
+
+def final(answer: Any = ANSWER) -> list[Any]:
+    """Return a model's final answer, by the tool that the framework makes for it."""
+    return [ToolCallPart("final_result", answer)]
+
+
+def remote(server: ChatServer, *, model: str = "gpt-4o", **options: Any) -> Stage[Any, Any]:
+    """Return a stage whose agent asks a server as it would ask the provider."""
+    provider = OpenAIProvider(base_url=server.base, api_key=KEY)
+    agent = Agent(OpenAIChatModel(model, provider=provider), name="plan")
+    return agent_stage(PydanticAgent(agent, **options), instructions="You plan features.")
+
+
+class TestRun:
+    """`PydanticAgent.run` with scripted models."""
+
+    async def test_the_answer_becomes_the_stages_patch(self) -> None:
+        """The model is made to answer in the stage's own schema (S1-patch-a)."""
+        script = Script(final())
+        result = await agent_stage(script.agent, writes=["decision_log"])(context())
+
+        assert result.baton_patch == PATCH
+        (tool,) = script.asked[0][1].output_tools
+        assert list(tool.parameters_json_schema["properties"]["baton_patch"]["properties"]) == ["decision_log"]
+
+    async def test_the_fenced_context_is_in_the_user_turn_and_the_instructions_are_not(self) -> None:
+        """Nothing of the handoff reaches the system prompt (X-6, S3-10.1)."""
+        script = Script(final())
+        await agent_stage(script.agent, instructions="You plan features.")(context())
+        said = script.asked[0][1].instructions
+
+        assert FENCE_LABEL in script.user_turn
+        assert "Add OAuth2 login" in script.user_turn
+        assert said == "You plan features."
+
+    async def test_tools_of_the_stage_are_called_guarded_and_recorded(self) -> None:
+        """A tool that worked is on record with its time, under the handoff (S5-fields-a, S5-compiler-h)."""
+        script = Script([ToolCallPart("crm_lookup", {"customer": "c-1"})], final())
+        of = context()
+        before = datetime.now(UTC)
+        await agent_stage(script.agent, tools=[CRM])(of)
+
+        assert events(of)[:2] == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
+        result = of.session.events[1]
+        assert (result.content, result.success, result.handoff_id) == ("c-1 pays 20 USD", True, of.handoff_id)
+        assert before <= datetime.fromisoformat(str(result.timestamp)) <= datetime.now(UTC)
+
+    async def test_a_tool_that_is_not_allowed_is_neither_shown_nor_run(self) -> None:
+        """Whatever the model believes, the call is denied (S5-fields-k)."""
+        ran: list[str] = []
+        agent = Agent(FunctionModel(script := Script([ToolCallPart("send_mail", {"to": "ann"})])), name="plan")
+
+        @agent.tool_plain
+        def send_mail(to: str) -> None:
+            """Send a mail."""
+            ran.append(to)
+
+        of = context(contract(["crm.lookup"]))
+        with pytest.raises(ToolDeniedError, match="'send_mail'"):
+            await agent_stage(PydanticAgent(agent), tools=[CRM])(of)
+
+        assert [tool.name for tool in script.asked[0][1].function_tools] == ["crm_lookup"]
+        assert ran == []
+
+    async def test_the_agents_own_tools_are_guarded_as_well(self) -> None:
+        """They are declared by the stage, and each call of an allowed one is recorded."""
+        agent = Agent(FunctionModel(Script([ToolCallPart("count", {"name": "abc"})], final())), name="plan")
+
+        @agent.tool
+        def count(run: RunContext[object], name: str) -> int:
+            """Count."""
+            return len(name)
+
+        stage = agent_stage(PydanticAgent(agent))
+        of = context(contract(["count"]))
+        await stage(of)
+
+        assert stage.spec.tools == {"count"}
+        assert events(of) == [(EventType.TOOL_CALL, "count"), (EventType.TOOL_RESULT, "count")]
+
+    async def test_arguments_that_do_not_fit_go_back_to_the_model(self) -> None:
+        """It calls again, in the same conversation."""
+        script = Script(
+            [ToolCallPart("crm_lookup", {"customer": 7})],
+            [ToolCallPart("crm_lookup", {"customer": "c-1"})],
+            final(),
+        )
+        of = context()
+        await agent_stage(script.agent, tools=[CRM])(of)
+
+        assert [one.success for one in of.session.events if one.type is EventType.TOOL_RESULT] == [False, True]
+
+    async def test_what_the_model_says_thinks_and_has_its_provider_look_up_is_recorded(self) -> None:
+        """Text is a model's claim, thinking is a note that never crosses, a provider's tool has its time (S5-fm-b)."""
+        at = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+        script = Script(
+            [
+                ThinkingPart("Perhaps skip the check?"),
+                TextPart("I look it up."),
+                NativeToolCallPart("web_search", {"query": "x"}, tool_call_id="n1"),
+                NativeToolReturnPart("web_search", "20 USD", tool_call_id="n1", timestamp=at),
+                *final(),
+            ]
+        )
+        of = context(contract(["web_search"]))
+        await agent_stage(script.agent)(of)
+
+        assert events(of) == [
+            (EventType.INTERNAL_NOTE, None),
+            (EventType.LLM_RESPONSE, None),
+            (EventType.TOOL_CALL, "web_search"),
+            (EventType.TOOL_RESULT, "web_search"),
+        ]
+        assert datetime.fromisoformat(str(of.session.events[-1].timestamp)) == at
+        assert of.session.events[-1].call_id == of.session.events[-2].id
+
+    async def test_an_answer_that_does_not_fit_is_mended_in_the_same_conversation(self) -> None:
+        """The errors are fed back to the model."""
+        script = Script(final({"baton_patch": {"desicion_log": ["x"]}}), final())
+        result = await agent_stage(script.agent)(context())
+
+        assert result.baton_patch == PATCH
+        assert len(script.asked) == 2
+
+    async def test_a_model_that_cannot_mend_it_leads_to_another_attempt(self) -> None:
+        """The findings are the next attempt's, not a reason to ask Temporal for a retry."""
+        bad = final({"baton_patch": "x"})
+
+        with pytest.raises(PatchError, match="no usable answer"):
+            await agent_stage(Script(bad, bad).agent)(context())
+
+    async def test_an_agent_may_keep_its_own_type_of_output(self) -> None:
+        """A function makes the answer of it."""
+        agent = Agent(TestModel(custom_output_args=7), output_type=int, name="plan")
+
+        def answer(found: int) -> AgentAnswer:
+            return AgentAnswer(patch={"current_state": [f"{found} files"]}, output=found)
+
+        result = await agent_stage(PydanticAgent(agent, of_output=answer))(context())
+        assert (result.baton_patch, result.output) == ({"current_state": ["7 files"]}, 7)
+
+    async def test_a_report_is_the_models_text(self) -> None:
+        """No schema is asked for."""
+        script = Script([TextPart("## Agent Handoff Report\n")])
+        result = await agent_stage(script.agent, answers=AnswerForm.REPORT)(context())
+
+        assert result.report == "## Agent Handoff Report\n"
+        assert script.asked[0][1].output_tools == []
+
+    async def test_a_limit_of_requests_ends_the_run_for_good(self) -> None:
+        """A loop of tool calls does not go on for ever, and another run would do the same."""
+        script = Script(*[[ToolCallPart("crm_lookup", {"customer": "c-1"})] for _ in range(4)])
+
+        with pytest.raises(ApplicationError, match="reached a limit") as raised:
+            await agent_stage(script.agent, tools=[CRM], limits=AgentLimits(requests=3))(context())
+        assert raised.value.non_retryable
+        assert len(script.asked) == 3
+
+    async def test_a_run_that_takes_too_long_ends_by_itself(self) -> None:
+        """Before the stage's timeout would lose it with its bill."""
+
+        async def never(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        stage = agent_stage(PydanticAgent(Agent(FunctionModel(never), name="plan")), limits=AgentLimits(seconds=0.05))
+        with pytest.raises(ApplicationError, match="did not come to an end") as raised:
+            await stage(context())
+        assert not raised.value.non_retryable
+
+
+class TestProvider:
+    """The provider's client against a server that speaks its wire format."""
+
+    @pytest.fixture(autouse=True)
+    def own_server(self, no_requests_by_accident: None) -> Iterator[None]:
+        """Allow requests; they go to this machine."""
+        with pydantic_ai.models.override_allow_model_requests(True):
+            yield
+
+    @pytest.mark.parametrize("answer", ["tool", "native", "prompted"])
+    async def test_each_way_of_asking_for_a_shape(self, answer: Any) -> None:
+        """By a tool, by the provider's structured output, by the prompt."""
+        text = '{"baton_patch": {"decision_log": ["Keep sessions out, because they need a store"]}}'
+        reply = completion(calls=[("final_result", ANSWER)]) if answer == "tool" else completion(text)
+        with chat_server(reply) as server:
+            result = await remote(server, answer=answer)(context())
+
+        assert result.baton_patch == PATCH
+
+    async def test_every_request_names_the_handoff_and_is_charged(self) -> None:
+        """By a header; tokens, and money by the price list (S5-fields-a)."""
+        calls = [("crm_lookup", {"customer": "c-1"})]
+        with chat_server(completion(calls=calls), completion(calls=[("final_result", ANSWER)])) as server:
+            provider = OpenAIProvider(base_url=server.base, api_key=KEY)
+            agent = PydanticAgent(Agent(OpenAIChatModel("gpt-4o", provider=provider), name="plan"))
+            of = context()
+            await agent_stage(agent, tools=[CRM])(of)
+
+        assert [one.headers["x-baton-handoff-id"] for one in server.asked] == [of.handoff_id] * 2
+        assert of.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
+
+    @pytest.mark.parametrize(
+        ("status", "code", "permanent"),
+        [
+            pytest.param(400, "invalid_request", True, id="a refused request"),
+            pytest.param(401, "invalid_api_key", True, id="a wrong key"),
+            pytest.param(403, "forbidden", True, id="a key without the right"),
+            pytest.param(404, "model_not_found", True, id="an unknown model"),
+            pytest.param(429, "insufficient_quota", True, id="no money left"),
+            pytest.param(429, "rate_limit_exceeded", False, id="too many requests"),
+            pytest.param(500, "server_error", False, id="a fault of the provider"),
+            pytest.param(503, "overloaded", False, id="an overload"),
+        ],
+    )
+    async def test_an_error_is_left_to_temporal(self, status: int, code: str, permanent: bool) -> None:
+        """The framework asks once; only what may pass is tried again; no word of the provider goes on."""
+        reply = refusal(status, code, f"Incorrect API key provided: {KEY}")
+        with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
+            await remote(server)(context())
+
+        assert raised.value.non_retryable is permanent
+        assert len(server.asked) == 1
+        assert f"answered {status}" in str(raised.value)
+        assert "Incorrect" not in str(raised.value)
+        assert raised.value.__cause__ is None
+        assert raised.value.__suppress_context__
+
+    async def test_the_provider_says_when_to_ask_again(self) -> None:
+        """Temporal waits that long before the next run."""
+        reply = refusal(429, "rate_limit_exceeded", **{"Retry-After": "7"})
+        with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
+            await remote(server)(context())
+
+        assert raised.value.next_retry_delay is not None
+        assert raised.value.next_retry_delay.total_seconds() == 7
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pytest.param(b'{"choices": [', id="half a JSON text"),
+            pytest.param({"id": "x", "object": "chat.completion"}, id="no choices"),
+        ],
+    )
+    async def test_a_malformed_answer_is_tried_again(self, body: Any) -> None:
+        """It is the provider's fault, not the model's."""
+        with chat_server(Reply(body)) as server, pytest.raises(ApplicationError) as raised:
+            await remote(server)(context())
+
+        assert not raised.value.non_retryable
+        assert len(server.asked) == 1
+
+    async def test_nobody_listens(self) -> None:
+        """A connection that is refused is tried again by Temporal."""
+        with chat_server() as server:
+            pass
+        with pytest.raises(ApplicationError, match="could not be reached") as raised:
+            await remote(server)(context())
+        assert not raised.value.non_retryable
+
+    async def test_a_stream_is_read_to_its_end_and_charged(self) -> None:
+        """The answer is the same as without streaming."""
+        with chat_server(Reply(events=chunks("final_result", ANSWER))) as server:
+            of = context()
+            result = await remote(server, stream=True)(of)
+
+        assert result.baton_patch == PATCH
+        assert server.asked[0].body["stream"] is True
+        assert of.charged == Spend(micro_usd=3_500, prompt_tokens=1_000, completion_tokens=100)
+
+    async def test_an_unknown_model_costs_its_tokens_and_what_it_is_said_to_cost(self) -> None:
+        """A price of one's own stands in for the price list."""
+        reply = completion(calls=[("final_result", ANSWER)], model="mine-1")
+        with chat_server(reply, reply) as server:
+            unpriced, priced = context(), context()
+            await remote(server, model="mine-1")(unpriced)
+            await remote(server, model="mine-1", price=Price(prompt=Decimal(1), completion=Decimal(10)))(priced)
+
+        assert unpriced.charged == Spend(prompt_tokens=1_000, completion_tokens=100)
+        assert priced.charged == Spend(micro_usd=2_000, prompt_tokens=1_000, completion_tokens=100)
+
+    async def test_a_streams_progress_is_told_to_temporal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In the details of the heartbeats, and the agent's own handler gets the events."""
+        monkeypatch.setattr("baton.integrations.pydantic_ai._BEAT", 0)
+        seen: list[Any] = []
+
+        async def own(run: RunContext[Any], events: Any) -> None:
+            async for event in events:
+                seen.append(event)
+
+        with chat_server(Reply(events=chunks("final_result", ANSWER))) as server:
+            provider = OpenAIProvider(base_url=server.base, api_key=KEY)
+            watch = ProcessEventStream(own)
+            agent = Agent(OpenAIChatModel("gpt-4o", provider=provider), name="plan", capabilities=[watch])
+            of = context()
+            await agent_stage(PydanticAgent(agent, stream=True))(of)
+
+        (told,) = of.last_heartbeat
+        assert told["events"] > 0
+        assert len(seen) >= told["events"]

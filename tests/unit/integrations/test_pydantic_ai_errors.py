@@ -1,0 +1,60 @@
+"""What Pydantic AI raises, as a stage is to see it."""
+
+import pytest
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    FallbackExceptionGroup,
+    ModelHTTPError,
+    ModelRequestRejectedError,
+    ModelRequestTimeout,
+    UnexpectedModelBehavior,
+    UserError,
+)
+
+from baton.integrations.pydantic_ai_errors import reported
+from baton.protocol.errors import AgentError, PatchError
+
+REJECTED = ModelRequestRejectedError("gpt-x", "marker-1", body="marker-1")
+BUSY = ModelHTTPError(503, "gpt-x", body="marker-1")
+
+
+class TestReported:
+    """`reported`."""
+
+    @pytest.mark.parametrize(
+        ("error", "permanent"),
+        [
+            pytest.param(REJECTED, True, id="a refused request"),
+            pytest.param(BUSY, False, id="a busy provider"),
+            pytest.param(FallbackExceptionGroup("all", [REJECTED, BUSY]), False, id="one of several may recover"),
+            pytest.param(FallbackExceptionGroup("all", [REJECTED, REJECTED]), True, id="none of several does"),
+            pytest.param(ModelRequestTimeout("gpt-x", 5), False, id="too slow"),
+            pytest.param(ContentFilterError("filtered", "marker-1"), True, id="a content filter"),
+            pytest.param(UnexpectedModelBehavior("odd", "marker-1"), False, id="an answer that cannot be read"),
+            pytest.param(UserError("Set the key"), True, id="a wrong set-up"),
+        ],
+    )
+    def test_it_says_whether_another_run_may_help(self, error: Exception, permanent: bool) -> None:
+        """And nothing of what the provider said."""
+        made = reported(error, "plan")
+
+        assert isinstance(made, AgentError)
+        assert made.permanent is permanent
+        assert "agent 'plan'" in str(made)
+        assert "marker-1" not in str(made)
+
+    def test_a_code_that_looks_like_a_key_is_left_out(self) -> None:
+        """A provider may put anything there."""
+        error = ModelHTTPError(401, "gpt-x", provider_error_code="sk-0123456789")
+
+        assert "sk-" not in str(reported(error, "plan"))
+
+    def test_an_answer_that_stays_unusable_is_for_the_agent_to_mend(self) -> None:
+        """Another attempt, and no run of the same again."""
+        assert isinstance(reported(UnexpectedModelBehavior("Exceeded maximum output retries (1)"), "plan"), PatchError)
+
+    def test_what_is_not_the_frameworks_stays_what_it_is(self) -> None:
+        """A tool's own error is the stage's."""
+        error = ValueError("no such customer")
+
+        assert reported(error, "plan") is error

@@ -1,0 +1,66 @@
+"""The registry of output schemas."""
+
+import pytest
+from pydantic import BaseModel
+
+from baton.protocol.contract import OutputSchemaRef
+from baton.protocol.contract_errors import UnknownSchemaError
+from baton.protocol.output_schemas import OutputSchema, OutputSchemas
+
+
+class ComplianceDecision(BaseModel):
+    """A record that an agent returns."""
+
+    approved: bool
+
+
+SCHEMAS = OutputSchemas(
+    [
+        OutputSchema("ComplianceDecisionV1", "1.2", {"title": "old"}),
+        OutputSchema("ComplianceDecisionV1", "1.10", {"title": "new"}),
+        OutputSchema.of(ComplianceDecision, "1.0"),
+    ]
+)
+
+
+class TestOutputSchemas:
+    """`OutputSchemas`."""
+
+    def test_an_exact_name_and_version(self) -> None:
+        """Referenced by both (S5-fields-l, S5-check-m, C-46)."""
+        assert SCHEMAS.find(OutputSchemaRef.parse("ComplianceDecisionV1@1.2")) == {"title": "old"}
+        assert SCHEMAS.find(OutputSchemaRef.parse("ComplianceDecision@1.0"))["required"] == ["approved"]
+
+    @pytest.mark.parametrize(
+        ("ref", "message"),
+        [
+            pytest.param("ComplianceDecisionV2@1.2", "did you mean 'ComplianceDecisionV1'", id="a similar name"),
+            pytest.param("ComplianceDecisionV1@1.3", "there are 1.10, 1.2", id="another version"),
+            pytest.param("xyz@1.0", "there are ComplianceDecision, ComplianceDecisionV1", id="nothing near"),
+        ],
+    )
+    def test_what_is_not_registered_is_refused(self, ref: str, message: str) -> None:
+        """Downstream could not read the output (S5-valid-g)."""
+        with pytest.raises(UnknownSchemaError) as caught:
+            SCHEMAS.find(OutputSchemaRef.parse(ref))
+
+        assert message in str(caught.value)
+
+    def test_a_version_that_is_not_named(self) -> None:
+        """The only one, or by policy the newest, and never by chance (C-46)."""
+        assert SCHEMAS.ref("ComplianceDecision").version == "1.0"
+        with pytest.raises(UnknownSchemaError, match="several versions and none is named"):
+            SCHEMAS.ref("ComplianceDecisionV1")
+        assert OutputSchemas(SCHEMAS.schemas, latest=True).ref("ComplianceDecisionV1").version == "1.10"
+
+    def test_each_reader_has_a_schema_of_its_own(self) -> None:
+        """Who changes it changes nobody else's."""
+        ref = OutputSchemaRef.parse("ComplianceDecisionV1@1.2")
+        SCHEMAS.find(ref).clear()
+
+        assert SCHEMAS.find(ref) == {"title": "old"}
+
+    def test_the_same_schema_twice_is_misuse(self) -> None:
+        """Which of them is meant would be a matter of order (S5-check-m)."""
+        with pytest.raises(ValueError, match=r"'ComplianceDecision' 1\.0 is registered twice"):
+            SCHEMAS.with_schemas([OutputSchema("ComplianceDecision", "1.0", {})])
