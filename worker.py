@@ -24,7 +24,11 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
+from activities.code_review import stages as code_review_stages
+from activities.compliance_review import registry as compliance_registry
+from activities.compliance_review import stages as compliance_review_stages
 from activities.contract_review import stages as contract_review_stages
+from activities.delivery import stages as delivery_stages
 from activities.project_init import stages as project_init_stages
 from baton import __version__
 from baton.activity import WorkerParts
@@ -34,19 +38,33 @@ from baton.client.depth import watch_dead_letters
 from baton.edge.artifacts import open_store
 from baton.edge.keyring import Keyring
 from baton.edge.metering import worker_metrics
+from baton.edge.registries import load_registries
 from baton.edge.tokens import best_counter
 from baton.edge.tracing import Tracing, open_tracing
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import BatonError
 from baton.protocol.metric_names import BUCKETS
+from baton.protocol.output_schemas import OutputSchema
+from workflows.code_review import CodeReview
+from workflows.compliance_review import ComplianceReview
 from workflows.contract_review import ContractReview
+from workflows.delivery import Delivery
 from workflows.project_init import ProjectInit
 
-WORKFLOWS: Sequence[type] = (ProjectInit, ContractReview)
+WORKFLOWS: Sequence[type] = (ProjectInit, ContractReview, CodeReview, Delivery, ComplianceReview)
 """The pipelines this worker runs."""
 
-STAGES: Sequence[Callable[..., Any]] = [*project_init_stages.STAGES, *contract_review_stages.STAGES]
+STAGES: Sequence[Callable[..., Any]] = [
+    *project_init_stages.STAGES,
+    *contract_review_stages.STAGES,
+    *code_review_stages.STAGES,
+    *delivery_stages.STAGES,
+    *compliance_review_stages.STAGES,
+]
 """Their stages."""
+
+SCHEMAS: Sequence[OutputSchema] = compliance_registry.SCHEMAS.schemas
+"""The output schemas that their contracts name."""
 
 log = logging.getLogger("baton.worker")
 
@@ -70,6 +88,7 @@ class Settings(BaseModel):
         ledger_name: The ledger's name, for example that of the deployment.
         encrypt: Whether all that Temporal stores is encrypted.
         vault: The file of the vault of personal data.
+        registry: A file of output schemas (and agents) beside those of the shipped pipelines and installed packages.
         log_level: How much is logged.
     """
 
@@ -90,6 +109,7 @@ class Settings(BaseModel):
     ledger_name: str = Field(default="baton", min_length=1)
     encrypt: bool = False
     vault: Path = Path(".baton/vault.db")
+    registry: Path | None = None
     log_level: str = "INFO"
 
     @classmethod
@@ -115,7 +135,10 @@ async def connected(settings: Settings, tracing: Tracing | None = None) -> Clien
     """Return the worker's client, with everything its stages need wired in."""
     _, counter = best_counter()
     store = open_store(settings.artifacts)
-    parts = WorkerParts(artifacts=store, counter=counter, max_tokens=settings.max_tokens)
+    registries = load_registries(
+        schemas=SCHEMAS, files=[settings.registry] if settings.registry else [], installed=True
+    )
+    parts = WorkerParts(artifacts=store, counter=counter, max_tokens=settings.max_tokens, schemas=registries.schemas)
     safeguards = None
     if settings.safeguards or settings.encrypt:
         # Keys come from BATON_KEYS or BATON_KEY_…; on a developer's machine they are made in .baton on first use.

@@ -1,0 +1,252 @@
+"""Take a snapshot of the code under review: a whole project, what changed since a commit, or what a diff changes.
+
+The source is only read. Git is asked for lists and contents alone, so no program that the checkout's own
+configuration names is ever started.
+"""
+
+import asyncio
+import difflib
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from activities.code_review.records import CodeReviewError, Snapshot, SourceText, Unread
+from activities.project_init.files import SourceTree, as_text, survey
+from activities.project_init.languages import kind_of, language_of, language_of_file
+from activities.project_init.records import ProjectError, SourceFile
+from activities.project_init.roles import role_of
+from activities.workbench.diffs import DiffError, FileDiff, apply_diff, is_applied, parse_diff
+from activities.workbench.git import Git
+
+_MOST_BYTES = 32_000_000
+_MOST_EXAMPLES = 5
+_DIFF_BYTES = 16_000_000
+
+Passages = tuple[tuple[int, int], ...]
+
+
+class _Left:
+    """Counts what is not reviewed, by reason."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, list[str]] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, reason: str, path: str, count: int = 1) -> None:
+        """Record one file or several."""
+        self._paths.setdefault(reason, []).append(path)
+        self._counts[reason] = self._counts.get(reason, 0) + count
+
+    def result(self) -> tuple[Unread, ...]:
+        """Return what was recorded, sorted by reason."""
+        return tuple(
+            Unread(reason=reason, count=self._counts[reason], examples=tuple(sorted(paths)[:_MOST_EXAMPLES]))
+            for reason, paths in sorted(self._paths.items())
+        )
+
+
+def snapshot_of_project(tree: SourceTree) -> Snapshot:
+    """Return all of a project's programs, for a review of everything.
+
+    Args:
+        tree: The surveyed project.
+    """
+    return _snapshot(tree, _Scope("", None, {}, lambda path, text: None))
+
+
+async def snapshot_of_changes(tree: SourceTree, base: str) -> Snapshot:
+    """Return the programs of a checkout that differ from where it left a commit, changed lines marked.
+
+    What is not committed yet counts as well.
+
+    Args:
+        tree: The surveyed checkout.
+        base: A commit, branch or tag; its common ancestor with the checkout's own commit is compared with.
+
+    Raises:
+        CodeReviewError: There is no such commit, or the folder is no checkout.
+        GitError: Git fails.
+    """
+    git = Git(tree.root)
+    commit = await git.commit_of(base)
+    if commit is None:
+        raise CodeReviewError(f"there is no commit {base!r} in {str(tree.root)!r}; name one of that checkout")
+    forked = await git.ask("merge-base", commit, "HEAD")
+    start = forked.output.decode().strip() if forked.code == 0 else commit
+    blobs = await _blobs(git, start)
+    touched = await asyncio.to_thread(_touched, tree, blobs)
+    before = {path: as_text(await git.run("cat-file", "blob", blobs[path])) for path in touched & blobs.keys()}
+
+    def changed(path: str, text: str) -> Passages:
+        return _passages_between(before.get(path), text)
+
+    scope = _Scope(f"{base} ({start[:12]})", touched, {}, changed)
+    return await asyncio.to_thread(_snapshot, tree, scope)
+
+
+def snapshot_of_diff(tree: SourceTree, diff: str, name: str) -> Snapshot:
+    """Return the programs that a diff touches, as they are with it, its added lines marked.
+
+    Args:
+        tree: The surveyed project, with the diff applied or without.
+        diff: A unified diff.
+        name: What to call the diff.
+
+    Raises:
+        CodeReviewError: It is no diff, or it fits the project neither way.
+    """
+    try:
+        diffs = parse_diff(diff)
+        texts = {one.new: _with_diff(tree, one) for one in diffs if one.new and one.hunks}
+    except DiffError as error:
+        raise CodeReviewError(f"the diff {name!r} cannot be reviewed: {error}") from None
+    added = {one.new: _passages(number for number, _ in one.added) for one in diffs if one.new}
+    touched = frozenset(one.new for one in diffs if one.new)
+    return _snapshot(tree, _Scope(name, touched, texts, lambda path, text: added.get(path, ())))
+
+
+def read_diff(path: Path) -> str:
+    """Return the text of a diff's file.
+
+    Raises:
+        CodeReviewError: It is not there, or is larger than 16 MB.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_DIFF_BYTES + 1)
+    except OSError as error:
+        raise CodeReviewError(f"the diff {str(path)!r} cannot be read ({error.strerror}); name a file") from error
+    if len(content) > _DIFF_BYTES:
+        raise CodeReviewError(f"the diff {str(path)!r} is larger than {_DIFF_BYTES:,} bytes; review it in parts")
+    return as_text(content)
+
+
+def read_tree(root: Path, progress: Callable[[str], None]) -> SourceTree:
+    """Return the survey of a project's folder.
+
+    Raises:
+        CodeReviewError: It is no folder that can be read.
+    """
+    try:
+        return survey(root, progress=progress)
+    except ProjectError as error:
+        raise CodeReviewError(f"the source cannot be reviewed: {error}") from None
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What is under review.
+
+    Attributes:
+        compared_with: What the changes are counted from; "" for everything.
+        touched: The paths that changed; None for all there are.
+        texts: Texts that count instead of those in the folder.
+        changed: Returns the passages of a text that changed; None for all of it.
+    """
+
+    compared_with: str
+    touched: Set[str] | None
+    texts: Mapping[str, str]
+    changed: Callable[[str, str], Passages | None]
+
+
+def _snapshot(tree: SourceTree, scope: _Scope) -> Snapshot:
+    """Return the programs in the scope, within the limits; say of the other files why they are left out."""
+    left = _Left()
+    files: list[SourceText] = []
+    size = 0
+    listed = {file.path: file for file in tree.listing.files}
+    for path in sorted(listed.keys() | scope.texts.keys() if scope.touched is None else scope.touched):
+        text = scope.texts.get(path)
+        language = _language(tree, listed.get(path), text, path)
+        if language is None or kind_of(language) != "programming":
+            left.add(f"no program, but {kind_of(language)}" if language else "no program", path)
+            continue
+        if role_of(path) in ("vendored", "generated"):
+            left.add(f"{role_of(path)} code", path)
+            continue
+        text = tree.text(path) if text is None else text
+        if text is None:
+            left.add("too large, unreadable, or may hold secrets", path)
+            continue
+        passages = scope.changed(path, text)
+        size += len(text)
+        if passages == () or size > _MOST_BYTES:
+            left.add("no added line" if passages == () else f"over {_MOST_BYTES:,} characters", path)
+            continue
+        files.append(
+            SourceText(path=path, language=language, text=text, changed=passages, is_test=role_of(path) == "test")
+        )
+    for omission in tree.listing.left_out if scope.touched is None else ():
+        left.add(omission.reason, ", ".join(omission.examples[:1]), omission.count)
+    return Snapshot(name=tree.listing.name, compared_with=scope.compared_with, files=tuple(files), unread=left.result())
+
+
+def _language(tree: SourceTree, file: SourceFile | None, text: str | None, path: str) -> str | None:
+    """Return the language of a file, or of the text that counts instead of it."""
+    if text is not None:
+        return language_of(path, text.partition("\n")[0])
+    return language_of_file(tree, file) if file else None
+
+
+def _with_diff(tree: SourceTree, diff: FileDiff) -> str:
+    """Return a file's text with the diff applied, whether it is applied already or not."""
+    now = tree.text(diff.new or "")
+    if now is not None and is_applied(diff, now):
+        return now
+    old = tree.text(diff.old) if diff.old else ""
+    if old is None:
+        raise DiffError(f"{diff.old}: there is no such text in the project; review the diff beside its project")
+    return apply_diff(diff, old)
+
+
+async def _blobs(git: Git, commit: str) -> dict[str, str]:
+    """Return what git calls the contents of a commit, by path from the folder."""
+    prefix = await git.line("rev-parse", "--show-prefix")
+    listing = await git.run("ls-tree", "-r", "-z", "--full-tree", commit)
+    found: dict[str, str] = {}
+    for entry in listing.split(b"\0"):
+        head, _, raw = entry.partition(b"\t")
+        path = raw.decode("utf-8", "backslashreplace")
+        if head.split(b" ")[1:2] == [b"blob"] and path.startswith(prefix):
+            found[path.removeprefix(prefix)] = head.split(b" ")[2].decode()
+    return found
+
+
+def _touched(tree: SourceTree, blobs: Mapping[str, str]) -> Set[str]:
+    """Return the paths whose content is not what the commit has.
+
+    A content is hashed as git does; in a repository that hashes with SHA-256 all look touched, which costs only time.
+    """
+    found = set()
+    for file in tree.listing.files:
+        raw = tree.head(file.path, tree.limits.hash_bytes) if file.path in blobs else None
+        ours = hashlib.sha1(b"blob %d\0" % len(raw) + raw, usedforsecurity=False).hexdigest() if raw else ""
+        if ours != blobs.get(file.path) and (raw or file.size):
+            found.add(file.path)
+    return frozenset(found)
+
+
+def _passages_between(old: str | None, new: str) -> Passages:
+    """Return which lines of a text are new or changed; a place where lines were only removed has none."""
+    if old is None:
+        return ((1, len(_lines(new))),)
+    matcher = difflib.SequenceMatcher(None, _lines(old), _lines(new))
+    return tuple((low + 1, high) for tag, _, _, low, high in matcher.get_opcodes() if tag in ("replace", "insert"))
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text; the line end after the last one begins no further line."""
+    return text.removesuffix("\n").split("\n")
+
+
+def _passages(numbers: Iterable[int]) -> Passages:
+    """Return line numbers, in order, as passages."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return tuple(found)

@@ -1,0 +1,295 @@
+"""Read a mailbox: the one e-mail that is proposed, and what was written before it.
+
+The addresses in it are personal data. They are read here, counted by domain, and go no further: not into a record,
+not into a text (`without_addresses`), not into a message of an error.
+"""
+
+import email
+import email.policy
+import hashlib
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from email.message import EmailMessage
+from html.parser import HTMLParser
+from mailbox import mbox
+from pathlib import Path
+
+from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail
+from activities.contract_review.facts import AMOUNT, amount_of
+
+MOST_BYTES = 64_000_000
+MOST_MESSAGES = 2_000
+
+_ADDRESS = re.compile(r"[^\s<>()\[\],;:\"'@]+@[^\s<>()\[\],;:\"'@]+\.[^\s<>()\[\],;:\"'@]*[^\s<>()\[\],;:\"'@.]")
+_DOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+")
+_EXTENSION = re.compile(r"\.([A-Za-z0-9]{1,12})$")
+_TYPE = re.compile(r"[a-z0-9]{1,12}$")
+_RECIPIENTS = ("to", "cc", "bcc", "resent-to", "resent-cc", "resent-bcc")
+_UNSENT = "x-unsent"
+_SUFFIXES = {".mbox": True, ".mbx": True, ".eml": False}
+_HIDDEN = ("script", "style")
+
+
+@dataclass(frozen=True)
+class Correspondence:
+    """A mailbox as it was read.
+
+    Attributes:
+        proposed: The e-mail that somebody wants to send.
+        data: Its bytes, as they are in the mailbox.
+        earlier: The other messages, in the mailbox's order.
+    """
+
+    proposed: EmailMessage
+    data: bytes
+    earlier: tuple[EmailMessage, ...] = ()
+
+
+def read_mailbox(path: Path, message_id: str | None = None) -> Correspondence:
+    """Return the proposed e-mail of a mailbox and the messages beside it.
+
+    Proposed is the message that ``message_id`` names; else the only one that is marked as a draft by the header
+    `X-Unsent: 1`; else the only message there is.
+
+    Args:
+        path: An `.mbox` file, or an `.eml` file with one message.
+        message_id: The `Message-ID` of the proposed e-mail, with or without its angle brackets.
+
+    Raises:
+        ComplianceError: The file is missing, of another format, too large or empty, or it is not clear which of its
+            messages is proposed.
+    """
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ComplianceError(f"{path.name!r} is no mailbox; found {path.suffix!r}, expected .mbox or .eml")
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ComplianceError(f"{path.name!r} is larger than {MOST_BYTES:,} bytes; give the thread alone")
+        found = _mbox(path) if _SUFFIXES[path.suffix.lower()] else [path.read_bytes()]
+    except OSError as error:
+        raise ComplianceError(f"the mailbox {str(path)!r} cannot be read ({error.strerror})") from None
+    messages = [email.message_from_bytes(data, policy=email.policy.default) for data in found]
+    at = _proposed(messages, message_id, path.name)
+    return Correspondence(messages[at], found[at], (*messages[:at], *messages[at + 1 :]))
+
+
+def read_mail(message: EmailMessage, data: bytes) -> Mail:
+    """Return what rules want to know of an e-mail.
+
+    Args:
+        message: The proposed e-mail.
+        data: Its bytes.
+    """
+    domains, unreadable = _domains(message)
+    text = text_of(message)
+    return Mail(
+        digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        domains=dict(sorted(domains.items())),
+        unreadable=unreadable,
+        attachments=tuple(_attachments(message)),
+        amounts=_amounts(text),
+        text=without_addresses(text),
+    )
+
+
+def text_of(message: EmailMessage) -> str:
+    """Return an e-mail's subject and words, of every part that holds text, attached ones included.
+
+    Characters that nobody sees are left out, and compatible ones put in their plain form, as the reader sees them.
+    """
+    parts = [_header(message, "subject")]
+    for part in message.walk():
+        if part.get_content_maintype() == "text":
+            content = _content(part)
+            parts.append(_seen(content) if part.get_content_subtype() == "html" else content)
+    text = unicodedata.normalize("NFKC", "\n".join(parts))
+    return "".join(character for character in text if unicodedata.category(character) != "Cf")
+
+
+def sender_domain(message: EmailMessage) -> str | None:
+    """Return the domain that an e-mail says it comes from, or None if it cannot be read."""
+    found = [domain for domain in _domains_in(message, ("from",)) if domain]
+    return found[0] if len(found) == 1 else None
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without e-mail addresses.
+
+    Example:
+        >>> without_addresses("Ask Ann <ann.lee@acme.example>, or bob@acme.example.")
+        'Ask Ann <(an address)>, or (an address).'
+    """
+    return _ADDRESS.sub("(an address)", text)
+
+
+def contains(text: str, phrase: str) -> bool:
+    r"""Return whether a text has a phrase, as whole words, in any case and however it is broken into lines.
+
+    Example:
+        >>> contains("We guarantee a\n full  REFUND.", "full refund"), contains("refundable", "refund")
+        (True, False)
+    """
+    words = r"\s+".join(map(re.escape, phrase.split()))
+    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def _mbox(path: Path) -> list[bytes]:
+    """Return the messages of an mbox file.
+
+    Raises:
+        ComplianceError: There are too many.
+        OSError: It cannot be read.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(2, "no such file")
+    box: mbox = mbox(path, create=False)
+    try:
+        if len(box) > MOST_MESSAGES:
+            raise ComplianceError(f"{path.name!r} has more than {MOST_MESSAGES:,} messages; give the thread alone")
+        return [box.get_bytes(key) for key in box.iterkeys()]
+    finally:
+        box.close()
+
+
+def _proposed(messages: Sequence[EmailMessage], message_id: str | None, name: str) -> int:
+    """Return which of the messages is proposed.
+
+    Raises:
+        ComplianceError: None is, or more than one.
+    """
+    if message_id is not None:
+        wanted = message_id.strip().strip("<>")
+        found = [at for at, one in enumerate(messages) if _header(one, "message-id").strip().strip("<>") == wanted]
+        how = "with the Message-ID of the parameter 'message'"
+    else:
+        found = [at for at, one in enumerate(messages) if _header(one, _UNSENT).strip() == "1"]
+        how = "marked as a draft by the header 'X-Unsent: 1'"
+        if not found and len(messages) == 1 and messages[0].keys():
+            return 0
+    if len(found) == 1:
+        return found[0]
+    raise ComplianceError(
+        f"{name!r} has {len(messages)} messages, and {len(found)} of them {how}; expected one: mark it, or name its "
+        "Message-ID in the parameter 'message'"
+    )
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    """Return a header's text; empty where there is none, or none that can be decoded."""
+    try:
+        return str(message.get(name, ""))
+    except (ValueError, IndexError, AttributeError, TypeError):  # what the parser raises on headers that are broken
+        return ""
+
+
+def _domains(message: EmailMessage) -> tuple[Counter[str], int]:
+    """Return recipients by domain, and how many of them cannot be read."""
+    found = list(_domains_in(message, _RECIPIENTS))
+    return Counter(domain for domain in found if domain), sum(1 for domain in found if not domain)
+
+
+def _domains_in(message: EmailMessage, names: Sequence[str]) -> Iterator[str]:
+    """Yield the domain of each address in some headers; an empty text for one that cannot be read.
+
+    The parser passes over what it cannot read, and others may read an address in it: after a semicolon, for one. So
+    each @ of a header must be in an address that was read.
+    """
+    for name in names:
+        try:
+            headers = message.get_all(name, [])
+            addresses = [header.addresses for header in headers]
+        except (ValueError, IndexError, AttributeError, TypeError):
+            yield ""
+            continue
+        raw = [str(value) for key, value in message.raw_items() if key.lower() == name]
+        for value, read in zip(raw, addresses, strict=True):
+            missed = value.count("@") - sum(str(address).count("@") for address in read)
+            yield from [""] * max(missed, 1 if value.strip() and not read else 0)
+            for address in read:
+                yield _domain(address.domain) if address.username else ""
+
+
+def _domain(spelt: str) -> str:
+    """Return a domain in lower case and ASCII; empty if it is none."""
+    try:
+        domain = spelt.strip().rstrip(".").encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        return ""
+    return domain if _DOMAIN.fullmatch(domain) else ""
+
+
+def _attachments(message: EmailMessage) -> Iterator[Attachment]:
+    for part in message.walk():
+        embedded = part.get_content_type() == "message/rfc822"
+        if part.is_multipart() and not embedded:
+            continue
+        name = _file_name(part)
+        if not (embedded or name or part.is_attachment() or part.get_content_maintype() != "text"):
+            continue
+        extension = _EXTENSION.search(name.strip())
+        subtype = "eml" if embedded else _TYPE.search(part.get_content_subtype().lower())
+        kind = extension[1].lower() if extension else subtype if isinstance(subtype, str) else subtype and subtype[0]
+        yield Attachment(type=kind or "unknown", kilobytes=math.ceil(_size(part) / 1024))
+
+
+def _file_name(part: EmailMessage) -> str:
+    try:
+        return part.get_filename() or ""
+    except (ValueError, IndexError, AttributeError, TypeError):
+        return "unknown"
+
+
+def _size(part: EmailMessage) -> int:
+    payload = part.get_payload(decode=True)
+    return len(payload) if isinstance(payload, bytes) else len(bytes(part))
+
+
+def _content(part: EmailMessage) -> str:
+    try:
+        return str(part.get_content())
+    except (LookupError, ValueError, AttributeError):  # a charset that nobody knows, or bytes that are none of it
+        payload = part.get_payload(decode=True)
+        return payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""
+
+
+class _Words(HTMLParser):
+    """Gathers the words of an HTML text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self._inside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _HIDDEN:
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and tag == self._inside[-1]:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.words.append(data)
+
+
+def _seen(html: str) -> str:
+    words = _Words()
+    words.feed(html)
+    words.close()
+    return "".join(words.words)
+
+
+def _amounts(text: str) -> tuple[Amount, ...]:
+    """Return the highest amount that a text names in each currency."""
+    highest: dict[str, int] = {}
+    for found in AMOUNT.finditer(text):
+        known = amount_of(found)
+        if known is not None:
+            currency, value = known
+            cents = min(int((value * 100).to_integral_value()), 10**15)
+            highest[currency] = max(cents, highest.get(currency, 0))
+    return tuple(Amount(currency=currency, cents=cents) for currency, cents in sorted(highest.items()))

@@ -1,0 +1,264 @@
+"""Read a policy: rules with ids, from TOML, or from Markdown that explains each rule to people.
+
+In Markdown each rule is a heading, `## REC-1: Recipients are known`, with one block of TOML below it; the prose around
+the block is for people and decides nothing. The same rules give the same digest in either form.
+"""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from markdown_it import MarkdownIt
+from pydantic import Field, ValidationError
+
+from activities.compliance_review.records import ComplianceError, Domain, Reference, Severity
+from baton.protocol.record import Record
+
+MOST_BYTES = 1_000_000
+
+_MOST_FAULTS = 5
+
+_HEADING = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9-]{0,19})\s*[:—–]\s*(?P<title>.+)")
+
+
+class RuleTerms(Record):
+    """What every rule has.
+
+    Attributes:
+        id: By which it is cited.
+        title: What it says, in a sentence.
+        severity: What a violation amounts to.
+        valid_until: The last day on which it may be applied; later nobody can say what holds.
+    """
+
+    id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,19}$")
+    title: str = Field(min_length=1, max_length=200)
+    severity: Severity = "block"
+    valid_until: date | None = None
+
+
+class RecipientsRule(RuleTerms):
+    """Every recipient is one of us, or at the domain of a customer of a tier that is accepted.
+
+    Attributes:
+        own: Our own domains.
+        allowed: Domains that need no entry in the customer register.
+        blocked: Domains that no e-mail may go to.
+        tiers: The tiers of customers that may be written to; empty for all.
+    """
+
+    kind: Literal["recipients"]
+    own: tuple[Domain, ...] = ()
+    allowed: tuple[Domain, ...] = ()
+    blocked: tuple[Domain, ...] = ()
+    tiers: tuple[Reference, ...] = ()
+
+
+class StatusRule(RuleTerms):
+    """Every customer written to has an account of a status that is accepted, at the time of the decision.
+
+    Attributes:
+        accepted: Those.
+    """
+
+    kind: Literal["status"]
+    accepted: tuple[Reference, ...] = ("active",)
+
+
+class AgreementRule(RuleTerms):
+    """Every customer written to has signed an agreement that is in force.
+
+    Attributes:
+        agreement: Which kind, such as `DPA`.
+        when: Whether it is always needed, or only if something is attached.
+    """
+
+    kind: Literal["agreement"]
+    agreement: Reference
+    when: Literal["always", "attachments"] = "always"
+
+
+class QuoteRule(RuleTerms):
+    """Every amount the e-mail names is covered by a quote of the customer that is recent enough.
+
+    Attributes:
+        max_days: The oldest quote that may be named, in days.
+    """
+
+    kind: Literal["quote"]
+    max_days: int = Field(ge=0, le=3650)
+
+
+class AttachmentsRule(RuleTerms):
+    """What is attached is of few kinds, small, and not much.
+
+    Attributes:
+        allowed: The types that may be attached, by extension; empty for all but those of ``forbidden``.
+        forbidden: The types that may not.
+        max_kilobytes: The largest sum of their sizes.
+        max_count: How many there may be.
+    """
+
+    kind: Literal["attachments"]
+    allowed: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    max_kilobytes: int = Field(default=10_240, ge=0)
+    max_count: int = Field(default=10, ge=0)
+
+
+class PhrasesRule(RuleTerms):
+    """Some phrases are never sent.
+
+    Attributes:
+        forbidden: The phrases; they are found as whole words, in any case.
+    """
+
+    kind: Literal["phrases"]
+    forbidden: tuple[Annotated[str, Field(min_length=2, max_length=120)], ...] = Field(min_length=1, max_length=200)
+
+
+class ApprovalRule(RuleTerms):
+    """An amount above a threshold needs the approval of a role, on record.
+
+    Attributes:
+        above: The threshold, in whole units of the currency.
+        currency: As in ISO 4217.
+        role: Whose approval it is.
+    """
+
+    kind: Literal["approval"]
+    above: int = Field(ge=0, le=10**12)
+    currency: str = Field(pattern=r"^[A-Z]{3}$")
+    role: Reference
+
+
+Rule = Annotated[
+    RecipientsRule | StatusRule | AgreementRule | QuoteRule | AttachmentsRule | PhrasesRule | ApprovalRule,
+    Field(discriminator="kind"),
+]
+"""Any rule; `kind` says which."""
+
+
+class Policy(Record):
+    """A policy.
+
+    Attributes:
+        name: What it is called.
+        version: Which version of it this is.
+        rules: The rules, at least one, each id once.
+    """
+
+    name: str = Field(min_length=1, max_length=200)
+    version: str = Field(min_length=1, max_length=40)
+    rules: tuple[Rule, ...] = Field(min_length=1, max_length=100)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the policy's content, however its file is written."""
+        return "sha256:" + hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    def known_domains(self) -> frozenset[str]:
+        """Return the domains that need no customer: our own, and those that the rules for recipients allow."""
+        rules = [rule for rule in self.rules if isinstance(rule, RecipientsRule)]
+        return frozenset(domain for rule in rules for domain in (*rule.own, *rule.allowed))
+
+    def own_domains(self) -> frozenset[str]:
+        """Return our own domains, as the rules for recipients name them."""
+        return frozenset(domain for rule in self.rules if isinstance(rule, RecipientsRule) for domain in rule.own)
+
+
+def read_policy(path: Path) -> Policy:
+    r"""Return the policy of a file.
+
+    Args:
+        path: A `.toml` or `.md` file.
+
+    Raises:
+        ComplianceError: It is missing, of another format, or a rule cannot be used; each fault is named.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "policy.md")
+        ...     _ = file.write_text("# Mail 2026-1\n## REC-1: Known people\n```toml\nkind = 'recipients'\n```")
+        ...     policy = read_policy(file)
+        >>> policy.name, policy.version, policy.rules[0].id
+        ('Mail', '2026-1', 'REC-1')
+    """
+    readers: dict[str, Callable[[str], dict[str, Any]]] = {
+        ".toml": tomllib.loads,
+        ".md": _of_markdown,
+        ".markdown": _of_markdown,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise ComplianceError(f"{path.name!r} is no policy; found {path.suffix!r}, expected .toml or .md")
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ComplianceError(f"the policy {path.name!r} is larger than {MOST_BYTES:,} bytes")
+        return policy_of(json.dumps(reader(path.read_text("utf-8")), default=str), path.name)
+    except OSError as error:
+        raise ComplianceError(f"the policy {str(path)!r} cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ComplianceError(f"the policy {path.name!r} cannot be read: {error}") from None
+
+
+def policy_of(data: str, name: str) -> Policy:
+    """Return the policy of a JSON text.
+
+    Args:
+        data: The text.
+        name: What to call it in a message.
+
+    Raises:
+        ComplianceError: A rule cannot be used, or an id stands for two.
+    """
+    try:
+        policy = Policy.model_validate_json(data)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors()[:5]
+        )
+        raise ComplianceError(f"the policy {name!r} cannot be used: {faults}") from None
+    ids = [rule.id for rule in policy.rules]
+    twice = sorted({id for id in ids if ids.count(id) > 1})
+    if twice:
+        raise ComplianceError(
+            f"the policy {name!r} has more than one rule {', '.join(twice)}; give each an id of its own"
+        )
+    return policy
+
+
+def _of_markdown(text: str) -> dict[str, Any]:
+    """Return a policy in Markdown as the data of one in TOML: the title's last word is the version.
+
+    Raises:
+        ComplianceError: A rule has no block of TOML, or a block no rule.
+        tomllib.TOMLDecodeError: A block is no TOML.
+    """
+    tokens = MarkdownIt("commonmark").parse(text)
+    policy: dict[str, Any] = {"rules": []}
+    current: dict[str, Any] | None = None
+    for at, token in enumerate(tokens):
+        if token.type == "heading_open":
+            words = tokens[at + 1].content.strip()
+            rule = _HEADING.fullmatch(words)
+            if token.tag == "h1":
+                name, _, version = words.rpartition(" ")
+                policy |= {"name": name, "version": version}
+            current = {"id": rule["id"], "title": rule["title"]} if rule and token.tag != "h1" else None
+        elif token.type == "fence" and token.info.strip() == "toml":
+            if current is None or current in policy["rules"]:
+                place = (token.map or [0])[0] + 1
+                raise ComplianceError(
+                    f"the block of TOML at line {place} belongs to no rule; put each below a heading of its own such "
+                    "as '## REC-1: Recipients are known'"
+                )
+            current |= tomllib.loads(token.content)
+            policy["rules"].append(current)
+    return policy

@@ -1,0 +1,144 @@
+"""What the agents of `compliance_review` find and hand on, as frozen records that cross process borders as JSON.
+
+No record holds an address, a name or a sentence of an e-mail: of recipients there are domains, of attachments types
+and sizes, of prices amounts.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from baton.protocol.errors import BatonError
+from baton.protocol.record import CompactRecord, Record
+
+Verdict = Literal["approved", "needs_review", "violates_policy"]
+"""What follows: it may be sent, a person has to look, or it may not be sent as it is."""
+
+Result = Literal["met", "violated", "unknown"]
+"""What became of one rule; `unknown` wherever a fact that it needs is not there."""
+
+Severity = Literal["block", "review"]
+"""What a violation amounts to: it may not be sent, or a person has to look."""
+
+Domain = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+$")]
+"""The part of an address behind the @, in lower case and ASCII."""
+
+Reference = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+"""What a register calls a customer, a quote or a kind of agreement; never the name of a person."""
+
+SCHEMA_NAME = "ComplianceDecision"
+SCHEMA_VERSION = "1.2"
+
+
+class ComplianceError(BatonError):
+    """The mailbox, the policy or a parameter cannot be used as asked; the message says what to do."""
+
+
+class RegisterError(BatonError):
+    """A register cannot be asked, or what it holds cannot be used; nothing is known from it."""
+
+
+class Attachment(CompactRecord):
+    """What is attached to an e-mail.
+
+    Attributes:
+        type: The last extension of its name, or what its content type says.
+        kilobytes: Its size, rounded up.
+    """
+
+    type: str = Field(pattern=r"^[a-z0-9]{1,12}$")
+    kilobytes: int = Field(ge=0)
+
+
+class Amount(CompactRecord):
+    """An amount of money.
+
+    Attributes:
+        currency: As in ISO 4217.
+        cents: Hundredths of it.
+    """
+
+    currency: str = Field(pattern=r"^[A-Z]{3}$")
+    cents: int = Field(ge=0, le=10**15)
+
+
+class Mail(Record):
+    """A proposed e-mail, as far as rules speak of it.
+
+    Attributes:
+        digest: `sha256:…` of the message's bytes.
+        domains: How many recipients are at which domain, carbon copies included.
+        unreadable: How many recipients have an address that cannot be read.
+        attachments: In order.
+        amounts: The highest amount of money it names, in each currency.
+        text: Subject and words, without addresses; they stay with whoever reads the mailbox.
+    """
+
+    digest: str
+    domains: dict[Domain, int]
+    unreadable: int = 0
+    attachments: tuple[Attachment, ...] = ()
+    amounts: tuple[Amount, ...] = ()
+    text: str = Field(default="", exclude=True, repr=False)
+
+
+class RuleOutcome(CompactRecord):
+    """What became of one rule.
+
+    Attributes:
+        rule: The rule's id.
+        title: What it says.
+        severity: What a violation amounts to.
+        result: Met, violated, or unknown.
+        because: Why, in a sentence of ours.
+        facts: The session events that it rests on.
+    """
+
+    rule: str
+    title: str
+    severity: Severity
+    result: Result
+    because: str
+    facts: tuple[str, ...] = ()
+
+
+class Concern(CompactRecord):
+    """What a model finds worth a person's look beyond the rules; it can hold an e-mail back, and let none pass.
+
+    Attributes:
+        text: What it is.
+        facts: The session events that it rests on, at least one.
+        by: The model.
+    """
+
+    text: str
+    facts: tuple[str, ...]
+    by: str
+
+
+class ComplianceDecision(Record):
+    """What the compliance agent decides: version 1.2 of the output schema `ComplianceDecision`.
+
+    Attributes:
+        verdict: What follows.
+        message: The digest of the e-mail it is about; empty if the contract did not say.
+        handoff_id: The handoff under which it was decided.
+        policy: The digest of the policy that was applied; empty if there was none.
+        policy_version: Which version that is.
+        outcomes: What became of each rule, in the policy's order.
+        concerns: What a model added.
+        set_aside: The events of facts that were not relied on: not certain enough, or not in words that rules know.
+    """
+
+    verdict: Verdict
+    message: str
+    handoff_id: str
+    policy: str
+    policy_version: str
+    outcomes: tuple[RuleOutcome, ...]
+    concerns: tuple[Concern, ...] = ()
+    set_aside: tuple[str, ...] = ()
+
+    def results(self, result: Result) -> list[RuleOutcome]:
+        """Return the rules with a result, in the policy's order."""
+        return [one for one in self.outcomes if one.result == result]

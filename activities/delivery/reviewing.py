@@ -1,0 +1,148 @@
+"""Read the real diff of a branch, and say what must not be offered with it, and what its reader should look at.
+
+The rules are about the change, not about taste. Where the analysers of `code_review` are installed, what they find
+in the added lines is said too, and a grave weakness blocks.
+"""
+
+import ast
+import asyncio
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from activities.code_review.analysers import ANALYSERS, review_of
+from activities.code_review.laying_out import check_installed
+from activities.code_review.records import CodeReviewError, Concern, Snapshot
+from activities.code_review.sources import snapshot_of_diff
+from activities.delivery.changes import matches
+from activities.delivery.records import Order, Remark
+from activities.project_init.files import survey
+from activities.project_init.ignore import may_hold_secrets
+from activities.project_init.roles import role_of
+from activities.workbench.diffs import FileDiff
+
+_CONFLICT = re.compile(r"(<{7}|>{7}|\|{7}) |={7}$")
+_DEBUGGING = re.compile(r"\bbreakpoint\(\)|\b(pdb|ipdb|pudb)\.set_trace\(|^\s*debugger;?\s*$|\bbinding\.pry\b")
+_PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")
+_SKIPPED = re.compile(
+    r"pytest\.mark\.(skip|xfail)|pytest\.skip\(|unittest\.skip|\b(it|describe|test)\.(skip|only)\(|\bx(it|describe)\("
+    r"|#\[ignore\]|\bt\.Skip\("
+)
+_A_TEST = re.compile(r"^\s*(async )?def test\w*\(|\b(it|test)\(['\"`]|^\s*func Test\w+\(|#\[test\]|@Test\b")
+_CONCERNS: tuple[Concern, ...] = ("security", "performance")
+
+
+def review_diff(diffs: Sequence[FileDiff], folder: Path, order: Order) -> list[Remark]:
+    """Return what the rules say of a change.
+
+    Args:
+        diffs: The change.
+        folder: The files as they are with it.
+        order: What was asked for: which files may change, and how much.
+
+    Returns:
+        What blocks first, then by place.
+    """
+    added = sum(len(diff.added) for diff in diffs)
+    removed = sum(len(diff.removed) for diff in diffs)
+    remarks = [remark for diff in diffs for remark in _file(diff, folder, order)]
+    if added + removed > order.most_lines:
+        message = f"{added} lines are added and {removed} taken away; more than {order.most_lines} cannot be reviewed"
+        remarks.append(Remark(path=diffs[0].path, blocks=True, rule="size", message=message))
+    gone = sum(len([1 for line in diff.removed if _A_TEST.search(line)]) for diff in diffs if _is_test(diff))
+    come = sum(len([1 for _, line in diff.added if _A_TEST.search(line)]) for diff in diffs if _is_test(diff))
+    if gone > come:
+        first = next(diff.path for diff in diffs if _is_test(diff))
+        message = f"{gone} tests are taken away and {come} added: a change must not pass by testing less"
+        remarks.append(Remark(path=first, blocks=True, rule="tests-removed", message=message))
+    return sorted(remarks, key=lambda one: (not one.blocks, one.path, one.line))
+
+
+async def analyse_diff(diff: str, folder: Path) -> tuple[list[Remark], str]:
+    """Return what the analysers of `code_review` find in the lines that a diff adds, and which they were.
+
+    Args:
+        diff: The change, as a unified diff.
+        folder: The files as they are with it.
+
+    Returns:
+        The remarks; and the analysers, or why there were none.
+    """
+    try:
+        check_installed()
+        snapshot: Snapshot = await asyncio.to_thread(lambda: snapshot_of_diff(survey(folder), diff, "the branch"))
+    except CodeReviewError as error:
+        return [], f"not analysed: {error}"
+    remarks: list[Remark] = []
+    for concern in _CONCERNS:
+        review = review_of(concern, snapshot, [await analyse(snapshot) for analyse in ANALYSERS[concern].values()])
+        remarks += [
+            Remark(
+                path=one.path,
+                line=one.line,
+                blocks=one.severity == "high" and concern == "security",
+                rule=one.rule,
+                message=f"{one.severity}: {one.message}",
+            )
+            for one in review.open
+        ]
+    names = ", ".join(dict.fromkeys(name for concern in _CONCERNS for name in ANALYSERS[concern]))
+    return remarks, f"analysed by {names}"
+
+
+def _file(diff: FileDiff, folder: Path, order: Order) -> Iterator[Remark]:
+    """Yield the remarks on one file."""
+    path = diff.path
+    if order.paths and not any(matches(path, pattern) for pattern in order.paths):
+        yield Remark(path=path, blocks=True, rule="outside", message=f"only {', '.join(order.paths)} may change")
+    if diff.new and may_hold_secrets(path):
+        yield Remark(path=path, blocks=True, rule="secrets", message="a file of this name may hold secrets")
+    if diff.binary:
+        yield Remark(path=path, blocks=False, rule="binary", message="the change of a binary file cannot be read")
+    for number, line in diff.added:
+        yield from _line(path, number, line, is_test=_is_test(diff))
+    fault = _syntax_fault(folder / diff.new) if diff.new else None
+    if fault:
+        yield Remark(path=path, line=fault[0], blocks=True, rule="syntax", message=fault[1])
+
+
+def _line(path: str, number: int, line: str, *, is_test: bool) -> Iterator[Remark]:
+    """Yield the remarks on one added line."""
+    rules = (
+        ("conflict", _CONFLICT.match(line), "a mark of a conflict is left"),
+        ("debugging", _DEBUGGING.search(line), "a stop for a debugger is left"),
+        ("private-key", _PRIVATE_KEY.search(line), "a private key is added"),
+        ("test-skipped", is_test and _SKIPPED.search(line), "a test is switched off, or all others are"),
+    )
+    for rule, found, message in rules:
+        if found:
+            yield Remark(path=path, line=number, blocks=True, rule=rule, message=message)
+
+
+def _is_test(diff: FileDiff) -> bool:
+    return role_of(diff.path) == "test"
+
+
+def _syntax_fault(place: Path) -> tuple[int, str] | None:
+    """Return line and reason where a file is broken that can be checked without running anything."""
+    try:
+        if place.is_symlink() or not place.is_file():
+            return None
+        text = place.read_bytes().decode()
+        if place.suffix in (".py", ".pyi"):
+            ast.parse(text)
+        elif place.suffix == ".json":
+            json.loads(text)
+        elif place.suffix == ".toml":
+            tomllib.loads(text)
+    except UnicodeDecodeError:
+        return None
+    except SyntaxError as error:
+        return error.lineno or 0, f"this is no valid Python: {error.msg}"
+    except json.JSONDecodeError as error:
+        return error.lineno, f"this is no valid JSON: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return 0, f"this is no valid {place.suffix.removeprefix('.').upper()}: {type(error).__name__}"
+    return None

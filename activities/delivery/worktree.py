@@ -1,0 +1,196 @@
+"""The branch under work, in a worktree of its own: the user's working copy is never touched.
+
+Branch and a reference `refs/baton/<task>`, which says whose it is, are made in one transaction. Every operation may
+be repeated after a crash: what is there already is taken as it is, what is half done is done anew.
+"""
+
+import asyncio
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from activities.delivery.records import DeliveryError, Plan
+from activities.workbench.git import Git, GitError
+
+_IDENTITY = ["-c", "user.name=Baton", "-c", "user.email=baton@localhost"]
+_STEP = "Baton-Step"
+
+
+@dataclass(frozen=True)
+class Worktree:
+    """The place where one delivery works.
+
+    Attributes:
+        plan: What is to be done.
+        task_id: The task, whose the branch is.
+        git: Git in the worktree.
+        main: Git in the repository.
+    """
+
+    plan: Plan
+    task_id: str
+    git: Git
+    main: Git
+
+    @classmethod
+    def of(cls, plan: Plan, task_id: str) -> "Worktree":
+        """Return the worktree of a task, whether it is there or not; its place follows from both."""
+        key = hashlib.sha256(f"{plan.repository}\0{task_id}".encode()).hexdigest()[:16]
+        folder = Path(tempfile.gettempdir()) / "baton-delivery" / key
+        return cls(plan, task_id, Git(folder), Git(plan.folder))
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are."""
+        return self.git.folder
+
+    async def open(self) -> None:
+        """Make branch and worktree, if they are not there; leave the worktree as the branch is.
+
+        Raises:
+            DeliveryError: The branch belongs to somebody else.
+            GitError: Git fails.
+        """
+        plan = self.plan
+        if await self.main.commit_of(self._mark) is None:
+            orders = f"create refs/heads/{plan.branch} {plan.base}\ncreate {self._mark} {plan.base}\n"
+            made = await self.main.ask("update-ref", "--stdin", given=orders.encode())
+            if made.code != 0:
+                raise DeliveryError(
+                    f"the branch {plan.branch!r} cannot be made in {plan.repository!r}: there is one of that name, or "
+                    "one that is in its way; name another with --param branch=NAME"
+                )
+        if not await asyncio.to_thread((self.folder / ".git").exists):
+            await asyncio.to_thread(self._clear)
+            await self.main.run("worktree", "prune")
+            await self.main.run("worktree", "add", "--quiet", "--force", str(self.folder), plan.branch)
+        await self.reset()
+
+    async def reset(self) -> str:
+        """Throw away whatever a command left in the worktree, and return the branch's commit.
+
+        Raises:
+            GitError: Git fails.
+        """
+        lock = Path(await self.git.line("rev-parse", "--path-format=absolute", "--git-path", "index.lock"))
+        await asyncio.to_thread(lock.unlink, missing_ok=True)  # of a git that was killed; the worktree is ours alone
+        await self.git.run("symbolic-ref", "HEAD", f"refs/heads/{self.plan.branch}")
+        await self.git.run("reset", "--quiet", "--hard")
+        await self.git.run("clean", "--quiet", "-ffdx")
+        return await self.git.line("rev-parse", "HEAD")
+
+    async def done(self, step: str) -> str | None:
+        """Return the branch's commit if it is that of a step, and None otherwise.
+
+        Raises:
+            GitError: Git fails.
+        """
+        head = await self.reset()
+        mark = await self.git.line("log", "-1", f"--format=%(trailers:key={_STEP},valueonly)")
+        return head if mark == f"{self.task_id}/{step}" else None
+
+    async def commit(self, step: str, title: str, change: Callable[[], Awaitable[None]]) -> str:
+        """Make a change and commit it, once: a step that has its commit already is not done again.
+
+        Args:
+            step: Names the step in the task; it is kept in the commit's message.
+            title: The first line of the message.
+            change: Changes the files.
+
+        Returns:
+            The commit.
+
+        Raises:
+            DeliveryError: The change changes nothing.
+            GitError: Git fails.
+        """
+        done = await self.done(step)
+        if done is not None:
+            return done
+        before = await self.reset()
+        await change()
+        await self.git.run("symbolic-ref", "HEAD", f"refs/heads/{self.plan.branch}")
+        await self.git.run("reset", "--quiet", "--soft", before)  # a command that committed by itself has one commit
+        await self.git.run("add", "--all")
+        if (await self.git.ask("diff", "--cached", "--quiet", "--no-ext-diff", before)).code == 0:
+            raise DeliveryError(f"{title}: that changes nothing in {self.plan.repository!r}; there is nothing to offer")
+        message = f"{title}\n\n{_STEP}: {self.task_id}/{step}\n"
+        await self.git.run(*_IDENTITY, "commit", "--quiet", "--no-verify", "--file=-", given=message.encode())
+        return await self.git.line("rev-parse", "HEAD")
+
+    async def diff(self) -> str:
+        """Return what the branch changes, as a unified diff.
+
+        Raises:
+            GitError: Git fails.
+        """
+        options = (
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--find-renames",
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
+        )
+        changed = await self.main.run("diff", *options, self.plan.base, f"refs/heads/{self.plan.branch}")
+        return changed.decode("utf-8", "replace")
+
+    async def head(self) -> str | None:
+        """Return the branch's commit; None where the branch is gone."""
+        return await self.main.commit_of(f"refs/heads/{self.plan.branch}")
+
+    async def close(self, *, keep_branch: bool) -> bool:
+        """Take the worktree away, and the branch too unless it is to be kept; what is gone already is gone.
+
+        A branch that is not this task's stays, and so does one to which somebody else has committed.
+
+        Returns:
+            Whether there is such a branch afterwards.
+
+        Raises:
+            GitError: Git fails.
+        """
+        await self.main.ask("worktree", "remove", "--force", "--force", str(self.folder))
+        await asyncio.to_thread(self._clear)
+        await self.main.run("worktree", "prune")
+        head = await self.head()
+        if await self.main.commit_of(self._mark) is None:
+            return head is not None
+        orders = f"delete {self._mark}\n"
+        drop = head is not None and not keep_branch and await self._is_ours_alone()
+        if drop:
+            orders += f"delete refs/heads/{self.plan.branch} {head}\n"
+        await self.main.run("update-ref", "--stdin", given=orders.encode())
+        return head is not None and not drop
+
+    async def _is_ours_alone(self) -> bool:
+        """Return whether every commit since the base was made by this task."""
+        marks = f"--format=%H %(trailers:key={_STEP},valueonly,separator=%x20)"
+        log = await self.main.line("log", marks, f"{self.plan.base}..refs/heads/{self.plan.branch}")
+        return all(line.partition(" ")[2].startswith(f"{self.task_id}/") for line in log.splitlines())
+
+    @property
+    def _mark(self) -> str:
+        return f"refs/baton/{self.task_id}"
+
+    def _clear(self) -> None:
+        """Take away what is left of the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+async def repository_of(folder: Path) -> Git:
+    """Return git in a repository's top folder.
+
+    Raises:
+        DeliveryError: It is no git repository, or one without a working copy.
+    """
+    if not await asyncio.to_thread(folder.is_dir):
+        raise DeliveryError(f"{str(folder)!r} is no folder; name a git repository with --param repository=DIR")
+    try:
+        return Git(Path(await Git(folder).line("rev-parse", "--show-toplevel")))
+    except GitError as error:
+        raise DeliveryError(f"{str(folder)!r} is no checkout of a git repository ({error}); name one") from None

@@ -1,0 +1,210 @@
+"""The shipped pipeline `code_review` on a real server, over real code, with the real analysers."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Worker
+
+from activities.code_review.stages import STAGES
+from baton import PipelineInput
+from baton.activity import WorkerParts
+from baton.client import read_run
+from baton.edge.artifacts import ArtifactStore
+from baton.plugin import BatonPlugin
+from baton.protocol.report import Readiness, Status
+from baton.protocol.report_lint import lint_report
+from baton.protocol.report_parsing import parse_report
+from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
+from tests.support import failure
+from tests.unit.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
+from tests.unit.contract_review.material import chat_service
+from workflows.code_review import CodeReview
+
+STEPS = ["take-snapshot", "audit-security+review-performance", "coordinate-review"]
+
+
+@pytest.fixture(scope="module")
+async def reviewer(client: Client) -> AsyncIterator[Worker]:
+    """Return a running worker of the pipeline, which goes through its code anew at every step."""
+    async with pipeline_worker(client, [CodeReview], STAGES, replay_every_task=True) as it:
+        yield it
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away whatever model this machine has configured."""
+    for name in ("BATON_LLM_URL", "BATON_LLM_MODEL", "BATON_LLM_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -> PipelineRun:
+    """Run the pipeline over a folder."""
+    given: dict[str, JsonValue] = {"source": str(source), "output": str(out), **params}
+    return await run_pipeline(worker, CodeReview.run, PipelineInput(goal="Review it before the release", params=given))
+
+
+class TestCodeReview:
+    """Whole runs."""
+
+    async def test_reviews_a_project_to_the_end(self, reviewer: Worker, store: ArtifactStore, tmp_path: Path) -> None:
+        """Two reviewers side by side, one merged report, in the folder and in the store (S4-use-2)."""
+        source = write(tmp_path / "project", FILES)
+        before = contents(source)
+        run = await review(reviewer, source, tmp_path / "out")
+        output: Any = run.result.output
+        assert output["verdict"] == "request changes"
+        assert output["findings"] == {"high": 1, "medium": 2, "low": 4}
+        assert output["suppressed"] == 1
+        assert [step.name for step in run.record.steps] == STEPS
+        assert contents(source) == before
+        stored = {ref.id: await store.get(ref.hash) for ref in run.baton.artifacts}
+        assert set(stored) >= {"snapshot", "security-review", "performance-review", "review", "sarif"}
+        assert (tmp_path / "out" / "REVIEW.md").read_bytes() == stored["review"]
+        assert (tmp_path / "out" / "review.sarif").read_bytes() == stored["sarif"]
+        await assert_replays(run.handle, [CodeReview], plugin=BatonPlugin(WorkerParts(artifacts=store)))
+
+    async def test_merges_what_the_reviewers_report(self, reviewer: Worker, tmp_path: Path) -> None:
+        """The merged report can be parsed: worst status, lowest confidence, every place (S4-parse-m)."""
+        await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
+        parsed = parse_report((tmp_path / "out" / "REVIEW.md").read_text())
+        report = parsed.report
+        assert (report.status, report.confidence, report.readiness) == (Status.PARTIAL, 70, Readiness.WITH_CAVEATS)
+        assert lint_report(report) == []
+        told = "\n".join(report.findings.discoveries)
+        assert "`app/weak.py:8` **high**" in told
+        assert "`app/slow.py:11` **medium**" in told
+        assert "(from audit-security)" in told
+        assert "(from review-performance)" in told
+        assert any("bin/deploy.sh" in blocker for blocker in report.blockers)
+        assert {note.heading for note in report.notes} == {"Not Analysed", "Suppressed in the Source", "Analysers"}
+        assert any("README.md" in item for note in report.notes for item in note.items)
+
+    async def test_reviews_a_change_alone(self, reviewer: Worker, tmp_path: Path) -> None:
+        """Since a commit: what was weak before is not this change's business."""
+        root = repository(tmp_path / "project", {"app/weak.py": WEAK})
+        write(root, {"app/slow.py": SLOW})
+        run = await review(reviewer, root, tmp_path / "out", base="HEAD")
+        output: Any = run.result.output
+        assert output["findings"] == {"high": 0, "medium": 2, "low": 1}
+        assert output["verdict"] == "comment"
+        assert "as far as they changed since HEAD" in (tmp_path / "out" / "REVIEW.md").read_text()
+
+    async def test_reviews_a_diff_that_nobody_applied(self, reviewer: Worker, tmp_path: Path) -> None:
+        """A patch from a mail, against the checkout as it is."""
+        root = repository(tmp_path / "project", {"app/weak.py": "import subprocess\n"})
+        (root / "app/weak.py").write_text(WEAK)
+        (tmp_path / "change.diff").write_text(git(root, "diff"))
+        git(root, "checkout", "-q", ".")
+        run = await review(reviewer, root, tmp_path / "out", diff=str(tmp_path / "change.diff"), fail_on="medium")
+        output: Any = run.result.output
+        assert output["verdict"] == "request changes"
+        assert (root / "app/weak.py").read_text() == "import subprocess\n"
+
+    async def test_approves_what_has_no_finding(self, reviewer: Worker, tmp_path: Path) -> None:
+        """All of it is Python and was analysed, so the report is sure and ready."""
+        run = await review(reviewer, write(tmp_path / "project", {"a.py": '"""A."""\n'}), tmp_path / "out")
+        output: Any = run.result.output
+        assert output["verdict"] == "approve"
+        report = parse_report((tmp_path / "out" / "REVIEW.md").read_text()).report
+        assert (report.status, report.readiness) == (Status.COMPLETED, Readiness.YES)
+
+    async def test_writes_the_same_review_again(self, reviewer: Worker, tmp_path: Path) -> None:
+        """Neither clock nor chance nor the run is in it."""
+        source = write(tmp_path / "project", FILES)
+        for out in ("one", "two"):
+            await review(reviewer, source, tmp_path / out)
+        for name in ("REVIEW.md", "review.sarif"):
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+    async def test_hands_facts_on_under_contracts(self, reviewer: Worker, tmp_path: Path) -> None:
+        """What each analyser reported is a fact of the coordinator's contract, with its tool and time (S5-fields-e)."""
+        run = await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
+        explained: Any = await run.handle.query("explain", "coordinate-review")
+        claims = json.dumps(explained)
+        assert "bandit" in claims
+        assert "reports 6 findings" in claims
+
+    @pytest.mark.parametrize(
+        ("params", "message"),
+        [
+            pytest.param({"output": "project/out"}, "never written to", id="an output inside the source"),
+            pytest.param({"fail_on": "blocker"}, "must be one of high, medium, low", id="a severity that is none"),
+            pytest.param({"base": "HEAD", "diff": "x"}, "leave one of the two out", id="both base and diff"),
+            pytest.param({"base": "nowhere"}, "no commit 'nowhere'", id="a commit that is not there"),
+            pytest.param({"source": "nowhere"}, "does not exist", id="a folder that is not there"),
+        ],
+    )
+    async def test_fails_at_once_on_what_cannot_be_reviewed(
+        self, reviewer: Worker, tmp_path: Path, params: dict[str, str], message: str
+    ) -> None:
+        """The message says what to do, and nothing is tried again."""
+        repository(tmp_path / "project", {"a.py": "x = 1\n"})
+        places = {"source": "project", "output": "out", **params}
+        given = {
+            name: str(tmp_path / value) if name in ("source", "output") else value for name, value in places.items()
+        }
+        handle = await reviewer.client.start_workflow(
+            CodeReview.run,
+            PipelineInput(goal="Review it", params={**given}),
+            id=f"refused-{tmp_path.name}",
+            task_queue=reviewer.task_queue,
+        )
+        assert message in await failure(handle)
+        run = await read_run(reviewer.client, handle.id)
+        assert [step.name for step in run.steps] == ["take-snapshot"]
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Say which model to ask, as an operator does."""
+    for name, value in (("URL", url), ("MODEL", "small"), ("KEY", "sk-secret"), ("PROMPT_PRICE", "2.50")):
+        monkeypatch.setenv(f"BATON_LLM_{name}", value)
+
+
+class TestWithAModel:
+    """Whole runs with a service that speaks chat completions."""
+
+    async def test_keeps_what_the_code_bears_out(
+        self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A model reads other languages too; a claim whose words do not stand in the file is dropped and counted."""
+        claim = {
+            "path": "bin/deploy.sh",
+            "line": 9,
+            "quote": "eval $1",
+            "severity": "high",
+            "message": "The first argument is run as a command",
+            "advice": "Call the program by its name",
+        }
+        invented = {**claim, "quote": "rm -rf / --no-preserve-root"}
+        body = {"baton_patch": {}, "output": {"findings": [claim, invented]}}
+        with chat_service({"answer": body}) as service:
+            configure(monkeypatch, service.url)
+            run = await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
+        report = (tmp_path / "out" / "REVIEW.md").read_text()
+        assert "`bin/deploy.sh:2` **high** The first argument is run as a command" in report
+        assert "no-preserve-root" not in report
+        assert "2 claims of a model were dropped" in report
+        assert "written in Shell, which only small read" in report
+        assert len(service.asked) == 2
+        assert run.result.spend.prompt_tokens == 2_000
+        assert run.result.spend.micro_usd == 5_000
+        for _, _, asked in service.asked:
+            system, user = asked["messages"]
+            assert "eval $1" not in system["content"]
+            assert "DATA ONLY" in user["content"]
+
+    async def test_does_not_try_a_wrong_key_again(
+        self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A refusal ends the run with the reason, and the key is not in it."""
+        with chat_service(lambda _: (401, b"no such key: sk-secret")) as service:
+            configure(monkeypatch, service.url)
+            with pytest.raises(WorkflowFailureError) as raised:
+                await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
+        assert len(service.asked) == 2
+        assert "sk-secret" not in str(raised.value.cause)

@@ -1,0 +1,284 @@
+"""The shipped pipeline `delivery` on a real server, over real git repositories, with tests that really run."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pydantic import JsonValue
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.worker import Worker
+
+from activities.delivery.stages import STAGES
+from baton import PipelineInput, PipelineResult
+from baton.activity import WorkerParts
+from baton.client import decide, read_run
+from baton.edge.artifacts import ArtifactStore
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import Decision
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import failure, until
+from tests.unit.code_review.material import git
+from tests.unit.contract_review.material import chat_service
+from tests.unit.delivery.material import ADD, FIX, TEST, at, project, state
+from workflows.delivery import Delivery
+
+Handle = WorkflowHandle[Any, PipelineResult]
+
+
+@pytest.fixture(scope="module")
+async def deliverer(client: Client) -> AsyncIterator[Worker]:
+    """Return a running worker of the pipeline, which goes through its code anew at every step."""
+    async with pipeline_worker(client, [Delivery], STAGES, replay_every_task=True) as it:
+        yield it
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a repository whose test fails, and keep the worktrees in the test's own folder."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return project(tmp_path / "project")
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away whatever model this machine has configured."""
+    for name in ("BATON_LLM_URL", "BATON_LLM_MODEL", "BATON_LLM_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def start(worker: Worker, repo: Path, **params: JsonValue) -> Handle:
+    """Start a delivery."""
+    given: dict[str, JsonValue] = {"repository": str(repo), "test": [*TEST], **params}
+    handle: Handle = await worker.client.start_workflow(
+        Delivery.run,
+        PipelineInput(goal="Add instead of subtract", params=given),
+        id=f"delivery-{uuid4()}",
+        task_queue=worker.task_queue,
+    )
+    return handle
+
+
+async def asked(worker: Worker, handle: Handle, answer: bool | None, who: str = "ann") -> str:
+    """Wait until somebody is asked, decide, and return what was asked."""
+    waits = asyncio.ensure_future(until(handle, lambda it: any(one.kind == "approval" for one in it.waiting_for)))
+    ends = asyncio.ensure_future(handle.result())
+    await asyncio.wait([waits, ends], return_when=asyncio.FIRST_COMPLETED)
+    if ends.done():
+        waits.cancel()
+        raise AssertionError(f"nobody is asked: {ends.result()}")
+    ends.cancel()
+    now = await waits
+    [waiting] = now.waiting_for
+    if answer is not None:
+        decision = Decision(approval=waiting.name, approved=answer, who=who, why="as I see it", digest=waiting.digest)
+        await decide(worker.client, handle.id, decision)
+    return str(waiting.asks)
+
+
+class TestDelivery:
+    """Whole runs."""
+
+    async def test_offers_a_tested_and_approved_branch(
+        self, deliverer: Worker, store: ArtifactStore, repo: Path
+    ) -> None:
+        """Planner, implementer, tester, reviewer, a person (S2-flow-a); the working copy is as it was."""
+        before = state(repo)
+        handle = await start(deliverer, repo, patch=FIX)
+        question = await asked(deliverer, handle, True)
+        output: Any = (await handle.result()).output
+        assert output["offered"] is True
+        assert output["branch"].startswith("baton/add-instead-of-subtract-")
+        assert "1 file, +1 -1" in question
+        assert at(repo, output["branch"], "app/sums.py") == ADD.replace("one - two", "one + two")
+        assert git(repo, "log", "-1", "--format=%an: %s", output["branch"]).strip() == "Baton: Add instead of subtract"
+        after = state(repo)
+        assert (after[0], after[1], after[3]) == (before[0], before[1], before[3])
+        assert set(after[2].splitlines()) - set(before[2].splitlines()) == {
+            f"refs/heads/{output['branch']} {output['commit']}"
+        }
+        run = await read_run(deliverer.client, handle.id)
+        assert [step.name for step in run.steps] == [
+            "plan-change",
+            "implement-change",
+            "test-change",
+            "review-change",
+            "maintainer",
+            "offer-branch",
+        ]
+        assert b"+    return one + two" in await store.get(
+            next(ref.hash for ref in run.baton.artifacts if ref.id == "diff")
+        )
+        await assert_replays(handle, [Delivery], plugin=BatonPlugin(WorkerParts(artifacts=store)))
+
+    async def test_deletes_the_branch_that_a_person_denies(self, deliverer: Worker, repo: Path) -> None:
+        """Nothing of it is left in the repository, and the run says who denied it."""
+        before = state(repo)
+        handle = await start(deliverer, repo, patch=FIX)
+        await asked(deliverer, handle, False)
+        output: Any = (await handle.result()).output
+        assert output["offered"] is False
+        assert "denied by ann: as I see it" in output["why"]
+        assert state(repo) == before
+
+    async def test_takes_silence_for_a_no(self, deliverer: Worker, repo: Path) -> None:
+        """After the hours that the approver has, the branch is gone."""
+        before = state(repo)
+        handle = await start(deliverer, repo, patch=FIX, approver="owner", approval_hours=0.0003)
+        output: Any = (await handle.result()).output
+        assert output["offered"] is False
+        assert "'owner' was denied" in output["why"]
+        assert state(repo) == before
+
+    async def test_goes_back_to_the_implementer_when_tests_fail(self, deliverer: Worker, repo: Path) -> None:
+        """The second change comes on top of the first; each round is a commit."""
+        comment: JsonValue = {"edits": [{"path": "app/*.py", "find": "Sums.", "replace": "Adds."}], "title": "Rename"}
+        mend: JsonValue = {"command": ["sed", "-i", "s/one - two/one + two/", "app/sums.py"]}
+        handle = await start(deliverer, repo, changes=[comment, mend])
+        await asked(deliverer, handle, True)
+        output: Any = (await handle.result()).output
+        assert at(repo, output["branch"], "app/sums.py") == ADD.replace("Sums", "Adds").replace(
+            "one - two", "one + two"
+        )
+        assert git(repo, "rev-list", "--count", f"main..{output['branch']}").strip() == "2"
+        run = await read_run(deliverer.client, handle.id)
+        assert [step.name for step in run.steps].count("implement-change") == 2
+        assert "Are the tests on the base meant to fail?" in run.baton.open_questions
+
+    async def test_goes_back_to_the_implementer_when_the_review_blocks(self, deliverer: Worker, repo: Path) -> None:
+        """The tests pass, but a stop for a debugger is left in the diff."""
+        stop = "    if one > 9:\n        breakpoint()\n"
+        mended = f"{stop}    return one + two"
+        first: JsonValue = {"edits": [{"path": "app/sums.py", "find": "    return one - two", "replace": mended}]}
+        second: JsonValue = {"edits": [{"path": "app/sums.py", "find": stop, "replace": ""}]}
+        handle = await start(deliverer, repo, changes=[first, second])
+        await asked(deliverer, handle, True)
+        output: Any = (await handle.result()).output
+        assert at(repo, output["branch"], "app/sums.py") == ADD.replace("one - two", "one + two")
+
+    async def test_gives_up_after_the_last_round(self, deliverer: Worker, store: ArtifactStore, repo: Path) -> None:
+        """The run fails with what the tests said last; nothing is left in the repository."""
+        before = state(repo)
+        handle = await start(deliverer, repo, edits=[{"path": "app/sums.py", "find": "Sums.", "replace": "Adds."}])
+        message = await failure(handle)
+        assert "after round 1 the tests fail: " in message
+        assert "ended with exit code 1" in message
+        assert state(repo) == before
+        run = await read_run(deliverer.client, handle.id)
+        assert [step.name for step in run.steps][-1] == "withdraw-branch"
+        kept = next(ref for ref in run.baton.artifacts if ref.id.startswith("tests-1"))
+        assert b"AssertionError: -1 != 3" in await store.get(kept.hash)
+
+    async def test_leaves_nothing_behind_when_it_is_canceled(self, deliverer: Worker, repo: Path) -> None:
+        """While a person is asked."""
+        before = state(repo)
+        handle = await start(deliverer, repo, patch=FIX)
+        await asked(deliverer, handle, None)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        assert state(repo) == before
+
+    async def test_does_not_offer_what_nobody_approved(self, deliverer: Worker, repo: Path) -> None:
+        """Somebody commits to the branch while the approver reads: their commit is neither offered nor lost."""
+        handle = await start(deliverer, repo, patch=FIX, branch="fix/sums")
+        await asked(deliverer, handle, None)
+        tree = git(repo, "rev-parse", "fix/sums^{tree}").strip()
+        theirs = git(repo, "commit-tree", tree, "-p", "fix/sums", "-m", "mine").strip()
+        git(repo, "update-ref", "refs/heads/fix/sums", theirs)
+        await asked(deliverer, handle, True)
+        assert "was tested, reviewed and approved; somebody moved it" in await failure(handle)
+        assert git(repo, "rev-parse", "fix/sums").strip() == theirs
+        assert len(git(repo, "worktree", "list").splitlines()) == 1
+
+    async def test_works_side_by_side_in_one_repository(self, deliverer: Worker, repo: Path) -> None:
+        """Several deliveries at once have a branch and a worktree each."""
+        handles = [await start(deliverer, repo, patch=FIX) for _ in range(3)]
+        await asyncio.gather(*(asked(deliverer, handle, True) for handle in handles))
+        outputs: list[Any] = [(await handle.result()).output for handle in handles]
+        assert len({output["branch"] for output in outputs}) == 3
+        assert all("one + two" in at(repo, output["branch"], "app/sums.py") for output in outputs)
+
+    async def test_hands_facts_on_under_contracts(self, deliverer: Worker, repo: Path) -> None:
+        """The tester's result is a fact of the reviewer's contract, with tool and time of retrieval (S5-fields-e)."""
+        handle = await start(deliverer, repo, patch=FIX)
+        await asked(deliverer, handle, True)
+        await handle.result()
+        explained = str(await handle.query("explain", "review-change"))
+        assert "ended with exit code 0" in explained
+        assert "is commit" in explained
+
+    @pytest.mark.parametrize(
+        ("params", "message"),
+        [
+            pytest.param({}, "needs to be told what to change", id="no change"),
+            pytest.param({"patch": "/no/such.diff"}, "cannot be read", id="a diff that is not there"),
+            pytest.param({"patch": "hello\nworld\n"}, "no change in this diff", id="a diff that is none"),
+            pytest.param({"command": "true", "base": "nowhere"}, "no commit 'nowhere'", id="a base that is not there"),
+            pytest.param({"command": "true", "branch": "../x"}, "no name for a branch", id="a branch that cannot be"),
+            pytest.param({"command": "true", "tests": "x"}, "tests: Extra inputs", id="a parameter that is unknown"),
+            pytest.param({"command": "true", "branch": "main"}, "there is one of that name", id="a branch of others"),
+            pytest.param({"command": "true"}, "changes nothing", id="a command that changes nothing"),
+            pytest.param({"command": "echo no; exit 7"}, r"fails (exit code 7): no", id="a command that fails"),
+            pytest.param({"patch": FIX.replace("one - two", "two - one")}, "does not apply", id="another text"),
+        ],
+    )
+    async def test_fails_at_once_on_what_cannot_be_delivered(
+        self, deliverer: Worker, repo: Path, params: dict[str, JsonValue], message: str
+    ) -> None:
+        """The message says what to do, nothing is tried again, and nothing is left in the repository."""
+        before = state(repo)
+        handle = await start(deliverer, repo, **params)
+        assert message in await failure(handle)
+        assert state(repo) == before
+        run = await read_run(deliverer.client, handle.id)
+        assert all(step.attempts == 1 for step in run.steps)
+
+
+class TestWithAModel:
+    """Whole runs with a service that speaks chat completions."""
+
+    async def test_lets_a_model_mend_what_the_tests_refuse(
+        self, deliverer: Worker, repo: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The second draft is told what the tests said of the first; the key and secrets of the project stay away."""
+        drafts = [
+            {"title": "Divide", "edits": [{"path": "app/sums.py", "find": "one - two", "replace": "one / two"}]},
+            {"title": "Add", "edits": [{"path": "app/sums.py", "find": "one / two", "replace": "one + two"}]},
+        ]
+
+        def answer(body: dict[str, Any]) -> tuple[int, bytes]:
+            content = json.dumps({"baton_patch": {}, "output": drafts.pop(0)})
+            message = {"role": "assistant", "content": content}
+            usage = {"prompt_tokens": 1_000, "completion_tokens": 200}
+            return 200, json.dumps({"choices": [{"index": 0, "message": message}], "usage": usage}).encode()
+
+        with chat_service(answer) as service:
+            for name, value in (("URL", service.url), ("MODEL", "small"), ("KEY", "sk-secret")):
+                monkeypatch.setenv(f"BATON_LLM_{name}", value)
+            handle = await start(deliverer, repo)
+            await asked(deliverer, handle, True)
+            output: Any = (await handle.result()).output
+        assert at(repo, output["branch"], "app/sums.py") == ADD.replace("one - two", "one + two")
+        subjects = git(repo, "log", "--format=%s", f"main..{output['branch']}").splitlines()
+        assert subjects == ["Add", "Divide"]
+        first, second = service.prompts()
+        assert "AssertionError: 0.5 != 3" in second
+        assert "AssertionError" not in first
+        assert (await handle.result()).spend.prompt_tokens == 2_000
+
+    async def test_applies_no_draft_outside_what_may_change(
+        self, deliverer: Worker, repo: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A model that wants to rewrite the tests is refused, and nothing is left behind."""
+        before = state(repo)
+        draft = {"title": "x", "edits": [{"path": "tests/test_sums.py", "find": ", 3)", "replace": ", -1)"}]}
+        with chat_service({"answer": {"baton_patch": {}, "output": draft}}) as service:
+            for name, value in (("URL", service.url), ("MODEL", "small"), ("KEY", "sk-secret")):
+                monkeypatch.setenv(f"BATON_LLM_{name}", value)
+            handle = await start(deliverer, repo, paths=["app/*.py"])
+            assert "wants to change 'tests/test_sums.py', which it may not" in await failure(handle)
+        assert state(repo) == before

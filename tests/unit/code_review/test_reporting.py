@@ -1,0 +1,104 @@
+"""The reviewers' reports: short for the coordinator, whole for the reader, and parseable both ways."""
+
+import pytest
+
+from activities.code_review.records import Analyser, Finding, Review, Severity, Snapshot, SourceText, Unread, in_order
+from activities.code_review.reporting import COORDINATOR, completed, report_of
+from baton.protocol.report import HandoffReport, Readiness, Status
+from baton.protocol.report_lint import lint_report
+from baton.protocol.report_merging import merge_reports
+from baton.protocol.report_parsing import parse_report
+from baton.protocol.report_rendering import render_report
+
+FILE = SourceText(path="a`b|c.py", language="Python", text="x = 1\n" * 9)
+BANDIT = Analyser(name="bandit", version="1.9.4", looked_for="weaknesses")
+SNAPSHOT = Snapshot(name="p*r_o_ject", files=(FILE,))
+
+
+def finding(line: int, severity: Severity, *, suppressed: bool = False) -> Finding:
+    """Return a finding whose words are hard on Markdown."""
+    return Finding(
+        path=FILE.path,
+        line=line,
+        end_line=line,
+        concern="security",
+        severity=severity,
+        rule="B1",
+        name="n",
+        message="1. uses `x` | **y** <b> and _z_",
+        by=("bandit",),
+        confidence=90,
+        advice="Do not",
+        code="x = `1` | 2",
+        suppressed=suppressed,
+    )
+
+
+def review(*findings: Finding, unread: tuple[Unread, ...] = ()) -> Review:
+    """Return a security review."""
+    return Review(concern="security", analysers=(BANDIT,), files=1, findings=in_order([*findings]), unread=unread)
+
+
+class TestReportOf:
+    """One reviewer's report."""
+
+    def test_survives_markdown_whatever_the_code_is_called(self) -> None:
+        """`parse(render(x)) == x` with names and words that are hard on it, and no soft rule is broken."""
+        report = report_of(review(finding(3, "high"), finding(1, "low")), SNAPSHOT)
+        assert parse_report(render_report(report)).report == report
+        assert lint_report(report) == []
+        assert [one.partition(" **")[0] for one in report.findings.discoveries] == [
+            "`` a`b|c.py:3 ``",
+            "`` a`b|c.py:1 ``",
+        ]
+
+    def test_tells_the_gravest_in_words_of_the_analyser(self) -> None:
+        """What travels in the baton has no line of the code; how many are untold is said."""
+        found = [finding(line, "low") for line in range(1, 6)]
+        report = report_of(review(*found, finding(7, "high")), SNAPSHOT, most=2)
+        assert len(report.findings.discoveries) == 2
+        assert "c.py:7 ``" in report.findings.discoveries[0]
+        assert "`1`" not in render_report(report)
+        assert "the gravest 2 of them told here" in report.summary
+
+    def test_is_unsure_of_what_was_not_analysed(self) -> None:
+        """Partial, less sure, with caveats, and the files named as an open question (S4-status-b)."""
+        unread = Unread(reason="written in Go", count=7, examples=("a.go", "b.go"))
+        report = report_of(review(unread=(unread,)), SNAPSHOT)
+        assert (report.status, report.readiness, report.confidence) == (Status.PARTIAL, Readiness.WITH_CAVEATS, 70)
+        assert report.blockers == ["Not analysed: 7 × written in Go (a.go, b.go, …)"]
+
+
+class TestCompleted:
+    """The coordinator's report."""
+
+    @pytest.mark.parametrize(
+        ("findings", "fail_on", "verdict"),
+        [
+            pytest.param([finding(1, "high")], "high", "request changes", id="grave enough"),
+            pytest.param([finding(1, "medium")], "high", "comment", id="not grave enough"),
+            pytest.param([finding(1, "medium")], "low", "request changes", id="graver than asked for"),
+            pytest.param([finding(1, "high", suppressed=True)], "low", "approve", id="suppressed in the source"),
+            pytest.param([], "low", "approve", id="nothing"),
+        ],
+    )
+    def test_has_the_verdict(self, findings: list[Finding], fail_on: Severity, verdict: str) -> None:
+        """As a decision with its reason, and first in the summary."""
+        report = self.merged([review(*findings)], fail_on)
+        assert report.summary.startswith(f"Verdict: {verdict}. ")
+        assert report.context.decisions[-1].decision == f"Verdict: {verdict}"
+        assert parse_report(render_report(report)).report == report
+
+    def test_lists_what_the_source_suppresses(self) -> None:
+        """It is no discovery, and it is not lost."""
+        report = self.merged([review(finding(2, "high", suppressed=True))], "high")
+        assert report.findings.discoveries == []
+        [note] = [one for one in report.notes if one.heading == "Suppressed in the Source"]
+        assert "c.py:2 ``" in note.items[0]
+
+    @staticmethod
+    def merged(reviews: list[Review], fail_on: Severity) -> HandoffReport:
+        """Return the whole report of these reviews."""
+        told = [report_of(one, SNAPSHOT) for one in reviews]
+        merged = merge_reports(told, sender=COORDINATOR, receiver="parent")
+        return completed(merged, SNAPSHOT, reviews, fail_on, ["REVIEW.md"])

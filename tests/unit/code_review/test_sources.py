@@ -1,0 +1,137 @@
+"""The code under review: all of a project, what changed since a commit, or what a diff changes."""
+
+from pathlib import Path
+
+import pytest
+
+from activities.code_review.records import CodeReviewError, Snapshot
+from activities.code_review.sources import (
+    read_diff,
+    read_tree,
+    snapshot_of_changes,
+    snapshot_of_diff,
+    snapshot_of_project,
+)
+from activities.project_init.files import SourceTree
+from tests.unit.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
+
+
+def tree_of(folder: Path) -> SourceTree:
+    """Return the survey of a folder."""
+    return read_tree(folder, lambda _: None)
+
+
+def passages(snapshot: Snapshot) -> dict[str, tuple[tuple[int, int], ...] | None]:
+    """Return the changed passages by path."""
+    return {file.path: file.changed for file in snapshot.files}
+
+
+class TestSnapshotOfProject:
+    """Everything."""
+
+    def test_has_every_program_and_says_what_else_there_is(self, tmp_path: Path) -> None:
+        """Prose is no program, and is named; a shell script is one, though no analyser reads it."""
+        snapshot = snapshot_of_project(tree_of(write(tmp_path, FILES)))
+        assert {file.path: file.language for file in snapshot.files} == {
+            "app/broken.py": "Python",
+            "app/slow.py": "Python",
+            "app/weak.py": "Python",
+            "bin/deploy.sh": "Shell",
+            "tests/test_names.py": "Python",
+        }
+        assert [(one.reason, one.examples) for one in snapshot.unread] == [("no program, but prose", ("README.md",))]
+        assert [file.path for file in snapshot.files if file.is_test] == ["tests/test_names.py"]
+
+    def test_leaves_out_other_peoples_and_generated_code_by_name(self, tmp_path: Path) -> None:
+        """Nobody is asked to mend it here."""
+        files = {"vendor/lib.py": WEAK, "app/x_pb2.py": WEAK, "app/x.py": "x = 1\n"}
+        snapshot = snapshot_of_project(tree_of(write(tmp_path, files)))
+        assert [file.path for file in snapshot.files] == ["app/x.py"]
+        assert {one.reason for one in snapshot.unread} == {"generated code", "vendored packages"}
+
+
+class TestSnapshotOfChanges:
+    """What changed since a commit."""
+
+    async def test_marks_changed_and_added_lines_committed_or_not(self, tmp_path: Path) -> None:
+        """A commit on the branch, an edit that is not committed and a new file count; what is the same does not."""
+        root = repository(tmp_path / "r", FILES)
+        git(root, "checkout", "-q", "-b", "topic")
+        (root / "app/weak.py").write_text(WEAK.replace("import subprocess\n", "import subprocess\nimport sys\n"))
+        git(root, "commit", "-q", "-am", "second")
+        (root / "app/slow.py").write_text(SLOW + "\n\nx = 1\n")
+        write(root, {"app/new.py": "y = 2\n"})
+        before = contents(root)
+        snapshot = await snapshot_of_changes(tree_of(root), "main")
+        assert passages(snapshot) == {"app/new.py": ((1, 1),), "app/slow.py": ((13, 15),), "app/weak.py": ((3, 3),)}
+        assert snapshot.compared_with.startswith("main (")
+        assert contents(root) == before
+
+    async def test_counts_from_where_the_branch_left(self, tmp_path: Path) -> None:
+        """What others did on the main branch meanwhile is not under review."""
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n", "b.py": "b = 1\n"})
+        git(root, "checkout", "-q", "-b", "topic")
+        write(root, {"a.py": "a = 2\n"})
+        git(root, "commit", "-q", "-am", "ours")
+        git(root, "checkout", "-q", "main")
+        write(root, {"b.py": "b = 2\n"})
+        git(root, "commit", "-q", "-am", "theirs")
+        git(root, "checkout", "-q", "topic")
+        assert list(passages(await snapshot_of_changes(tree_of(root), "main"))) == ["a.py"]
+
+    async def test_starts_no_program_that_the_checkout_names(self, tmp_path: Path) -> None:
+        """Filters, monitors and external diffs of a checkout's own configuration stay as they are: not run."""
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n", ".gitattributes": "*.py filter=evil diff=evil\n"})
+        trap = f"sh -c 'touch {tmp_path}/sprung; cat'"
+        for name in ("filter.evil.clean", "filter.evil.smudge", "diff.evil.command", "diff.evil.textconv"):
+            git(root, "config", name, trap)
+        git(root, "config", "core.fsmonitor", trap)
+        git(root, "config", "diff.external", trap)
+        (root / "a.py").write_text("a = 2\n")
+        assert list(passages(await snapshot_of_changes(tree_of(root), "HEAD"))) == ["a.py"]
+        assert not (tmp_path / "sprung").exists()
+
+    async def test_names_a_commit_that_is_not_there(self, tmp_path: Path) -> None:
+        """A name that looks like an option is none."""
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
+        for name in ("nowhere", "--all"):
+            with pytest.raises(CodeReviewError, match=f"no commit '{name}'"):
+                await snapshot_of_changes(tree_of(root), name)
+
+
+class TestSnapshotOfDiff:
+    """What a diff changes."""
+
+    @pytest.mark.parametrize("applied", [pytest.param(True, id="applied"), pytest.param(False, id="not applied")])
+    def test_reads_the_text_with_the_diff_whether_it_is_applied_or_not(self, tmp_path: Path, applied: bool) -> None:
+        """A patch can be reviewed before anybody applies it; the source stays as it is."""
+        root = repository(tmp_path / "r", FILES)
+        changed = WEAK.replace('PASSWORD = "correct horse"\n', 'PASSWORD = "correct horse"\nTOKEN = eval("1")\n')
+        write(root, {"app/weak.py": changed, "app/new.py": "z = 3\n"})
+        git(root, "add", "-A", "-N")
+        diff = git(root, "diff")
+        if not applied:
+            git(root, "reset", "-q", "--hard")
+            (root / "app/new.py").unlink(missing_ok=True)
+        before = contents(root)
+        snapshot = snapshot_of_diff(tree_of(root), diff, "change.diff")
+        assert passages(snapshot) == {"app/new.py": ((1, 1),), "app/weak.py": ((5, 5),)}
+        assert {file.path: file.text for file in snapshot.files}["app/weak.py"] == changed
+        assert contents(root) == before
+
+    def test_refuses_a_diff_of_another_text(self, tmp_path: Path) -> None:
+        """The file and line are named."""
+        root = write(tmp_path, {"a.py": "a = 1\n"})
+        with pytest.raises(CodeReviewError, match=r"'c\.diff' cannot be reviewed: a\.py:1: the diff does not fit"):
+            snapshot_of_diff(tree_of(root), "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-b\n+c\n", "c.diff")
+
+    def test_says_what_a_diff_changes_that_is_no_program(self, tmp_path: Path) -> None:
+        """Nothing is left out silently."""
+        root = write(tmp_path, {"notes.md": "old\n"})
+        snapshot = snapshot_of_diff(tree_of(root), "--- a/notes.md\n+++ b/notes.md\n@@ -1 +1 @@\n-old\n+new\n", "n")
+        assert [(one.reason, one.count) for one in snapshot.unread] == [("no program, but prose", 1)]
+
+    def test_refuses_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+        """The parameter is wrong, and no retry mends it."""
+        with pytest.raises(CodeReviewError, match="cannot be read"):
+            read_diff(tmp_path / "none.diff")

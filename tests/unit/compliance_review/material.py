@@ -1,0 +1,63 @@
+"""What the tests of `compliance_review` share: the sample mailbox, policies of one rule, facts as tools state them."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from activities.compliance_review.claims import Claim, InForce, Message, Recipients
+from activities.compliance_review.evidence import Evidence, Known
+from activities.compliance_review.policy import Policy, policy_of
+from activities.compliance_review.records import RuleOutcome
+from activities.compliance_review.rules import Case, judge
+from baton.protocol.canonical_json import canonical_json
+
+SAMPLES = Path(__file__).parents[2] / "data" / "compliance"
+OFFER, REPLY, RECORDS = SAMPLES / "offer.mbox", SAMPLES / "reply.eml", SAMPLES / "records"
+TODAY = date(2026, 6, 27)
+NOON = datetime(2026, 6, 27, 12, tzinfo=UTC)
+DIGEST = "sha256:" + "5" * 64
+
+OWN = {"id": "REC-1", "title": "Known people.", "kind": "recipients", "own": ["own.example"]}
+
+
+def policy(*rules: dict[str, Any]) -> Policy:
+    """Return a policy of rules, each with a title."""
+    given = [{"title": "A rule.", **rule} for rule in rules]
+    return policy_of(canonical_json({"name": "Test", "version": "1", "rules": given}).decode(), "test")
+
+
+def known(*claims: Claim, **by: str) -> list[Known]:
+    """Return facts as tools state them; their events are `e1`, `e2`, …, unless said otherwise."""
+    given = {"confidence": "high", **by}
+    return [
+        Known(f"e{at}", claim.sentence, given.get("source", claim.tool), given["confidence"])
+        for at, claim in enumerate(claims, 1)
+    ]
+
+
+def case(rules: Policy, *claims: Claim) -> Case:
+    """Return a case of some facts."""
+    return Case(rules, Evidence(known(*claims)), TODAY)
+
+
+def outcome(rule: dict[str, Any], *claims: Claim, **domains: int) -> RuleOutcome:
+    """Return what becomes of a rule; `e1` says where the e-mail goes, the other facts follow in order.
+
+    Args:
+        rule: The rule.
+        *claims: The other facts.
+        **domains: How many recipients are at `<name>.example`; one at `acme.example` by default.
+    """
+    goes_to = {f"{name}.example": count for name, count in (domains or {"acme": 1}).items()}
+    rules = policy(OWN, {"id": "R-1", **rule})
+    return judge(rules.rules[1], case(rules, Recipients(domains=goes_to), *claims))
+
+
+def premises(rules: Policy) -> list[Claim]:
+    """Return the facts that every decision presupposes."""
+    return [Message(digest=DIGEST), InForce(digest=rules.digest)]
+
+
+def days_ago(days: int) -> date:
+    """Return a day before `TODAY`."""
+    return TODAY - timedelta(days=days)

@@ -1,0 +1,262 @@
+"""Reading a mailbox: which e-mail is proposed, whom it goes to, what is in it, and files that are no mailbox."""
+
+import email
+import email.policy
+import shutil
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from activities.compliance_review.claims import Attached, Recipients, claim_of
+from activities.compliance_review.mailbox import contains, read_mail, read_mailbox, without_addresses
+from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail
+from tests.unit.compliance_review.material import OFFER, REPLY
+
+
+def eml(folder: Path, head: str, body: str = "Hello") -> Path:
+    """Write an e-mail with these headers, and return its path."""
+    path = folder / "mail.eml"
+    path.write_bytes(f"{head.strip()}\n\n{body}\n".encode())
+    return path
+
+
+def read(path: Path) -> Mail:
+    """Return what is read of the proposed e-mail of a file."""
+    mailbox = read_mailbox(path)
+    return read_mail(mailbox.proposed, mailbox.data)
+
+
+class TestReadMailbox:
+    """Which message of a mailbox is proposed."""
+
+    def test_takes_the_one_that_is_marked_as_a_draft(self) -> None:
+        """The header X-Unsent marks it, as mail programs write it; the other messages are what came before."""
+        mailbox = read_mailbox(OFFER)
+        assert mailbox.proposed["subject"] == "Offer for the second year"
+        assert [one["subject"] for one in mailbox.earlier] == ["Renewal", "Re: Renewal"]
+
+    @pytest.mark.parametrize("named", ["<a1@acme.example>", "a1@acme.example"])
+    def test_takes_the_one_that_is_named(self, named: str) -> None:
+        """A Message-ID comes before the mark, with or without its brackets."""
+        assert read_mailbox(OFFER, named).proposed["subject"] == "Renewal"
+
+    def test_takes_the_only_one(self, tmp_path: Path) -> None:
+        """A file with one message needs no mark."""
+        assert read(eml(tmp_path, "To: a@acme.example")).domains == {"acme.example": 1}
+
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            pytest.param("mail.txt", b"To: a@b.example", "found '.txt', expected .mbox or .eml", id="another format"),
+            pytest.param("mail.mbox", b"", "0 messages, and 0 of them marked", id="an empty mailbox"),
+            pytest.param("mail.eml", b"", "1 messages, and 0 of them marked", id="an empty message"),
+            pytest.param("mail.mbox", None, "cannot be read", id="no file"),
+        ],
+    )
+    def test_refuses_what_is_no_mailbox(self, tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+        """The error says what was found and what to give."""
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(ComplianceError, match=message):
+            read_mailbox(tmp_path / name)
+
+    def test_refuses_to_guess(self, tmp_path: Path) -> None:
+        """Of two drafts none is taken, and no address is in the message."""
+        shutil.copy(OFFER, tmp_path / "two.mbox")
+        text = OFFER.read_text()
+        (tmp_path / "two.mbox").write_text(text + text)
+        with pytest.raises(ComplianceError, match="6 messages, and 2 of them marked") as raised:
+            read_mailbox(tmp_path / "two.mbox")
+        assert "@" not in str(raised.value)
+
+
+class TestRecipients:
+    """Whom an e-mail goes to."""
+
+    @pytest.mark.parametrize(
+        ("head", "domains", "unreadable"),
+        [
+            pytest.param("To: a@acme.example, b@acme.example", {"acme.example": 2}, 0, id="two of one domain"),
+            pytest.param(
+                "To: a@acme.example\nBcc: b@birch.example", {"acme.example": 1, "birch.example": 1}, 0, id="blind"
+            ),
+            pytest.param('To: "Doe, Jane" <a@ACME.Example>', {"acme.example": 1}, 0, id="a comma in the name"),
+            pytest.param('To: "ok@own.example" <a@evil.example>', {"evil.example": 1}, 0, id="an address as the name"),
+            pytest.param(
+                "To: Friends: a@acme.example, b@birch.example;",
+                {"acme.example": 1, "birch.example": 1},
+                0,
+                id="a group",
+            ),
+            pytest.param("To: a@xn--mnchen-3ya.example", {"xn--mnchen-3ya.example": 1}, 0, id="letters beyond ASCII"),
+            pytest.param("To: a@münchen.example", {}, 1, id="letters that mail does not carry"),
+            pytest.param(
+                "To: a@acme.example\nTo: b@birch.example", {"acme.example": 1, "birch.example": 1}, 0, id="two To"
+            ),
+            pytest.param("To: nobody in particular", {}, 1, id="no address"),
+            pytest.param("To: a@acme.example, nonsense", {"acme.example": 1}, 1, id="an address and something else"),
+            pytest.param("To: a@acme.example; b@evil.example", {"acme.example": 1}, 1, id="a semicolon between"),
+            pytest.param("To: a@acme.example b@evil.example", {"acme.example": 1}, 1, id="a blank between"),
+            pytest.param("To: <@evil.example:a@acme.example>", {"acme.example": 1}, 1, id="a route"),
+            pytest.param("To: undisclosed-recipients:;", {}, 1, id="somebody"),
+            pytest.param("To: (a@acme.example", {}, 1, id="a comment"),
+            pytest.param("Subject: x", {}, 0, id="nobody"),
+        ],
+    )
+    def test_are_counted_by_domain(self, tmp_path: Path, head: str, domains: dict[str, int], unreadable: int) -> None:
+        """Whoever gets a copy counts; what cannot be read is counted too and never passed over."""
+        mail = read(eml(tmp_path, head))
+        assert (mail.domains, mail.unreadable) == (domains, unreadable)
+
+    def test_leave_no_address_in_the_record(self) -> None:
+        """What is handed on of a mailbox names no person."""
+        mail = read(OFFER)
+        assert "@" not in mail.model_dump_json() + repr(mail) + mail.text
+        assert "Jane" not in mail.model_dump_json() + repr(mail)
+
+
+class TestContents:
+    """What is in an e-mail."""
+
+    def test_are_attachments_and_amounts(self) -> None:
+        """Type and size of what is attached, and the highest amount in each currency."""
+        mail = read(OFFER)
+        assert mail.attachments == (Attachment(type="pdf", kilobytes=1),)
+        assert mail.amounts == (Amount(currency="EUR", cents=4_800_000),)
+
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [
+            pytest.param("invoice.pdf.exe", "exe", id="the last extension counts"),
+            pytest.param("OFFER.PDF", "pdf", id="in capitals"),
+            pytest.param("offer", "stream", id="without an extension"),
+        ],
+    )
+    def test_types_are_told_by_the_name(self, name: str, kind: str) -> None:
+        """A name with two extensions is what the last one says."""
+        message = EmailMessage()
+        message.set_content("Hello")
+        message.add_attachment(b"x", maintype="application", subtype="octet-stream", filename=name)
+        assert [one.type for one in read_mail(message, b"").attachments] == [kind]
+
+    def test_words_in_html_and_in_attached_texts_are_read(self) -> None:
+        """What is promised in the other half of a message, or in a file, is promised."""
+        message = EmailMessage()
+        message.set_content("Hello")
+        message.add_alternative("<p>We <b>guaran</b>tee</p><style>p{}</style>", subtype="html")
+        message.add_attachment("off the record", filename="notes.txt")
+        text = read_mail(message, b"").text
+        assert contains(text, "we guarantee")
+        assert contains(text, "off the record")
+        assert "p{}" not in text
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pytest.param("We gua\u200brantee it.", id="a character that nobody sees"),
+            pytest.param("\uff37\uff45 guarantee it.", id="wide letters"),
+            pytest.param("We\u00a0guarantee it.", id="a hard blank"),
+            pytest.param("WE GUARANTEE IT.", id="capitals"),
+        ],
+    )
+    def test_a_phrase_is_found_however_it_is_dressed_up(self, body: str) -> None:
+        """What a reader would read is found."""
+        message = EmailMessage()
+        message.set_content(body)
+        assert contains(read_mail(message, b"").text, "we guarantee")
+
+    def test_a_damaged_message_is_read_as_far_as_it_goes(self, tmp_path: Path) -> None:
+        """Unknown charsets, broken encodings and headers do not end the review."""
+        head = "To: a@acme.example\nSubject: =?utf-8?b?//?=\nContent-Type: text/plain; charset=no-such"
+        assert read(eml(tmp_path, head, "Gr\u00fc\u00dfe")).domains == {"acme.example": 1}
+
+    def test_the_digest_is_that_of_the_message(self, tmp_path: Path) -> None:
+        """The same message has the same digest; another word makes another one."""
+        first, again = read(REPLY).digest, read(REPLY).digest
+        changed = tmp_path / "reply.eml"
+        changed.write_bytes(REPLY.read_bytes().replace(b"two", b"six"))
+        assert first == again != read(changed).digest
+
+
+class TestHostileMessages:
+    """Messages that nobody's mail program would write."""
+
+    PIECES = st.sampled_from(
+        [
+            "a@acme.example",
+            "<",
+            ">",
+            "@",
+            ",",
+            ";",
+            ":",
+            '"',
+            "(",
+            ")",
+            "=?utf-8?q?=",
+            "?=",
+            "\\",
+            "\t",
+            "\r\n ",
+            "é",
+            "x" * 70,
+        ]
+    )
+    HEADERS = st.sampled_from(
+        [
+            "To",
+            "Cc",
+            "Bcc",
+            "From",
+            "Subject",
+            "Date",
+            "Content-Type",
+            "Content-Disposition",
+            "Content-Transfer-Encoding",
+        ]
+    )
+    VALUES = st.lists(PIECES | st.text(max_size=8), max_size=8).map("".join)
+
+    @given(st.lists(st.tuples(HEADERS, VALUES), max_size=6), st.binary(max_size=60))
+    @settings(max_examples=300)
+    def test_are_read_without_an_error(self, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Whatever stands in headers and body, there is a record of it, and no address or name in it."""
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("utf-8", "replace")
+        message = email.message_from_bytes(head + b"\r\n" + body, policy=email.policy.default)
+        mail = read_mail(message, b"")
+        assert Mail.model_validate_json(mail.model_dump_json()) == mail.model_copy(update={"text": ""})
+        assert "a@acme" not in mail.model_dump_json() + mail.text
+        assert claim_of(Recipients(domains=mail.domains, unreadable=mail.unreadable).sentence) is not None
+        assert claim_of(Attached(files=mail.attachments).sentence) is not None
+
+    @given(VALUES)
+    @settings(max_examples=300)
+    def test_lose_no_recipient(self, value: str) -> None:
+        """A field that says something about recipients gives at least one, readable or not: nobody slips through."""
+        head = f"To: {value}\r\n\r\nHello".encode("utf-8", "replace")
+        message = email.message_from_bytes(head, policy=email.policy.default)
+        mail = read_mail(message, b"")
+        if any("a@acme.example" in str(raw) for name, raw in message.raw_items() if name == "To"):
+            assert mail.domains or mail.unreadable
+
+
+class TestWithoutAddresses:
+    """Taking addresses out of a text."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "a.b+c@acme.example",
+            "<a@acme.example>",
+            "mailto:a@acme.example?subject=x",
+            "a@b@acme.example",
+            "é@münchen.example",
+        ],
+    )
+    def test_leaves_none(self, text: str) -> None:
+        """However it is spelt, nothing with an @ is left that is an address."""
+        assert "acme" not in without_addresses(text)
+        assert "münchen" not in without_addresses(text)

@@ -1,0 +1,83 @@
+"""The reviewer's rules, each on a real change that breaks it."""
+
+from pathlib import Path
+
+import pytest
+
+from activities.delivery.records import Order
+from activities.delivery.reviewing import analyse_diff, review_diff
+from activities.workbench.diffs import parse_diff
+from tests.unit.code_review.material import git, repository, write
+
+BEFORE = {
+    "app/a.py": "x = 1\n",
+    "tests/test_a.py": "def test_a():\n    assert 1\n\n\ndef test_b():\n    assert 1\n",
+    "data.json": "{}\n",
+}
+
+
+def change(folder: Path, files: dict[str, str]) -> str:
+    """Return the diff that these files are to the ones before."""
+    root = repository(folder / "r", BEFORE)
+    write(root, files)
+    git(root, "add", "-A")
+    return git(root, "diff", "--cached")
+
+
+class TestReviewDiff:
+    """What blocks, and where."""
+
+    @pytest.mark.parametrize(
+        ("files", "place", "rule"),
+        [
+            pytest.param({"app/a.py": "<<<<<<< HEAD\nx = 1\n"}, "app/a.py:1", "conflict", id="a mark of a conflict"),
+            pytest.param({"app/a.py": "x = 1\nbreakpoint()\n"}, "app/a.py:2", "debugging", id="a stop for a debugger"),
+            pytest.param({"app/a.py": "x = (\n"}, "app/a.py:1", "syntax", id="broken Python"),
+            pytest.param({"data.json": '{"a" 1}\n'}, "data.json:1", "syntax", id="broken JSON"),
+            pytest.param({"p.toml": "a = = 1\n"}, "p.toml", "syntax", id="broken TOML"),
+            pytest.param({".env": "TOKEN=1\n"}, ".env", "secrets", id="a file with secrets"),
+            pytest.param(
+                {"app/k.py": 'K = """-----BEGIN PRIVATE KEY-----"""\n'}, "app/k.py:1", "private-key", id="a private key"
+            ),
+            pytest.param(
+                {"tests/test_a.py": "import pytest\n\n\n@pytest.mark.skip\n" + BEFORE["tests/test_a.py"]},
+                "tests/test_a.py:4",
+                "test-skipped",
+                id="a test switched off",
+            ),
+            pytest.param(
+                {"tests/test_a.py": "def test_a():\n    assert 1\n"},
+                "tests/test_a.py",
+                "tests-removed",
+                id="fewer tests",
+            ),
+            pytest.param({"app/b.py": "y = 1\n" * 60}, "app/b.py", "size", id="more than can be reviewed"),
+            pytest.param({"docs/b.md": "b\n"}, "docs/b.md", "outside", id="a file that may not change"),
+        ],
+    )
+    def test_blocks(self, tmp_path: Path, files: dict[str, str], place: str, rule: str) -> None:
+        """With the rule's name and the place."""
+        diffs = parse_diff(change(tmp_path, files))
+        paths = ["app/*", "tests/*", "*.json", "*.toml", ".env"]
+        order = Order.of({"repository": "r", "command": "x", "most_lines": 50, "paths": [*paths]})
+        remarks = review_diff(diffs, tmp_path / "r", order)
+        assert (place, rule) in [(one.place, one.rule) for one in remarks if one.blocks]
+
+    def test_has_nothing_to_say_of_a_plain_change(self, tmp_path: Path) -> None:
+        """More tests, a renamed file, a word like those it looks for: none of it blocks."""
+        files = {"app/a.py": "debugger_name = '<<<<'\n", "tests/test_a.py": BEFORE["tests/test_a.py"] * 2}
+        diffs = parse_diff(change(tmp_path, files))
+        assert review_diff(diffs, tmp_path / "r", Order.of({"repository": "r", "command": "x"})) == []
+
+
+class TestAnalyseDiff:
+    """The analysers of `code_review`, on the added lines."""
+
+    async def test_blocks_a_grave_weakness_that_the_change_adds(self, tmp_path: Path) -> None:
+        """A slight one is said, and does not block."""
+        text = "import subprocess\n\n\ndef f(x):\n    return subprocess.call(x, shell=True)\n"
+        diff = change(tmp_path, {"app/a.py": text})
+        remarks, analysed = await analyse_diff(diff, tmp_path / "r")
+        assert [(one.place, one.rule) for one in remarks if one.blocks] == [("app/a.py:5", "B602")]
+        assert any(not one.blocks for one in remarks)
+        assert analysed == "analysed by bandit, ruff, radon, loops"

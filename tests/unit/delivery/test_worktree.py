@@ -1,0 +1,182 @@
+"""The branch under work: made once, worked on beside the user, and taken away whatever happened in between."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.delivery.changes import make_change
+from activities.delivery.records import Change, DeliveryError, Order, Plan
+from activities.delivery.stages import implement_change, offer_branch, plan_change, withdraw_branch
+from activities.delivery.stages import test_change as run_the_tests
+from activities.delivery.worktree import Worktree
+from baton import Baton
+from baton.activity import StageContext
+from baton.edge.artifacts import MemoryArtifactStore
+from tests.unit.code_review.material import git, write
+from tests.unit.delivery.material import ADD, FIX, TEST, at, project, state
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a repository, and keep the worktrees in the test's own folder."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return project(tmp_path / "project")
+
+
+def worktree(repo: Path, task: str = "t-1", **order: Any) -> Worktree:
+    """Return the worktree of a task that applies the fix."""
+    asked = Order.of({"repository": str(repo), "patch": FIX, "test": [*TEST], **order})
+    base = git(repo, "rev-parse", "HEAD").strip()
+    changes = (Change(patch=FIX),)
+    plan = Plan(
+        repository=str(repo),
+        base=base,
+        branch="b/x",
+        changes=changes,
+        test=tuple(TEST),
+        test_origin="named",
+        order=asked,
+    )
+    return Worktree.of(plan, task)
+
+
+class TestWorktree:
+    """One delivery's place to work."""
+
+    async def test_commits_a_step_once(self, repo: Path) -> None:
+        """A run of the stage after the one that was lost finds the commit, and changes nothing again."""
+        tree = worktree(repo)
+        done: list[int] = []
+
+        async def change() -> None:
+            done.append(1)
+            await make_change(tree, tree.plan.changes[0])
+
+        await tree.open()
+        first = await tree.commit("round-1", "Fix", change)
+        await tree.open()
+        assert await tree.commit("round-1", "Fix", change) == first
+        assert done == [1]
+
+    async def test_starts_anew_from_what_a_crash_left(self, repo: Path) -> None:
+        """Half a change, a lock of a git that was killed, a file nobody committed: none of it is in the commit."""
+        tree = worktree(repo)
+        await tree.open()
+        (tree.folder / "app/sums.py").write_text("half a ch")
+        (tree.folder / "rubbish.py").write_text("x")
+        lock = git(tree.folder, "rev-parse", "--path-format=absolute", "--git-path", "index.lock").strip()
+        write(Path(lock).parent, {"index.lock": ""})
+        await tree.commit("round-1", "Fix", lambda: make_change(tree, tree.plan.changes[0]))
+        assert at(repo, "b/x", "app/sums.py") == ADD.replace("one - two", "one + two")
+        assert "rubbish.py" not in git(repo, "ls-tree", "-r", "--name-only", "b/x")
+
+    async def test_finds_its_work_on_another_worker(self, repo: Path) -> None:
+        """The folder is gone, the branch is not: the worktree is made again from it."""
+        tree = worktree(repo)
+        await tree.open()
+        commit = await tree.commit("round-1", "Fix", lambda: make_change(tree, tree.plan.changes[0]))
+        tree._clear()
+        again = worktree(repo)
+        await again.open()
+        assert await again.done("round-1") == commit
+
+    async def test_takes_a_command_that_commits_by_itself(self, repo: Path) -> None:
+        """What it committed is in the step's one commit."""
+        tree = worktree(repo)
+        await tree.open()
+        line = (
+            "sed -i s/Sums/Adds/ app/sums.py && git -c user.name=x -c user.email=x@x commit -qam mine && touch new.txt"
+        )
+        await tree.commit("round-1", "Both", lambda: make_change(tree, Change(command=("sh", "-c", line))))
+        assert git(repo, "log", "--format=%an %s", "HEAD..b/x").splitlines() == ["Baton Both"]
+        assert git(repo, "diff", "--name-only", "HEAD", "b/x").splitlines() == ["app/sums.py", "new.txt"]
+
+    async def test_runs_no_hook_of_the_repository(self, repo: Path) -> None:
+        """Neither making the worktree nor committing starts one."""
+        for name in ("post-checkout", "pre-commit", "commit-msg", "reference-transaction"):
+            hook = repo / ".git" / "hooks" / name
+            hook.write_text(f"#!/bin/sh\ntouch {repo.parent}/sprung\n")
+            hook.chmod(0o755)
+        tree = worktree(repo)
+        await tree.open()
+        await tree.commit("round-1", "Fix", lambda: make_change(tree, tree.plan.changes[0]))
+        await tree.close(keep_branch=False)
+        assert not (repo.parent / "sprung").exists()
+
+    async def test_leaves_everything_as_it_was(self, repo: Path) -> None:
+        """Also when it is closed twice, or was never opened."""
+        before = state(repo)
+        tree = worktree(repo)
+        await tree.close(keep_branch=False)
+        await tree.open()
+        await tree.commit("round-1", "Fix", lambda: make_change(tree, tree.plan.changes[0]))
+        assert await tree.close(keep_branch=False) is False
+        assert await tree.close(keep_branch=False) is False
+        assert state(repo) == before
+        assert not tree.folder.exists()
+
+    async def test_does_not_take_a_branch_of_somebody_else(self, repo: Path) -> None:
+        """It is refused when work begins, and stays when the delivery is withdrawn."""
+        git(repo, "branch", "b/x")
+        tree = worktree(repo)
+        with pytest.raises(DeliveryError, match="there is one of that name"):
+            await tree.open()
+        assert await tree.close(keep_branch=False) is True
+        assert git(repo, "branch", "--list", "b/x").strip() == "b/x"
+
+    async def test_keeps_commits_of_somebody_else(self, repo: Path) -> None:
+        """A branch that was committed to by another hand is not deleted with theirs."""
+        tree = worktree(repo)
+        await tree.open()
+        tip = git(repo, "commit-tree", "b/x^{tree}", "-p", "b/x", "-m", "mine").strip()
+        git(repo, "update-ref", "refs/heads/b/x", tip)
+        assert await tree.close(keep_branch=False) is True
+        assert git(repo, "rev-parse", "b/x").strip() == tip
+
+
+class TestStages:
+    """The stages as the functions they are, each run twice as after a lost worker."""
+
+    async def test_may_be_repeated(self, repo: Path) -> None:
+        """What a stage did is found and not done again (activity retries)."""
+        store = MemoryArtifactStore()
+        params: dict[str, Any] = {"repository": str(repo), "patch": FIX, "test": [*TEST], "branch": "b/x"}
+        context = StageContext.for_test(Baton(goal="Fix"), params=params, artifacts=store)
+        await plan_change(context)
+        handed = Baton(goal="Fix", artifacts=context.artifacts.written)
+
+        def again(**params: Any) -> StageContext[Baton]:
+            return StageContext.for_test(handed, params=params, artifacts=store)
+
+        outputs: list[Any] = [(await implement_change(again(round=1))).output for _ in range(2)]
+        assert outputs[0] == outputs[1]
+        offers: list[Any] = [(await offer_branch(again(commit=outputs[0]["commit"]))).output for _ in range(2)]
+        assert offers[0] == offers[1]
+        assert git(repo, "rev-list", "--count", "HEAD..b/x").strip() == "1"
+
+    async def test_tests_only_what_the_implementer_made(self, repo: Path) -> None:
+        """A branch that somebody moved between two stages is not tested in its place."""
+        store = MemoryArtifactStore()
+        params: dict[str, Any] = {"repository": str(repo), "patch": FIX, "test": [*TEST], "branch": "b/x"}
+        context = StageContext.for_test(Baton(goal="Fix"), params=params, artifacts=store)
+        await plan_change(context)
+        handed = Baton(goal="Fix", artifacts=context.artifacts.written)
+        made: Any = (await implement_change(StageContext.for_test(handed, params={"round": 1}, artifacts=store))).output
+        git(repo, "update-ref", "refs/heads/b/x", "HEAD")
+        moved = StageContext.for_test(handed, params={"round": 1, "commit": made["commit"]}, artifacts=store)
+        with pytest.raises(DeliveryError, match="which the implementer made; somebody moved it"):
+            await run_the_tests(moved)
+
+    async def test_withdraws_twice(self, repo: Path) -> None:
+        """The second time there is nothing left to do."""
+        store = MemoryArtifactStore()
+        params: dict[str, Any] = {"repository": str(repo), "patch": FIX, "test": [*TEST]}
+        context = StageContext.for_test(Baton(goal="Fix"), params=params, artifacts=store)
+        await plan_change(context)
+        handed = Baton(goal="Fix", artifacts=context.artifacts.written)
+        before = state(repo)
+        await implement_change(StageContext.for_test(handed, params={"round": 1}, artifacts=store))
+        for _ in range(2):
+            await withdraw_branch(StageContext.for_test(handed, params={"why": "no"}, artifacts=store))
+            assert state(repo) == before
