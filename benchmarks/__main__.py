@@ -15,16 +15,19 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.compare import Effort
+from benchmarks.contracts import compile_cost
 from benchmarks.exchange import signal_handoffs
 from benchmarks.history import history
 from benchmarks.ledger import appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
+from benchmarks.peers.comparison import PEERS, against, agent_stage
 from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
 from benchmarks.recovery import recovery
 from benchmarks.report import GOALS, Findings, show, summarise, write
 from benchmarks.rig import Rig
 from benchmarks.scan import scan_corpora, scan_hostile, scan_structure
 from benchmarks.startup import first_stage, import_time
+from benchmarks.tokens import tokens
 
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -60,6 +63,18 @@ MEASURES = (
     Measure(["scan_reject_fpr", "scan_marked_recall", "scan_ms_per_kb"], scan_corpora),
     Measure(["scan_worst_64k_ms"], scan_hostile),
     Measure(["fence_escapes"], scan_structure),
+    Measure(["compile_ms_1000", "compile_growth_4000"], compile_cost),
+    Measure(
+        [
+            "tokens_vs_transcript_stage5",
+            "tokens_vs_transcript_stage20",
+            "tokens_whole_loop_ratio",
+            "tokens_growth_stage20_vs_stage5",
+        ],
+        tokens,
+    ),
+    Measure(["agent_stage_vs_bare"], agent_stage),
+    *(Measure([figure], partial(against, figure=figure)) for figure in PEERS),
 )
 
 

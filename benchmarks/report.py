@@ -85,6 +85,18 @@ GOALS: Mapping[str, Goal] = {
     "scan_ms_per_kb": Goal("milliseconds of scanning a KB, costliest set of texts", most=1.0),
     "scan_worst_64k_ms": Goal("milliseconds of scanning the worst hostile 64 KiB", most=200),
     "fence_escapes": Goal("prompts in which an attack gets out of the fence", most=0),
+    "compile_ms_1000": Goal("milliseconds of processor time to compile 1,000 session events", most=20),
+    "compile_growth_4000": Goal("time an event in 4,000, of that in 250", most=1.3),
+    "tokens_vs_transcript_stage5": Goal("tokens of transcripts, of the tokens that stage 5 inherits", least=25),
+    "tokens_vs_transcript_stage20": Goal("the same of stage 20", least=60),
+    "tokens_whole_loop_ratio": Goal("tokens read in the whole loops of 5 agents, transcripts of contracts"),
+    "tokens_growth_stage20_vs_stage5": Goal("tokens that stage 20 inherits, of those of stage 5", most=1.2),
+    "agent_stage_vs_bare": Goal("time of an agent's stage, of the same agent's in a bare activity", most=1.15),
+    "vs_openai_agents_c10": Goal("pipelines a second, of the OpenAI Agents plugin's, 10 at a time", least=1.9),
+    "vs_pydantic_ai_c10": Goal("pipelines a second, of pydantic-ai's durable agents', 10 at a time", least=2.5),
+    "vs_langgraph_plugin_c10": Goal("pipelines a second, of the LangGraph plugin's, 10 at a time", least=1.2),
+    "vs_langgraph_sqlite_c10": Goal("pipelines a second, of those of LangGraph in one process, SQLite, 10 at a time"),
+    "vs_dbos_sqlite_c10": Goal("pipelines a second, of those of DBOS in one process, SQLite, 10 at a time"),
 }
 """Every figure there is, in the order of the report."""
 

@@ -103,7 +103,7 @@ class Rig:
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
             )
-            self._held.push_async_callback(_stop, process)
+            self._held.push_async_callback(stop, process)
             self._crews[key] = Crew(await connect(role, running.address, self.folder), queue, process, running)
         return self._crews[key]
 
@@ -115,7 +115,7 @@ class Rig:
         return self._servers[name]
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def stop(process: asyncio.subprocess.Process) -> None:
     """Ask a worker to end, and kill it if it does not."""
     with contextlib.suppress(ProcessLookupError):
         process.terminate()

@@ -1,0 +1,143 @@
+"""Baton against the other agent layers: the same four agents, scripted alike, each side as it is shipped.
+
+Baton's side has the whole protocol on: contracts, sealed handoffs, the gate, the ledger. The sides of a comparison take
+turns. As shipped, a peer runs on Temporal's development server as it is, and Baton on the server that it brings; the
+peer on Baton's server stands beside, which is the comparison of the layers alone. Each side has scripted agents of its
+own kind: a framework's layer those of the framework, Baton such as stand behind its port. Baton with agents of the
+peer's framework stands beside, too.
+"""
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from benchmarks.compare import Effort, ratio, take_turns
+from benchmarks.load import Load, speed, stage_latencies
+from benchmarks.measures import (
+    LATENCY_COLUMNS,
+    SPEED_COLUMNS,
+    column,
+    latency_rows,
+    pipeline_input,
+    speed_rows,
+)
+from benchmarks.peers.crews import Crews, scripts
+from benchmarks.report import Findings
+from benchmarks.rig import Rig
+from benchmarks.samples import small
+
+BATON = "baton"
+_CONCURRENCY = 10
+_PIPELINES = 40
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A side that Baton is measured against.
+
+    Attributes:
+        title: What people call it.
+        module: Its module, of `benchmarks.peers.worker.PEERS`.
+        workflow: The name of its workflow; None if it has no server and works in one process.
+        framework: Baton's workflow with agents of the same framework; None if the peer has none.
+    """
+
+    title: str
+    module: str
+    workflow: str | None
+    framework: str | None
+
+
+PEERS: Mapping[str, Peer] = {
+    "vs_openai_agents_c10": Peer("OpenAI Agents plugin", "openai_agents", "OpenAIDelivery", "OpenAIAgentsStages"),
+    "vs_pydantic_ai_c10": Peer("pydantic-ai durable", "pydantic_ai", "PydanticAIDelivery", "PydanticAIStages"),
+    "vs_langgraph_plugin_c10": Peer("LangGraph plugin", "langgraph", "LangGraphDelivery", "LangGraphStages"),
+    "vs_langgraph_sqlite_c10": Peer("LangGraph, one process", "langgraph_sqlite", None, "LangGraphStages"),
+    "vs_dbos_sqlite_c10": Peer("DBOS, one process", "dbos_sqlite", None, None),
+}
+"""The peers, by the figure that compares Baton with each."""
+
+
+async def against(rig: Rig, effort: Effort, *, figure: str) -> Findings:
+    """Measure pipelines per second against a peer, 10 at a time, with a state of 1 KB.
+
+    Raises:
+        RuntimeError: A side did not do the whole job.
+    """
+    peer = PEERS[figure]
+    async with Crews(rig) as crews:
+        ours = await crews.ours("agents")
+        if peer.workflow is None:
+            loads = [Load(peer.title, await crews.piped(peer.module), peer.title, small())]
+        else:
+            places = (("", "stock"), (", Baton's server", "shipped"))
+            loads = [
+                Load(f"{peer.title}{where}", await crews.peer(peer.module, server), peer.workflow, small())
+                for where, server in places
+            ]
+        loads.append(Load(BATON, ours, "ScriptedStages", pipeline_input(small())))
+        if peer.framework is not None:
+            loads.append(
+                Load(f"{BATON} with {peer.framework.removesuffix('Stages')}", ours, peer.framework, loads[-1].argument)
+            )
+        for load in loads:
+            await _check(load)
+        turn = partial(speed, pipelines=effort.pipelines(_PIPELINES), concurrency=_CONCURRENCY)
+        told = await take_turns(peer.title, loads, turn, effort)
+    findings = Findings(f"Baton against {peer.title}, {_CONCURRENCY} at a time", SPEED_COLUMNS)
+    findings.rows.extend(speed_rows("1 KB", told, peer.title))
+    findings.values[figure] = ratio(column(told, "per_second"), BATON, peer.title)
+    return findings
+
+
+async def agent_stage(rig: Rig, effort: Effort) -> Findings:
+    """Measure how long a stage by an agent takes, against the same agent in a bare activity.
+
+    The figure is about the adapter and the stage around it; with contracts, and with the whole protocol, stand beside.
+    """
+    bare, alone, contracts, whole = "bare", "stage", "with contracts", "whole protocol"
+    async with Crews(rig) as crews:
+        ours, guarded = await crews.ours("baton"), await crews.ours("agents")
+        loads = [
+            Load(bare, await crews.ours("raw"), "BareAgents", small()),
+            Load(alone, ours, "PydanticAIAlone", pipeline_input(small())),
+            Load(contracts, ours, "PydanticAIStages", pipeline_input(small())),
+            Load(whole, guarded, "PydanticAIStages", pipeline_input(small())),
+        ]
+        for load in loads:
+            await _check(load)
+
+        async def turn(load: Load) -> float:
+            return statistics.median(await stage_latencies(load, effort.pipelines(12)))
+
+        told = await take_turns("agent stage", loads, turn, effort)
+    findings = Findings("A stage by an agent of pydantic-ai, one pipeline at a time", LATENCY_COLUMNS)
+    findings.rows.extend(latency_rows("1 KB", told, bare))
+    findings.values["agent_stage_vs_bare"] = ratio(told, alone, bare)
+    return findings
+
+
+async def _check(load: Load) -> None:
+    """Make sure that a side does the job: every agent answered, and the state holds what they said.
+
+    Raises:
+        RuntimeError: It does not.
+    """
+    result: Any = await (await load.crew.start(load.workflow, load.argument)).result()
+    state = state_of(result)
+    expected = [*small()["decision_log"], *(one for script in scripts() for one in script["decision_log"])]
+    if state["decision_log"] != expected or state["current_state"] != scripts()[-1]["current_state"]:
+        raise RuntimeError(f"{load.name} did another job: its last state is not what the four agents answered")
+
+
+def state_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the state in what a side returned: itself, or the baton of a pipeline's result.
+
+    Example:
+        >>> state_of({"decision_log": ["a"]}) == state_of({"baton": {"decision_log": ["a"]}})
+        True
+    """
+    state: Mapping[str, Any] = result.get("baton", result)
+    return state

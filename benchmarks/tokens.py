@@ -1,0 +1,160 @@
+"""What receivers read: tokens of the context that a stage inherits, against passing on the whole conversation.
+
+Every agent asks its model sixteen times and reads files of this project. What is counted is what the receiver is
+really given, fence and markings included, exactly, in the vocabulary o200k_base.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+
+from baton.activity import StageContext, WorkerParts
+from baton.edge.tokens import exact_counter
+from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.compiling import ContractPolicy, ContractRequest, compile_contract
+from baton.protocol.contract_checks import validate_contract
+from baton.protocol.fencing import fence
+from baton.protocol.messages import StageInput
+from baton.protocol.patching import apply_patch
+from baton.protocol.report import Status
+from baton.protocol.report_patching import baton_report
+from baton.protocol.report_rendering import render_report
+from baton.protocol.session import SessionEvent
+from baton.protocol.stages import DECISIONS_HANDED
+from baton.workflow.contracting import MAX_CONTRACT_TOKENS
+from benchmarks.compare import Effort
+from benchmarks.report import Findings
+from benchmarks.rig import Rig
+from benchmarks.samples import patch, thousand_tokens
+from benchmarks.sessions import TOOLS, Session, work
+
+LENGTHS = (2, 5, 10, 20)
+"""The stages that the table tells of, counted from 1."""
+
+_NONCE = "0123456789abcdef"
+_BEGAN = datetime(2026, 1, 1, 9, 0, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """What the receiver of one stage reads before it does anything, in tokens, by what is passed on.
+
+    Attributes:
+        transcript: All messages of all stages before it.
+        baton: The baton alone.
+        contract: The contract and the baton, as a stage's prompt has them.
+        facts: How many facts the contract has.
+        report: The handoff report of the stage before it.
+        own: The tokens of each message that its own agent will exchange with its model.
+    """
+
+    transcript: int
+    baton: int
+    contract: int
+    facts: int
+    report: int
+    own: tuple[int, ...]
+
+    def loop(self, inherited: int) -> int:
+        """Return the tokens that the model reads in all requests of the stage, which repeat what was said before."""
+        before = [0, *accumulate(a + b for a, b in zip(self.own[::2], self.own[1::2], strict=False))]
+        return sum(inherited + own for own in before)
+
+
+async def tokens(rig: Rig, effort: Effort) -> Findings:
+    """Count what receivers read in a chain of twenty stages, and in the agents' whole loops."""
+    automatic = await chain(max(LENGTHS), sentences=False)
+    stated = await chain(max(LENGTHS), sentences=True)
+    findings = Findings("Tokens that a receiver inherits (o200k_base)", COLUMNS)
+    findings.rows.extend(_rows(automatic, stated))
+    findings.values.update(figures(automatic))
+    return findings
+
+
+COLUMNS = ("read on entry to", "transcript", "baton", "contract", "facts", "report", "contract, facts in sentences")
+
+
+async def chain(length: int, *, sentences: bool) -> list[Inherited]:
+    """Return what each stage of a chain inherits; the first one inherits no transcript.
+
+    Args:
+        length: How many stages.
+        sentences: As in `benchmarks.sessions.work`.
+    """
+    counter = exact_counter()
+    baton = Baton.from_json_object(thousand_tokens())
+    at, said = _BEGAN, 0
+    events: list[SessionEvent] = []
+    found: list[Inherited] = []
+    for seq in range(1, length + 1):
+        session = work(seq, at, counter, sentences=sentences)
+        found.append(_inherited(seq, baton, events, at, said, session))
+        kept, _ = await session.log.close(None)
+        events += [SessionEvent.from_json_object(event.to_json_object()) for event in kept]
+        baton = apply_patch(baton, BatonPatch.model_validate(patch(seq, 3)))
+        at, said = session.ended, said + sum(found[-1].own)
+    return found
+
+
+def figures(stages: list[Inherited]) -> dict[str, float]:
+    """Return the figures of the report.
+
+    The whole loops are those of the first five stages: all tokens that models read, with the transcript passed on, of
+    those with the contract.
+    """
+    fifth, twentieth, first_five = stages[4], stages[19], stages[:5]
+    with_transcript = sum(stage.loop(stage.transcript) for stage in first_five)
+    with_contract = sum(stage.loop(stage.contract) for stage in first_five)
+    return {
+        "tokens_vs_transcript_stage5": fifth.transcript / fifth.contract,
+        "tokens_vs_transcript_stage20": twentieth.transcript / twentieth.contract,
+        "tokens_whole_loop_ratio": with_transcript / with_contract,
+        "tokens_growth_stage20_vs_stage5": twentieth.contract / fifth.contract,
+    }
+
+
+def _inherited(
+    seq: int, baton: Baton, events: list[SessionEvent], at: datetime, said: int, session: Session
+) -> Inherited:
+    """Return what a stage inherits: everything as a pipeline hands it on."""
+    counter = exact_counter()
+    handed = baton.restricted(None, DECISIONS_HANDED)
+    earlier = len(baton.decision_log) - len(handed.decision_log)
+    given = StageInput(
+        stage=f"stage{seq}", seq=seq, task_id="task", baton=handed.to_json_object(), earlier_decisions=earlier
+    )
+    request = ContractRequest(
+        f"h-{seq}", given.stage, baton.goal[:500], "trace", at, TOOLS, TOOLS, max_tokens=MAX_CONTRACT_TOKENS
+    )
+    made = compile_contract(events, request, ContractPolicy())
+    verdict = validate_contract(
+        made.contract, now=at, report=made.report, events=events, max_tokens=MAX_CONTRACT_TOKENS
+    )
+    assert verdict, f"the contract of stage {seq} is not valid: {verdict.errors}"
+    report = baton_report(
+        handed, sender=f"stage{seq - 1}", receiver=given.stage, status=Status.COMPLETED, confidence=90
+    )
+    return Inherited(
+        transcript=said,
+        baton=_prompt_tokens(handed, given),
+        contract=_prompt_tokens(handed, given.model_copy(update={"contract": made.contract.to_json_object()})),
+        facts=len(made.contract.facts),
+        report=counter(fence(render_report(report), _NONCE)),
+        own=tuple(map(counter, session.messages)),
+    )
+
+
+def _prompt_tokens(baton: Baton, given: StageInput) -> int:
+    """Return the tokens of the prompt that a stage's agent is given."""
+    context = StageContext.of(baton, given, WorkerParts(counter=exact_counter()))
+    return exact_counter()(context.prompt)
+
+
+def _rows(automatic: list[Inherited], stated: list[Inherited]) -> list[tuple[str, ...]]:
+    """Return a row for some stages."""
+    rows = []
+    for length in LENGTHS:
+        one, other = automatic[length - 1], stated[length - 1]
+        cells = (one.transcript, one.baton, one.contract, one.facts, one.report, other.contract)
+        rows.append((f"stage {length}", *(f"{cell:,}" for cell in cells)))
+    return rows
