@@ -11,7 +11,7 @@ from baton.activity.receiving import gate_of, run_of_activity
 from baton.edge.keyring import Keyring
 from baton.edge.sealing import open_sealed
 from baton.edge.tracing import handoff_answered
-from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, REPLY_TO, AcceptRequest, Admission, Opened
+from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, AcceptRequest, Admission, Opened, reply_to_of
 from baton.protocol.exchange import message_digest
 from baton.protocol.sealed import SealError
 from baton.protocol.validating import Check
@@ -42,14 +42,13 @@ async def accept_handoff(request: AcceptRequest) -> Admission:
     handoff_answered(receipt.verdict.reason.value if receipt.verdict.reason else Answer.ACCEPTED.value)
     if not message:
         return Admission(receipt=receipt)
-    step, sender = message.get("step"), message.get("fromAgent")
-    reply_to = step.get(REPLY_TO) if isinstance(step, Mapping) else None
+    sender = message.get("fromAgent")
     agent = sender.get("agentId") if isinstance(sender, Mapping) else None
     return Admission(
         receipt=receipt,
         digest=message_digest(message),
         sender=agent if isinstance(agent, str) else "",
-        reply_to=reply_to if isinstance(reply_to, str) else None,
+        reply_to=reply_to_of(message),
         message=dict(message) if receipt.verdict else None,
     )
 

@@ -16,6 +16,7 @@ from baton.edge.keyring import Keyring, Purpose
 from baton.edge.ledger import Ledger
 from baton.edge.schema_gate import handoff_gate
 from baton.edge.sealing import open_sealed
+from baton.protocol.admission import reply_to_of
 from baton.protocol.audit import AuditCost, AuditEntry, Status, digest_of
 from baton.protocol.audit_chain import ChainHead
 from baton.protocol.audit_entries import LONGEST_NAME, cost_of, handoff_entry, usable_name
@@ -143,7 +144,7 @@ class Gate:
         )
         # The canonical bytes: made here several times faster than the ledger could, for what is strict JSON already.
         entry = entry.model_copy(update={"message": canonical_json(recorded)})
-        if verdict and message.get("initial") is True:
+        if verdict and message.get("initial") is True and reply_to_of(message) is None:
             entry = entry.model_copy(update={"kind": START})
         try:
             head = await self.ledger.append(entry)

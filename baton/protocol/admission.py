@@ -23,6 +23,18 @@ ATTEMPT = "attempt"
 """Member of a handoff's `step`: how often it was mended, from 1 (C-20)."""
 
 
+def reply_to_of(message: Mapping[str, Any]) -> str | None:
+    """Return the workflow that the sender of a handoff waits in; None if an agent did not hand it on.
+
+    Example:
+        >>> reply_to_of({"step": {"replyTo": "legal-1"}}), reply_to_of({"step": {"seq": 1}})
+        ('legal-1', None)
+    """
+    step = message.get("step")
+    named = step.get(REPLY_TO) if isinstance(step, Mapping) else None
+    return named if isinstance(named, str) else None
+
+
 class AcceptRequest(CompactRecord):
     """A handoff as a workflow received it, and what its receiver requires.
 

@@ -112,7 +112,7 @@ class TestKilledWorkers:
         """Accepted on record and not begun: it is executed by the next worker, under the same one record.
 
         The ledger has the acceptance before anything runs, and the workflow's own history is the outbox that sends it
-        again (S3-7.1.5-b; F1, P9).
+        again (S3-7.1.5-b, S3-7.1.5-c; F1, P9).
         """
         queue = f"accepted-{uuid4()}"
         async with pipelines(server, tmp_path) as worker:
@@ -128,7 +128,10 @@ class TestKilledWorkers:
         assert (await attempts(handle))["build"] == 2
 
     async def test_between_execution_and_its_record(self, server: DevServer, tmp_path: Path) -> None:
-        """Done and not on record: Temporal's own second attempt does it again, and its answer counts."""
+        """Done and not on record: Temporal's own second attempt does it again, and its answer counts.
+
+        What the lost one had done by then reaches nobody (S3-3.1-d).
+        """
         queue = f"executed-{uuid4()}"
         async with pipelines(server, tmp_path) as worker:
             handle = await errand(worker, tmp_path, queue)

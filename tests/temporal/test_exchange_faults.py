@@ -31,7 +31,7 @@ QUICK = timedelta(seconds=1)
 async def test_a_worker_killed_around_the_record_loses_nothing_and_doubles_nothing(
     server: DevServer, tmp_path: Path, moment: str
 ) -> None:
-    """The next worker accepts: one record, one answer, one execution (F1; killed between audit and execution)."""
+    """The next worker accepts: one record, one answer, one execution (S3-5.1-d, F1)."""
     safeguards, queue = Safeguards.development(tmp_path), f"queue-{uuid.uuid4()}"
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     doomed = await asyncio.create_subprocess_exec(

@@ -29,7 +29,7 @@ class TestGoldenSet:
     """Histories of 5K, 10K, 20K and 50K tokens."""
 
     def test_nothing_is_lost_when_rules_write_the_summary(self, tokens: int, languages: tuple[str, ...]) -> None:
-        """Every decision, constraint, flag and number is there word for word (S3-7.1.3-b, S3-11-c, S3-6.4-c)."""
+        """Decisions, constraints, flags and numbers are there word for word (S3-7.1.3-b, S3-11-c, S3-6.4-c, S3-2-b)."""
         golden = history(tokens, languages=languages)
 
         assert lost(golden, compressed(CompressInput(turns=golden.turns, window=tokens))) == []

@@ -68,7 +68,7 @@ class TestVerdict:
 
     @pytest.mark.parametrize("codes", list(itertools.permutations(PRECEDENCE, 2)), ids=" then ".join)
     def test_the_gravest_finding_decides_whatever_the_order(self, codes: tuple[Code, Code]) -> None:
-        """SAFETY before INCOMPLETE before BUDGET: nothing unsafe enters the retry loop (C-13, S3-6.1-o)."""
+        """SAFETY before INCOMPLETE before BUDGET: nothing unsafe enters the retry loop (C-13, S3-6.1-o, S3-7.2-g)."""
         verdict = Verdict.of(finding(code) for code in codes)
 
         assert verdict.reason is min(codes, key=PRECEDENCE.index)

@@ -193,7 +193,7 @@ class TestAppendOnly:
         ],
     )
     async def test_nor_with_another_program(self, ledger: Ledger, path: Path, statement: str) -> None:
-        """The guards are in the file, and not in this library."""
+        """The guards are in the file, and not in this library (S3-5.1-e)."""
         await ledger.append_all([entry(0), entry(1)])
         connection = sqlite3.connect(path)
 

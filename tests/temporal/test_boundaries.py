@@ -1,0 +1,176 @@
+"""One protocol at every boundary: to a stage, to another pipeline, to an agent outside."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.activity import WorkerParts
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
+from baton.client import read_run
+from baton.client.outside import OutsideAgents
+from baton.devserver import DevServer
+from baton.edge.artifacts import MemoryArtifactStore
+from baton.edge.keyring import Keyring
+from baton.edge.ledger import Ledger
+from baton.edge.schema_gate import handoff_gate
+from baton.plugin import BatonPlugin
+from baton.protocol.audit import AuditRecord
+from baton.protocol.explaining import Explanation
+from baton.protocol.messages import PipelineStatus
+from baton.protocol.names import QUERY_EXPLAIN
+from baton.testing import pipeline_worker
+from tests.support import Handle, start, until
+from tests.temporal.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
+from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, HandsOutside, Receives, ThereAndBack
+from tests.temporal.handoff_pipelines import PIPELINES, FourAgents
+from tests.temporal.handoff_stages import INJECTION, STAGES
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger."""
+    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("boundaries") / "ledger.db")
+
+
+@pytest.fixture(scope="module")
+async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
+    """Return a client whose handoffs are sealed."""
+    parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
+    return await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+
+
+@pytest.fixture(scope="module")
+async def worker(sealing: Client) -> AsyncIterator[Worker]:
+    """Return a worker that knows every kind of receiver."""
+    pipelines = [*PIPELINES, *EXCHANGES, *CONTRACT_PIPELINES]
+    async with pipeline_worker(sealing, pipelines, [*STAGES, *CONTRACT_STAGES, *EXCHANGE_ACTIVITIES]) as it:
+        yield it
+
+
+async def to_a_stage(worker: Worker, safeguards: Safeguards, *, hostile: bool) -> Handle:
+    """Have one stage hand on to the next; a hostile handoff waits for a person then."""
+    handle = await start(worker, FourAgents.run, poisoned=hostile)
+    await (until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF) if hostile else handle.result())
+    return handle
+
+
+async def to_a_pipeline(worker: Worker, safeguards: Safeguards, *, hostile: bool) -> Handle:
+    """Have a pipeline hand on to another one by signal."""
+    receiver = await start(worker, Receives.run, id=f"risk-{uuid4()}")
+    sender = await start(worker, HandsOff.run, to=receiver.id, state=state(hostile=hostile))
+    await sender.result()
+    return sender
+
+
+async def to_an_outside_agent(worker: Worker, safeguards: Safeguards, *, hostile: bool) -> Handle:
+    """Have an agent outside fetch a handoff and accept it."""
+    sender = await start(worker, HandsOutside.run, state=state(hostile=hostile))
+    await until(sender, lambda now: now.status is PipelineStatus.WAITING)
+    async with safeguards.shared().open() as guarded:
+        agents = OutsideAgents(worker.client, guarded.gate)
+        found = None
+        while found is None:  # visibility lags a little
+            found = next((one for one in await agents.list_open("reviewer") if one.workflow_id == sender.id), None)
+        await agents.claim(found, "reviewer")
+        receipt = await agents.accept(found, "reviewer")
+        if receipt.verdict:
+            await agents.return_report(found, "reviewer", "done")
+    await sender.result()
+    return sender
+
+
+def state(*, hostile: bool) -> dict[str, Any]:
+    """Return a state to hand on."""
+    return {"goal": "g", "note": INJECTION if hostile else "Liability is uncapped"}
+
+
+Boundary = Callable[..., Awaitable[Handle]]
+BOUNDARIES = [to_a_stage, to_a_pipeline, to_an_outside_agent]
+
+
+async def handoffs(client: Client, safeguards: Safeguards, handle: Handle) -> list[AuditRecord]:
+    """Return the records of the run's handoffs."""
+    run = await read_run(client, handle.id)
+    async with Ledger(safeguards.ledger) as ledger:
+        trace = await ledger.trace(run.start.task_id or "", verifier=safeguards.keyring.public())
+    assert trace.report.verdict == "valid"
+    return [one for one in trace.records if one.fields.kind == "handoff"]
+
+
+@pytest.mark.parametrize("cross", BOUNDARIES)
+class TestEveryBoundary:
+    """The same message, the same checks, the same record, whoever receives."""
+
+    async def test_a_good_handoff_is_recorded_as_the_one_message(
+        self, worker: Worker, safeguards: Safeguards, cross: Boundary
+    ) -> None:
+        """No boundary has a format of its own: what is on record passes the one schema.
+
+        S3-2-g, S3-3.1-a, S3-17-a.
+        """
+        handle = await cross(worker, safeguards, hostile=False)
+
+        found = await handoffs(worker.client, safeguards, handle)
+        assert found
+        assert {one.fields.status for one in found} == {"ACCEPTED"}
+        assert [handoff_gate()(one.body) for one in found] == [[]] * len(found)
+
+    async def test_a_hostile_one_is_refused_by_the_receiver(
+        self, worker: Worker, safeguards: Safeguards, cross: Boundary
+    ) -> None:
+        """The receiver's own validator says so, with the same reason everywhere (S3-3.1-a, S3-5.1-c, S3-2-d)."""
+        handle = await cross(worker, safeguards, hostile=True)
+
+        refused = (await handoffs(worker.client, safeguards, handle))[-1]
+        assert (refused.fields.status, refused.fields.reason) == ("REJECTED", "SAFETY_VIOLATION")
+        assert refused.fields.attempt == 1
+
+
+class TestBothWays:
+    """From the one who gives work to the one who does it, and back."""
+
+    async def test_an_answer_is_a_handoff_as_well(self, worker: Worker, safeguards: Safeguards) -> None:
+        """What comes back is the same message, in the same task, and names the one that it answers (S3-17-b)."""
+        there = await start(worker, ThereAndBack.run, to=f"risk-{uuid4()}")
+        await there.result()
+
+        out, back = await handoffs(worker.client, safeguards, there)
+        assert [handoff_gate()(one.body) for one in (out, back)] == [[], []]
+        assert (out.fields.from_agent, out.fields.to_agent) == ("legal", "risk")
+        assert (back.fields.from_agent, back.fields.to_agent) == ("risk", "legal")
+        assert back.body["parentHandoffId"] == out.body["handoffId"]
+
+
+class TestOneHandoff:
+    """How the four documents fit into one passage from agent to agent."""
+
+    async def test_the_contract_is_compiled_then_sealed_around_the_baton(
+        self, worker: Worker, safeguards: Safeguards
+    ) -> None:
+        """The message's `currentState` is the baton, the contract is of that handoff, a report is the answer (X-4)."""
+        handle = await start(worker, Reviewed.run, marker="xyzzy")
+        await handle.result()
+        told = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+        run = await read_run(worker.client, handle.id)
+        batons = {entry.stage_id: after.to_json_object() for entry, after in run.history}
+
+        to_review, to_clerk = await handoffs(worker.client, safeguards, handle)
+        assert told.terms.handoff_id == to_review.fields.event_id
+        assert to_review.body["currentState"] == batons["research"]
+        assert to_clerk.body["currentState"] == batons["review"]
+        assert batons["write_down"]["decision_log"][-1].startswith("Send the email"), "as its report says"
+
+    async def test_what_a_person_is_shown_is_the_message_itself(self, worker: Worker, safeguards: Safeguards) -> None:
+        """A task that waits for a person is kept as the handoff that it waits for (S3-17-c)."""
+        handle = await to_a_stage(worker, safeguards, hostile=True)
+        baton = await handle.query("baton")
+
+        refused = (await handoffs(worker.client, safeguards, handle))[-1]
+        assert handoff_gate()(refused.body) == []
+        assert refused.body["currentState"] == baton
+        await handle.terminate()
