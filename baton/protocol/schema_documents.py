@@ -30,6 +30,12 @@ def released_document(kind: type[BaseModel], name: str, version: str) -> dict[st
 
     Returns:
         A JSON object with its `$schema` and `$id`; it refers to nothing outside itself.
+
+    Example:
+        >>> from baton.protocol.handoff import Handoff
+        >>> first, second = (released_document(Handoff, "handoff", version) for version in ("2.1", "2.2"))
+        >>> "initial" in first["properties"], "initial" in second["properties"]
+        (False, True)
     """
     major, minor = parsed(version)
     body = kind.model_json_schema(mode="validation", schema_generator=_published(major))
@@ -63,12 +69,24 @@ def parsed(version: str) -> tuple[int, int]:
 
 
 def minor_of(field: FieldInfo) -> int:
-    """Return the minor version with which a member came."""
+    """Return the minor version with which a member came.
+
+    Example:
+        >>> from baton.protocol.handoff import Handoff
+        >>> minor_of(Handoff.model_fields["task_id"]), minor_of(Handoff.model_fields["initial"])
+        (0, 2)
+    """
     return next((mark.minor for mark in field.metadata if isinstance(mark, Since)), 0)
 
 
 def on_wire(name: str, field: FieldInfo) -> str:
-    """Return a member's name on the wire."""
+    """Return a member's name on the wire.
+
+    Example:
+        >>> from baton.protocol.handoff import Handoff
+        >>> on_wire("task_id", Handoff.model_fields["task_id"])
+        'taskId'
+    """
     return field.alias or name
 
 
