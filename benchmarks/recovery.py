@@ -30,7 +30,7 @@ from baton.protocol.audit import stamp
 from benchmarks.compare import Effort
 from benchmarks.recovery_worker import QUEUE
 from benchmarks.report import Findings
-from benchmarks.rig import Rig
+from benchmarks.rig import Rig, as_deployed
 from benchmarks.workflows.laps import Laps
 
 KILLS, QUICK_KILLS = 100, 10
@@ -142,6 +142,7 @@ async def _worker(address: str, folder: Path) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
         *bound_to_parent([sys.executable, "-m", "benchmarks.recovery_worker", address, str(folder)]),
         cwd=_ROOT,
+        env=as_deployed(),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

@@ -8,7 +8,7 @@ import time
 from benchmarks.compare import Effort
 from benchmarks.measures import pipeline_input
 from benchmarks.report import Findings
-from benchmarks.rig import Rig
+from benchmarks.rig import Rig, as_deployed
 from benchmarks.samples import small
 
 INTERPRETERS = 9
@@ -49,5 +49,5 @@ async def first_stage(rig: Rig, effort: Effort) -> Findings:
 def _interpreter(statement: str) -> float:
     """Return the milliseconds that a fresh interpreter takes for a statement."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", statement], check=True)
+    subprocess.run([sys.executable, "-c", statement], env=as_deployed(), check=True)
     return (time.perf_counter() - began) * 1_000

@@ -29,6 +29,7 @@ from baton.protocol.history import SPENT, Spend, told_spend
 from baton.protocol.messages import StageInput
 from baton.protocol.output_schemas import OutputSchemas
 from baton.protocol.rendering import DEFAULT_MAX_TOKENS, conversation, render
+from baton.protocol.session import SessionEvent
 from baton.protocol.stages import StageSpec
 from baton.protocol.summarising import Summariser
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
@@ -286,6 +287,15 @@ class StageContext(Generic[BatonT]):
         """
         self.charged = self.charged + spend
         self.heartbeat(*self.last_heartbeat)
+
+    async def settle(self) -> None:
+        """Put denied calls of tools on record that are not yet."""
+        if "tools" in self.__dict__:  # otherwise nobody asked for them
+            await self.tools.settle()
+
+    async def close_session(self) -> tuple[list[SessionEvent], str | None]:
+        """Return what `SessionLog.close` returns, and nothing if nobody recorded anything."""
+        return await self.session.close(self.parts.artifacts) if "session" in self.__dict__ else ([], None)
 
     def told(self) -> list[dict[str, Any]]:
         """Return what was charged so far, as heartbeats and failures carry it."""

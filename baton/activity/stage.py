@@ -169,10 +169,10 @@ class Stage(Generic[GivenT, AnswerT]):
             told = context.told()  # the bill of a run that raised goes with what it raised
             raise ApplicationError(str(error), *told, type=type(error).__name__, non_retryable=never) from error
         finally:
-            await context.tools.settle()
+            await context.settle()
         if not findings and self.spec.output is not None:
             findings = output_findings(context.parts.schemas, self.spec.output, result.output)
-        events, journal = await context.session.close(context.parts.artifacts)
+        events, journal = await context.close_session()
         returned = self._answer(given, result, context, findings, began)
         if not events:
             return returned

@@ -99,6 +99,8 @@ class CompressionCodec(PayloadCodec):
 
 def _with(payload: Payload, encoding: bytes, data: bytes) -> Payload:
     """Return a copy of ``payload`` with other data; its further metadata stay, readable."""
+    if len(payload.metadata) == 1 and not payload.external_payloads:  # most have no further ones, and copying costs
+        return Payload(metadata={"encoding": encoding}, data=data)
     metadata = {**payload.metadata, "encoding": encoding}
     return Payload(metadata=metadata, data=data, external_payloads=payload.external_payloads)
 

@@ -43,6 +43,9 @@ TO_SEAL = b"handoff"
 SEALED = b"sealed-handoff"
 """Its value afterwards, and that of a received one that is passed on as it came: never sealed again."""
 
+LOCAL = "baton-local"
+"""The metadata member by which a payload says that it stays within the worker, and is not compressed."""
+
 EXTERNAL_ABOVE_BYTES = 256 * 1024
 """Payloads above this size go to the artifact store instead of into the history."""
 
@@ -54,7 +57,10 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
         """Return the payload of a value; a handoff's is marked."""
         sealed = getattr(type(value), "__baton_sealed__", None)
         if sealed is None:
-            return super().to_payload(value)
+            payload = super().to_payload(value)
+            if payload is not None and getattr(type(value), "__baton_local__", False):
+                payload.metadata[LOCAL] = b"yes"
+            return payload
         if sealed:  # absent members stay absent: a null would be another message
             data, record = value.__pydantic_serializer__.to_json(value, exclude_unset=True), TO_SEAL
         else:
@@ -198,7 +204,7 @@ class _Codec(CompressionCodec):
     def _stored(self, payload: Payload) -> Payload:
         if self._keyring is not None and payload.metadata.get(RECORD) == TO_SEAL:
             payload = _sealed(payload, self._keyring)
-        return self._encode(payload) if self._compress else payload
+        return self._encode(payload) if self._compress and LOCAL not in payload.metadata else payload
 
     def _read(self, payload: Payload) -> Payload:
         try:

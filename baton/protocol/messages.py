@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Self, overload
+from typing import Annotated, Any, ClassVar, Self, overload
 
 from pydantic import Field, JsonValue, StringConstraints
 
@@ -241,6 +241,12 @@ class StageInput(CompactRecord):
             "handoff_id": message["handoffId"],
         }
         return cls.model_validate({**step, **carried, "stage": to, "task_id": task})
+
+
+class LocalStageInput(StageInput):
+    """The same for a light stage, whose input never leaves its worker: as a payload it is not worth compressing."""
+
+    __baton_local__: ClassVar[bool] = True
 
 
 class Selected(CompactRecord):

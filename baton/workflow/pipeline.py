@@ -15,6 +15,7 @@ from baton.protocol.history import Outcome, StepKind
 from baton.protocol.merging import DEFAULT_STRATEGIES, MergeStrategy
 from baton.protocol.messages import (
     Decided,
+    LocalStageInput,
     PipelineInput,
     PipelineResult,
     PipelineStatus,
@@ -399,7 +400,7 @@ class Pipeline:
         self, spec: StageSpec, seq: int, params: Mapping[str, JsonValue] | None, branches: Sequence[str] = ()
     ) -> Passage:
         """Return the handoff to a stage, before its first attempt."""
-        given = StageInput(
+        given = (LocalStageInput if spec.light else StageInput)(
             stage=spec.name,
             seq=seq,
             task_id=self.task_id,

@@ -16,7 +16,7 @@ from baton.edge.keyring import Keyring
 from baton.edge.runner import takes_context
 from baton.edge.sealing import open_sealed, seal
 from baton.protocol.handoff import Handoff
-from baton.protocol.messages import StageInput
+from baton.protocol.messages import LocalStageInput, StageInput
 from baton.protocol.sealed import SealError, UnverifiedHandoff, VerifiedHandoff
 from tests.unit.handoff.material import FULL
 
@@ -124,6 +124,15 @@ class TestHandoffs:
 
 class TestEncryption:
     """`data_converter(encrypt=True)`."""
+
+    async def test_what_stays_within_its_worker_is_not_compressed(self) -> None:
+        """A light stage's input is no smaller in a history that it never enters, and is read all the same."""
+        converter, members = data_converter(), {"stage": "plan", "seq": 1, "task_id": "t", "baton": {"goal": "g" * 500}}
+        local, sent = LocalStageInput.model_validate(members), StageInput.model_validate(members)
+
+        [kept], [small] = await converter.encode([local]), await converter.encode([sent])
+        assert (kept.metadata["encoding"], small.metadata["encoding"]) == (b"json/plain", b"binary/zstd-1")
+        assert await converter.decode([kept], [StageInput]) == [sent]
 
     async def test_it_compresses_before_it_encrypts(self) -> None:
         """The other way round there would be nothing to compress."""
