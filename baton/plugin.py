@@ -18,7 +18,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
-from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.activity import WorkerParts, compressing, worker_parts
@@ -67,8 +66,7 @@ class BatonPlugin(SimplePlugin):
         Args:
             parts: What stages are provided with. Its artifact store also takes payloads over 256 KiB, so
                 clients that read such runs need the same one.
-            compress: Compress what goes into the history, and therefore not once more on the way: gzip over gRPC
-                costs worker and server more than all else that a connection does. Without, the client decides.
+            compress: Compress what goes into the history.
             searchable: Label new runs with Baton's search attributes. The namespace must have them:
                 `baton dev` and docker-compose.yml create them, `baton doctor` tells whether they are there.
             safeguards: Keys, ledger and safety policy. With them every stage is begun by a sealed handoff, which
@@ -98,18 +96,9 @@ class BatonPlugin(SimplePlugin):
             workflow_runner=partial(_runner, kind=runner_for(converter)),
             workflow_failure_exception_types=[AnyFault],
         )
-        self._compress = compress
         self._own_activities: list[Callable[..., Any]] = [compressing.compress]
         if safeguards is not None:
             self._own_activities += [record, *EXCHANGE_ACTIVITIES]
-
-    async def connect_service_client(
-        self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
-    ) -> ServiceClient:
-        """Connect without compressing messages whose payloads are compressed already."""
-        if self._compress:
-            config = dataclasses.replace(config, grpc_compression=GrpcCompression.NONE)
-        return await super().connect_service_client(config, next)
 
     def configure_worker(self, config: worker.WorkerConfig) -> worker.WorkerConfig:
         """Set up a worker as the client was, and have its stages measured by the client's runtime."""

@@ -9,7 +9,6 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
-from temporalio.service import GrpcCompression
 from temporalio.worker import Worker
 
 from baton.activity import WorkerParts
@@ -130,14 +129,6 @@ class TestParts:
 
 class TestLabels:
     """How runs are made searchable when they start."""
-
-    @pytest.mark.parametrize("compress", [True, False])
-    async def test_nothing_is_compressed_twice(self, server: DevServer, compress: bool) -> None:
-        """Payloads or messages: gzip on the way is for clients whose payloads are not compressed."""
-        client = await Client.connect(server.address, plugins=[BatonPlugin(compress=compress)])
-
-        used = client.service_client.config.grpc_compression
-        assert used is (GrpcCompression.NONE if compress else GrpcCompression.GZIP)
 
     async def test_every_run_has_a_task_id(self, client: Client, worker: Worker) -> None:
         """It is made before the run starts, so that the search attribute and the run agree."""
