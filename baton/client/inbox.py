@@ -5,16 +5,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecution, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowExecution
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.client.asking import Asker
 from baton.client.handoffs import UNKNOWN, read_handoffs
-from baton.protocol.errors import BatonError, HistoryError, PipelineError
+from baton.client.updating import decided_by_update
+from baton.protocol.errors import BatonError, HistoryError
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, QUERY_INBOX, RESOLVE_HANDOFF
-from baton.protocol.pending import HandoffDecision, PendingHandoff
+from baton.protocol.pending import HandoffDecision, PendingHandoff, refusal
 
 MOST_RUNS = 100
 """How many runs are asked unless the caller says otherwise."""
@@ -126,11 +127,12 @@ async def resolve_handoff(
         temporalio.service.RPCError: There is no such run, or no worker answers.
     """
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
-    try:
-        decided: HandoffDecision = await handle.execute_update(RESOLVE_HANDOFF, decision, result_type=HandoffDecision)
-    except WorkflowUpdateFailedError as error:
-        raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
-    return decided
+
+    async def waits() -> bool:
+        pending = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+        return any(one.handoff_id == decision.handoff_id and not refusal(decision, one) for one in pending)
+
+    return await decided_by_update(handle, RESOLVE_HANDOFF, decision, HandoffDecision, waits)
 
 
 async def _runs(client: Client, limit: int) -> list[WorkflowExecution]:

@@ -9,12 +9,13 @@ from pydantic import JsonValue
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.client.reading import read_run
 from baton.client.record import RunRecord, Step
-from baton.protocol.errors import HistoryError, PipelineError
+from baton.client.updating import decided_by_update
+from baton.protocol.errors import HistoryError
 from baton.protocol.history import Outcome, StepKind
 from baton.protocol.messages import Decided, Decision, Origin, Overview, PipelineInput, RolledBack
 from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
@@ -62,11 +63,15 @@ async def decide(client: Client, workflow_id: str, decision: Decision) -> Decide
     if decision.digest is None:
         overview = await handle.query(QUERY_STATUS, result_type=Overview)
         decision = decision.model_copy(update={"digest": overview.digest})
-    try:
-        decided: Decided = await handle.execute_update(DECIDE, decision, result_type=Decided)
-    except WorkflowUpdateFailedError as error:
-        raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
-    return decided
+
+    async def waits() -> bool:
+        now = await handle.query(QUERY_STATUS, result_type=Overview)
+        return any(
+            (one.kind, one.name, one.digest) == ("approval", decision.approval, decision.digest)
+            for one in now.waiting_for
+        )
+
+    return await decided_by_update(handle, DECIDE, decision, Decided, waits)
 
 
 async def roll_back(
