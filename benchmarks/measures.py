@@ -8,7 +8,7 @@ from typing import Any
 from baton import PipelineInput
 from benchmarks.compare import Effort, ratio, take_turns
 from benchmarks.load import Load, Speed, speed, stage_latencies
-from benchmarks.raw import State
+from benchmarks.peers.job import State
 from benchmarks.report import Findings
 from benchmarks.rig import Rig
 from benchmarks.samples import large, small

@@ -26,7 +26,7 @@ from baton.protocol.stages import StageSpec
 from benchmarks.compare import Effort, ratio, take_turns
 from benchmarks.load import Load, speed, stage_latencies
 from benchmarks.measures import LATENCY_COLUMNS, SPEED_COLUMNS, column, latency_rows, pipeline_input, speed_rows
-from benchmarks.raw import State
+from benchmarks.peers.job import State
 from benchmarks.report import Findings
 from benchmarks.rig import Crew, Rig
 from benchmarks.samples import STAGES, large, patch

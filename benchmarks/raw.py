@@ -5,26 +5,13 @@ for: checks, history entries, search, details, approvals, fork.
 """
 
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import TypedDict
 
-from pydantic import BaseModel
 from temporalio import activity
 from temporalio.common import RetryPolicy
 
+from benchmarks.peers.job import State
 from benchmarks.samples import patch
-
-
-class State(BaseModel):
-    """The state of a pipeline: the members of a baton, and nothing that guards them."""
-
-    goal: str
-    current_state: list[str]
-    decision_log: list[str]
-    constraints: list[str]
-    work_scope: list[str]
-    artifacts: list[dict[str, Any]]
-    open_questions: list[str]
-    acceptance: list[str]
 
 
 class Terms(TypedDict):

@@ -38,6 +38,7 @@ from activities.code_review.sources import (
 )
 from activities.project_init.store import write_bytes
 from activities.workbench.asking import configured_model
+from activities.workbench.parameters import required_text
 from activities.workbench.using import use
 from baton import Baton, BatonPatch, Retries, StageResult
 from baton.activity import StageContext, stage
@@ -51,6 +52,7 @@ Context = StageContext[Baton]
 REPORT = "REVIEW.md"
 SARIF = "review.sarif"
 
+_USAGE = "code_review --goal … --param source=DIR --param output=DIR"
 _MOST_FILES = 12  # in the work scope
 _HEARTBEAT = timedelta(seconds=10)
 _LONGEST = timedelta(minutes=30)
@@ -267,15 +269,5 @@ def _fail_on(context: Context) -> Severity:
 
 
 def _text(context: Context, name: str) -> str:
-    """Return a parameter that is a text.
-
-    Raises:
-        CodeReviewError: It is missing or no text.
-    """
-    value = context.params.get(name)
-    if not isinstance(value, str) or not value:
-        raise CodeReviewError(
-            f"code_review needs the parameter {name!r}; found {value!r}. "
-            "Start it with: baton run code_review --goal … --param source=DIR --param output=DIR"
-        )
-    return value
+    """Return a parameter that is a text."""
+    return required_text(context.params, name, _USAGE, CodeReviewError)

@@ -37,6 +37,7 @@ from activities.compliance_review.rules import Case
 from activities.compliance_review.thread import notes_of
 from activities.contract_review.agents import Consultation, HttpChatModel, ModelSettings
 from activities.project_init.store import write_bytes
+from activities.workbench.parameters import required_text
 from baton import Baton, BatonPatch, Retries, Spend, StageResult
 from baton.activity import StageContext, stage
 from baton.protocol.contract import HandoffContract
@@ -46,6 +47,7 @@ Context = StageContext[Baton]
 
 REPORT = "COMPLIANCE.md"
 DATA = "decision.json"
+_USAGE = "compliance_review --goal … --param mailbox=FILE --param policy=FILE --param records=DIR --param output=DIR"
 _HEARTBEAT = timedelta(seconds=10)
 _LONGEST = timedelta(minutes=10)
 # A wrong file, parameter, key or registry does not become right by waiting, nor does a denied tool.
@@ -246,15 +248,5 @@ async def _read(path: str) -> Policy:
 
 
 def _text(context: Context, name: str) -> str:
-    """Return a parameter that is a text.
-
-    Raises:
-        ComplianceError: It is missing or no text.
-    """
-    value = context.params.get(name)
-    if not isinstance(value, str) or not value:
-        raise ComplianceError(
-            f"compliance_review needs the parameter {name!r}; found {value!r}. Start it with: baton run "
-            "compliance_review --goal … --param mailbox=FILE --param policy=FILE --param records=DIR --param output=DIR"
-        )
-    return value
+    """Return a parameter that is a text."""
+    return required_text(context.params, name, _USAGE, ComplianceError)

@@ -34,6 +34,7 @@ from activities.contract_review.records import (
 from activities.contract_review.refining import refine_analysis, refine_extraction, refine_register, refine_summary
 from activities.contract_review.risk import assess
 from activities.contract_review.summary import DATA, REPORT, summarise, write_report
+from activities.workbench.parameters import required_text
 from baton import Retries, Spend, StageResult
 from baton.activity import StageContext, stage
 from baton.protocol.record import Record
@@ -41,6 +42,7 @@ from baton.protocol.record import Record
 RecordT = TypeVar("RecordT", bound=Record)
 Context = StageContext[ContractBaton]
 
+_USAGE = "contract_review --goal … --param source=FILE --param output=DIR"
 _HEARTBEAT = timedelta(seconds=10)
 _LONGEST = timedelta(minutes=20)
 # A wrong file, parameter or key does not become right by waiting.
@@ -275,18 +277,8 @@ def _parameter(context: Context, name: str, kind: type[RecordT]) -> RecordT:
 
 
 def _text(context: Context, name: str) -> str:
-    """Return a parameter that is a text.
-
-    Raises:
-        ReviewError: It is missing or no text.
-    """
-    value = context.params.get(name)
-    if not isinstance(value, str) or not value:
-        raise ReviewError(
-            f"contract_review needs the parameter {name!r}; found {value!r}. "
-            "Start it with: baton run contract_review --goal … --param source=FILE --param output=DIR"
-        )
-    return value
+    """Return a parameter that is a text."""
+    return required_text(context.params, name, _USAGE, ReviewError)
 
 
 def _by(talk: Consultation | None) -> str:

@@ -157,9 +157,7 @@ async def accepted(
             _log.warning("a handoff to %s waits for the ledger: %s", spec.name, error)
             await asyncio.sleep(pause)
     tell_answer(metrics, receipt, message, spec.name, Transport.QUEUE)
-    if not receipt.verdict:
-        return receipt, None, message
-    return receipt, held[0] if held else StageInput.of_handoff(message), message
+    return receipt, held[0] if receipt.verdict else None, message
 
 
 def _of_this_workflow(message: Mapping[str, Any]) -> list[Finding]:
@@ -272,7 +270,7 @@ async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, nu
         event_id=f"{given.handoff_id}.{given.attempt}.{run}.{number}",
         attempt=given.attempt,
         status=TOOL_DENIED,
-        timestamp=datetime.now(UTC),
+        timestamp=now_utc(),
         from_agent=given.stage,
         details=f"{tool!r} is not among the tools of handoff {given.handoff_id!r}; it did not run",
         run_id=run_of_activity(),

@@ -46,10 +46,9 @@ GivenT = TypeVar("GivenT")
 AnswerT = TypeVar("AnswerT")
 
 
-class StageTerms(TypedDict, total=False):
-    """What `@stage` takes: the fields of `StageSpec`, sets as any kind of names."""
+class AgentTerms(TypedDict, total=False):
+    """The terms of a stage that are its author's to set whoever does it, also an agent (`agent_stage`)."""
 
-    name: str | None
     reads: Iterable[str] | None
     writes: Iterable[str] | None
     decisions: int | None
@@ -57,17 +56,23 @@ class StageTerms(TypedDict, total=False):
     heartbeat: timedelta | None
     retries: Retries
     attempts: int
-    light: bool
     version: str
     requires: Iterable[str]
     reserve_micro_usd: int
     closing: bool
     personal_data: Iterable[str]
     window: int
-    tools: Iterable[str]
     forbids: Iterable[str]
     output: str | None
     task: str | None
+
+
+class StageTerms(AgentTerms, total=False):
+    """What `@stage` takes: the fields of `StageSpec`, sets as any kind of names."""
+
+    name: str | None
+    light: bool
+    tools: Iterable[str]
 
 
 class Stage(Generic[GivenT, AnswerT]):

@@ -9,11 +9,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
+from functools import lru_cache
+from typing import Any, Protocol, Unpack, runtime_checkable
 
 from temporalio.exceptions import ApplicationError
 
 from baton.activity import Stage, StageContext, stage
+from baton.activity.stage import AgentTerms
 from baton.integrations.agent_tools import AgentTool, tools_of, wire_name
 from baton.integrations.answers import AgentAnswer, AnswerForm, answer_schema, how_to_answer, read_answer
 from baton.protocol.baton import Baton, BatonPatch
@@ -22,7 +24,7 @@ from baton.protocol.errors import AgentError
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageResult
 from baton.protocol.output_schemas import OutputSchemas
-from baton.protocol.stages import Retries, StageSpec
+from baton.protocol.stages import StageSpec
 
 __all__ = [
     "HANDOFF_HEADER",
@@ -179,27 +181,6 @@ class BringsTools(Protocol):
         ...
 
 
-class AgentTerms(TypedDict, total=False):
-    """The terms of a stage (`baton.activity.stage`) that `agent_stage` passes on."""
-
-    reads: Iterable[str] | None
-    writes: Iterable[str] | None
-    decisions: int | None
-    timeout: timedelta
-    heartbeat: timedelta | None
-    retries: Retries
-    attempts: int
-    version: str
-    requires: Iterable[str]
-    reserve_micro_usd: int
-    closing: bool
-    personal_data: Iterable[str]
-    window: int
-    forbids: Iterable[str]
-    output: str | None
-    task: str | None
-
-
 def agent_stage(
     agent: Agent,
     *,
@@ -239,16 +220,12 @@ def agent_stage(
         <stage plan>
     """
     own = tools_of(tools)
-    shapes: list[tuple[OutputSchemas | None, dict[str, Any]]] = []  # of the answer, one for each registry of schemas
     brought = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
     most = limits or AgentLimits()
 
+    @lru_cache(maxsize=1)  # a worker has one registry of schemas
     def shape(schemas: OutputSchemas | None) -> dict[str, Any]:
-        known = next((shape for registry, shape in shapes if registry is schemas), None)
-        if known is None:
-            known = _shape(schemas, made.spec, baton_type)
-            shapes[:] = [(schemas, known)]
-        return known
+        return _shape(schemas, made.spec, baton_type)
 
     async def run(context: StageContext[Any]) -> StageResult:
         work = AgentWork(

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -14,10 +13,10 @@ from baton.protocol.baton import BatonPatch
 from baton.protocol.history import Spend
 from baton.protocol.session import EventType, SessionEvent
 from baton.testing.cassettes import Cassette
-from baton.testing.scripts import Script, ScriptedStage, ScriptError, scripted_stage
+from baton.testing.scripts import Script, Scripted, ScriptedStage, ScriptError, scripted_stage
 
 
-class ScriptedAgent:
+class ScriptedAgent(Scripted):
     """An agent that answers by a script, and knows whether it was asked for all of it.
 
     Its calls are answers in order: an `AgentAnswer`; a patch; a text, which is read as a model's last word; an
@@ -69,16 +68,6 @@ class ScriptedAgent:
     def assert_used_up(self) -> None:
         """Assert that every call came, and as expected."""
         self.script.assert_used_up()
-
-    def __enter__(self) -> Self:
-        """Return the agent."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Assert that its script was used up; see `Script`."""
-        self.script.__exit__(kind, error, trace)
 
 
 class Scripts:

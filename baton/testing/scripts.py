@@ -148,7 +148,27 @@ class Script:
             error.add_note("\n".join(self.failures))
 
 
-class ScriptedStage(Stage[StageContext[Any], Any]):
+class Scripted:
+    """Whoever answers by a script: at the end of a `with` block it has been asked for all of it.
+
+    Attributes:
+        script: The script, with the prompts so far.
+    """
+
+    script: Script
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Assert that its script was used up; see `Script`."""
+        self.script.__exit__(kind, error, trace)
+
+
+class ScriptedStage(Scripted, Stage[StageContext[Any], Any]):
     """A stage of another's name and terms, which answers by a script; `scripted_stage` makes it.
 
     Attributes:
@@ -164,16 +184,6 @@ class ScriptedStage(Stage[StageContext[Any], Any]):
         answer.__annotations__["context"] = StageContext[stage.baton_type]  # type: ignore[name-defined]  # made here
         super().__init__(answer, stage.spec)
         self.script = script
-
-    def __enter__(self) -> Self:
-        """Return the stage."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Assert that its script was used up; see `Script`."""
-        self.script.__exit__(kind, error, trace)
 
 
 def scripted_stage(stage: Stage[Any, Any], *calls: Any) -> ScriptedStage:

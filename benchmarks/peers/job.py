@@ -22,7 +22,7 @@ INSTRUCTIONS = "You are one of four agents who deliver a change. Do your part, a
 
 
 class State(BaseModel):
-    """The state of a job: the members of a baton."""
+    """The state of a job or a pipeline: the members of a baton, and nothing that guards them."""
 
     goal: str
     current_state: list[str]

@@ -3,7 +3,8 @@
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from benchmarks.raw import TERMS, State, merged, raw_implement, raw_plan, raw_release, raw_review
+    from benchmarks.peers.job import State
+    from benchmarks.raw import TERMS, merged, raw_implement, raw_plan, raw_release, raw_review
 
 
 @workflow.defn

@@ -138,7 +138,7 @@ class TestInbox:
         [found] = await listed(client, handle)
         assert found.handoff is not None
         assert essence(found.handoff) == essence(pending)
-        assert abs((found.handoff.since - pending.since).total_seconds()) < 60
+        assert abs((found.handoff.since - pending.since).total_seconds()) < 30
         assert not found.answered
         assert found.to_json_object()["actions"] == []
 

@@ -11,7 +11,8 @@ from baton.edge.tokens import exact_counter
 from baton.protocol.stages import DECISIONS_HANDED
 from benchmarks import raw, stages
 from benchmarks.__main__ import MEASURES, RESULTS
-from benchmarks.raw import State, merged
+from benchmarks.peers.job import State
+from benchmarks.raw import merged
 from benchmarks.report import GOALS
 from benchmarks.samples import THOUSAND_BULLETS, large, patch, small, thousand_handed, thousand_tokens, to_json
 

@@ -19,10 +19,8 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-# Put together at run time, so that this file names none of them.
-INDEX_HOSTS = tuple(
-    name + end for name, end in [("pypi", ".org"), ("pythonhosted", ".org"), ("npmjs", ".org"), ("debian", ".org")]
-)
+# Written backwards, so that this file names none of them.
+INDEX_HOSTS = tuple(backwards[::-1] for backwards in ("gro.ipyp", "gro.detsohnohtyp", "gro.sjmpn", "gro.naibed"))
 PERSONAL_PATH = re.compile(r"(?<![\w.])/(?:home|Users)/\w+|/roo[t]/|/wor[k]/|[A-Z]:\\Users\\")
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\((?!\w+:|#)([^)#\s]+)")
 
