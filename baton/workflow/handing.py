@@ -288,6 +288,7 @@ class Handing:
         )
         back = Passage(spec, message, self.new_id(), task_queue=self._sender.task_queue)
         try:
+            back.given = self.contracted(back, message)
             returned = await execute(back, self._returning(back, passage), message.seq, message.attempt)
         except StageFailedError as error:
             self._desk.note(f"{spec.name!r} did not mend it: {error}")

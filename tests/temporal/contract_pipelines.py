@@ -1,6 +1,8 @@
 """Pipelines with contracts: research finds things out, a reviewer decides under a contract, a clerk reports."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from temporalio import workflow
 
@@ -157,5 +159,41 @@ class Misrouted:
         return self.pipeline.result()
 
 
-CONTRACT_PIPELINES = [Reviewed, Briefly, Misrouted]
-CONTRACT_STAGES = [research, review, write_down]
+DELETED: list[str] = []
+"""The runs in which `notes.delete` ran."""
+
+
+@stage(tools=["notes.read", "notes.delete"])
+async def gather(context: StageContext[Baton]) -> BatonPatch:
+    """Forget the scope, and try what no stage may when it is to mend that."""
+    if context.findings:
+        await context.tools.call("notes.delete", lambda: DELETED.append(context.given.task_id))
+        return BatonPatch(work_scope=["clauses/*"])
+    return BatonPatch(current_state=["Gathered"])
+
+
+@stage(requires=["work_scope"])
+async def within_scope(baton: Baton) -> BatonPatch:
+    """Work within the scope."""
+    return BatonPatch(current_state=[f"Worked in {baton.work_scope[0]}"])
+
+
+@workflow.defn
+class Mends:
+    """A sender that has to mend what it hands on, under a contract as at first."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        terms = ContractTerms(forbidden=frozenset({"notes.delete"}))
+        self.pipeline = Pipeline(start, contracts=terms)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run it."""
+        await self.pipeline.stage(gather)
+        await self.pipeline.stage(within_scope)
+        return self.pipeline.result()
+
+
+CONTRACT_PIPELINES = [Reviewed, Briefly, Misrouted, Mends]
+CONTRACT_STAGES: list[Callable[..., Any]] = [research, review, write_down, gather, within_scope]

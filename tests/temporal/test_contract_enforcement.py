@@ -27,6 +27,7 @@ from baton.protocol.messages import PipelineStatus
 from baton.testing import pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion
 from tests.support import Handle, event, failure, start, until
+from tests.temporal.contract_pipelines import DELETED, Mends, gather, within_scope
 from tests.temporal.leak_pipelines import LEAK_PIPELINES, SCHEMAS, SendsOne, Waits
 from tests.temporal.leak_stages import LEAK_STAGES, SENT
 from tests.temporal.stages import EXECUTED
@@ -50,7 +51,7 @@ async def connected(server: DevServer, safeguards: Safeguards, clock: Callable[[
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker that seals its handoffs and puts them on record."""
     client = await connected(server, safeguards)
-    async with pipeline_worker(client, LEAK_PIPELINES, LEAK_STAGES) as it:
+    async with pipeline_worker(client, [*LEAK_PIPELINES, Mends], [*LEAK_STAGES, gather, within_scope]) as it:
         yield it
 
 
@@ -120,6 +121,15 @@ class TestForbiddenTools:
         assert [tool["function"]["name"] for tool in asked.body["tools"]] == ["crm_lookup_customer"]
         handoff = explain(await read_run(worker.client, handle.id), "ask_model").contract["handoffId"]
         assert asked.headers["x-baton-handoff-id"] == handoff
+
+    async def test_does_not_run_while_a_sender_mends_its_handoff(self, worker: Worker) -> None:
+        """What goes back to its sender goes back under a contract as well, compiled anew (S5-fields-k)."""
+        handle = await start(worker, Mends.run)
+        now = await until(handle, lambda it: it.status is not PipelineStatus.RUNNING)
+
+        assert any("TOOL_DENIED: 'notes.delete'" in note for note in now.notes)
+        assert now.task_id not in DELETED
+        await handle.terminate()
 
     async def test_leaves_no_fact_behind(self, worker: Worker) -> None:
         """What was denied is a failed result in the session, with the handoff that it was called under."""
