@@ -7,12 +7,13 @@ baton or a report. Whoever claims and does not come back loses the claim, not th
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import Name
-from baton.protocol.exchange import Acknowledgement, Reply
+from baton.protocol.exchange import Acknowledgement, Reply, message_digest
+from baton.protocol.handoff import Handoff
 from baton.protocol.record import CompactRecord, Timestamp
 from baton.protocol.wire import Count, Digest, Instant, OpenRecord, Uuid4
 
@@ -93,7 +94,9 @@ class Move(OpenRecord):
 
 
 class OutsideHandoff(CompactRecord):
-    """A handoff that waits for an agent outside, as the agent sees it in its list.
+    """A handoff that waits for an agent outside, as the agent sees it in its list: the record of an open task.
+
+    What it says of the task is taken from the message itself (`of`), the rest is who has claimed it (S3-17-d).
 
     Attributes:
         handoff_id: The handoff.
@@ -108,7 +111,7 @@ class OutsideHandoff(CompactRecord):
         end: The move that ended the wait.
     """
 
-    handoff_id: str
+    handoff_id: Uuid4
     digest: Digest
     agent: str
     description: str
@@ -118,6 +121,18 @@ class OutsideHandoff(CompactRecord):
     leased_until: Timestamp | None = None
     accepted: bool = False
     end: Move | None = None
+
+    @classmethod
+    def of(cls, message: Handoff, within: timedelta) -> Self:
+        """Return the record of a handoff that begins to wait, and how long it does."""
+        return cls(
+            handoff_id=message.handoff_id,
+            digest=message_digest(message.to_json_object()),
+            agent=message.to_agent.agent_type,
+            description=message.task_description,
+            since=message.timestamp,
+            until=message.timestamp + within,
+        )
 
     def held_by(self, now: datetime) -> str | None:
         """Return who holds a claim that is still good."""

@@ -14,7 +14,6 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from baton.protocol.admission import Opened
 from baton.protocol.errors import PatchError, StageFailedError
-from baton.protocol.exchange import message_digest
 from baton.protocol.handoff import Handoff
 from baton.protocol.messages import PipelineStatus, StageReturn
 from baton.protocol.metric_names import Transport, slo_breach
@@ -90,18 +89,9 @@ class Outside:
 
     async def _wait(self, message: Handoff, agent: str, within: timedelta, name: str) -> OutsideResult:
         """Let a handoff wait until it has ended."""
-        id, now, visibility = message.handoff_id, workflow.now(), self._exchange.pipeline._desk.visibility
+        id, visibility = message.handoff_id, self._exchange.pipeline._desk.visibility
         self._messages[id] = message
-        self._desk.put(
-            OutsideHandoff(
-                handoff_id=id,
-                digest=message_digest(message.to_json_object()),
-                agent=agent,
-                description=message.task_description,
-                since=now,
-                until=now + within,
-            )
-        )
+        self._desk.put(OutsideHandoff.of(message, within))
         visibility.became(PipelineStatus.WAITING, name)
         try:
             await workflow.wait_condition(

@@ -18,11 +18,16 @@ from baton.edge.artifacts import MemoryArtifactStore
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import Ledger
 from baton.edge.schema_gate import handoff_gate
+from baton.edge.sealing import open_sealed
 from baton.plugin import BatonPlugin
 from baton.protocol.audit import AuditRecord
+from baton.protocol.exchange import message_digest
 from baton.protocol.explaining import Explanation
+from baton.protocol.handoff import Handoff
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import QUERY_EXPLAIN
+from baton.protocol.outside import QUERY_MESSAGE, QUERY_OUTSIDE, OutsideHandoff
+from baton.protocol.sealed import UnverifiedHandoff
 from baton.testing import pipeline_worker
 from tests.support import Handle, start, until
 from tests.temporal.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
@@ -164,6 +169,20 @@ class TestOneHandoff:
         assert to_review.body["currentState"] == batons["research"]
         assert to_clerk.body["currentState"] == batons["review"]
         assert batons["write_down"]["decision_log"][-1].startswith("Send the email"), "as its report says"
+
+    async def test_what_agents_outside_choose_from_is_made_of_it(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The record of a task that nobody has claimed yet says what the message says, under its rules (S3-17-d)."""
+        sender = await start(worker, HandsOutside.run, state=state(hostile=False))
+        await until(sender, lambda now: now.status is PipelineStatus.WAITING)
+        [told] = await sender.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
+        sealed = await sender.query(QUERY_MESSAGE, told.handoff_id, result_type=UnverifiedHandoff)
+
+        message = open_sealed(sealed.raw, safeguards.keyring).message
+        assert (told.handoff_id, told.digest) == (message["handoffId"], message_digest(message))
+        assert (told.agent, told.description) == (message["toAgent"]["agentType"], message["taskDescription"])
+        id_rule = OutsideHandoff.model_json_schema()["properties"]["handoff_id"]["pattern"]
+        assert id_rule == Handoff.model_json_schema()["properties"]["handoffId"]["pattern"]
+        await sender.terminate()
 
     async def test_what_a_person_is_shown_is_the_message_itself(self, worker: Worker, safeguards: Safeguards) -> None:
         """A task that waits for a person is kept as the handoff that it waits for (S3-17-c)."""
