@@ -30,7 +30,7 @@ from baton.edge.runner import runner_for
 from baton.edge.tracing import Tracing
 from baton.edge.tracing_interceptors import tracing_interceptors
 from baton.protocol.messages import PipelineInput
-from baton.protocol.names import ASKS_WHETHER_IT_SEALS, ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK, SEALS
+from baton.protocol.names import ASKS_WHETHER_IT_SEALS, ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK, QUERY_DETAILS, SEALS
 from baton.workflow.faults import AnyFault
 from baton.workflow.visibility import show_failed
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which on
     from baton.activity.safeguards import Safeguards, SharedGate
 
 _SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
+_METADATA = "__temporal_workflow_metadata"  # the query by which the UI asks for a run's current details
 
 
 class BatonPlugin(SimplePlugin):
@@ -217,7 +218,7 @@ class _WorkerInterceptor(worker.Interceptor):
     def workflow_interceptor_class(
         self, input: worker.WorkflowInterceptorClassInput
     ) -> type[worker.WorkflowInboundInterceptor]:
-        return FailingWorkflow
+        return PipelineInbound
 
 
 class _ProvidingActivity(worker.ActivityInboundInterceptor):
@@ -230,11 +231,21 @@ class _ProvidingActivity(worker.ActivityInboundInterceptor):
             return await super().execute_activity(input)
 
 
-class FailingWorkflow(worker.WorkflowInboundInterceptor):
-    """Gives a run that fails by whatever its code raises a message and a type that people and parents can read.
+class PipelineInbound(worker.WorkflowInboundInterceptor):
+    """What surrounds the code of a run.
 
-    That it fails at all, and is not tried again for ever, is due to `AnyFault`.
+    A run that fails by whatever its code raises gets a message and a type that people and parents can read; that it
+    fails at all, and is not tried again for ever, is due to `AnyFault`. The page of a run's details is made when the
+    UI asks for it, and not at each task.
     """
+
+    async def handle_query(self, input: worker.HandleQueryInput) -> Any:
+        """Answer a query; what the run itself has set as its details stands above the page."""
+        answer = await super().handle_query(input)
+        page = workflow.get_query_handler(QUERY_DETAILS) if input.query == _METADATA else None
+        if page is not None:
+            answer.current_details = "\n\n".join([*filter(None, [answer.current_details]), page()])
+        return answer
 
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
         """Run the workflow; see the class.

@@ -56,8 +56,9 @@ def single_line(text: str) -> str:
     if text.isascii() and text.isprintable():
         line = text.strip()
     else:
-        line = _INVISIBLE.sub("\ufffd", _LINE_BREAKS.sub(r"\\n", text.strip()))
-    line = _BLOCK_START.sub(r"\\", line)
+        line = _INVISIBLE.sub("\ufffd", _LINE_BREAKS.sub(lambda _: r"\n", text.strip()))
+    if _BLOCK_START.match(line):
+        line = f"\\{line}"
     return _without_delimiters(line)
 
 

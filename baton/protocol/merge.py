@@ -4,6 +4,7 @@ The rules of the baton (`decision_log` only grows, `goal` stays) stand on top, i
 """
 
 import copy
+from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global one by a slow one
 from typing import Any
 
 
@@ -47,6 +48,8 @@ def same_json(one: Any, other: Any) -> bool:
         >>> same_json([1, {"a": None}], [1.0, {"a": None}]), same_json({"a": 1}, {"a": True})
         (True, False)
     """
+    if one is other:
+        return True
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -27,6 +27,8 @@ QUERY_INBOX = "inbox"
 """Query: the handoffs that wait for a person."""
 QUERY_EXPLAIN = "explain"
 """Query: an `Explanation` of a stage, by its name; in a pipeline with contracts."""
+QUERY_DETAILS = "baton_details"
+"""Query: the page of the run's details, as Markdown."""
 QUERY_WAITING = "waiting"
 """Query: what the run waits for."""
 

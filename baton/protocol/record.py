@@ -5,6 +5,7 @@ it, so each kind carries its constraints in both languages.
 """
 
 import re
+from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global one by a slow one
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.protocol.messages import Decided, Decision, Waiting
 from baton.protocol.names import DECIDE
+from baton.workflow.plain import plain
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Approvals:
         self._closed: dict[str, Decided] = {}
         self._early: tuple[int, dict[str, Decision]] = (0, {})  # of the running workflow task only
         workflow.set_update_handler(DECIDE, self._on_update, validator=self._validate)
-        workflow.set_signal_handler(DECIDE, self._on_signal)
+        workflow.set_signal_handler(DECIDE, plain(self._on_signal))
 
     def titles(self) -> list[str]:
         """Return the titles of the open approvals."""

@@ -1,6 +1,5 @@
 """What a running pipeline can be asked, and what it can be told besides decisions."""
 
-import asyncio
 from functools import cached_property
 from typing import Any
 
@@ -9,10 +8,18 @@ from temporalio import workflow
 
 from baton.protocol.messages import Overview, RolledBack, Waiting
 from baton.protocol.metric_names import ROLLBACKS
-from baton.protocol.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS, QUERY_WAITING, ROLLED_BACK
+from baton.protocol.names import (
+    QUERY_BATON,
+    QUERY_DETAILS,
+    QUERY_HISTORY,
+    QUERY_STATUS,
+    QUERY_WAITING,
+    ROLLED_BACK,
+)
 from baton.protocol.state import PipelineState
 from baton.workflow.approvals import Approvals
 from baton.workflow.metrics import Metrics
+from baton.workflow.plain import plain
 from baton.workflow.purse import Purse
 from baton.workflow.visibility import Visibility
 
@@ -34,18 +41,18 @@ class Desk:
         self._state = state
         self._task_id = task_id
         self._purse = purse
-        self._page_is_due = False
         self.under_way: dict[int, Waiting] = {}
         self.notes: list[str] = []
         self.steps = 0
         self.visibility = Visibility()
         self.approvals = Approvals(lambda: self._state.baton.digest, self.note)
         self.metrics.begin(ROLLBACKS)
-        workflow.set_query_handler(QUERY_BATON, self._on_baton)
-        workflow.set_query_handler(QUERY_HISTORY, self._on_history)
-        workflow.set_query_handler(QUERY_STATUS, self._on_status)
-        workflow.set_query_handler(QUERY_WAITING, self._on_waiting)
-        workflow.set_signal_handler(ROLLED_BACK, self._on_rolled_back)
+        workflow.set_query_handler(QUERY_BATON, plain(self._on_baton))
+        workflow.set_query_handler(QUERY_HISTORY, plain(self._on_history))
+        workflow.set_query_handler(QUERY_STATUS, plain(self._on_status))
+        workflow.set_query_handler(QUERY_WAITING, plain(self._on_waiting))
+        workflow.set_query_handler(QUERY_DETAILS, plain(self._on_details))
+        workflow.set_signal_handler(ROLLED_BACK, plain(self._on_rolled_back))
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -65,17 +72,6 @@ class Desk:
         """Keep a note for the operators; it is shown in the status and in the details."""
         workflow.logger.warning(text)
         self.notes = [*self.notes, text][-_NOTES_KEPT:]
-        self.show()
-
-    def show(self) -> None:
-        """Bring the page in the workflow's details up to date, once for all that happens in this task."""
-        if not self._page_is_due:
-            self._page_is_due = True
-            asyncio.get_running_loop().call_soon(self._page)
-
-    def _page(self) -> None:
-        self._page_is_due = False
-        self.visibility.page(self._state, [*self.under_way.values()], self.approvals.titles(), self.notes)
 
     def _on_baton(self) -> dict[str, JsonValue]:
         """The baton now, as JSON."""
@@ -101,6 +97,10 @@ class Desk:
     def _on_waiting(self) -> list[Waiting]:
         """What is under way or waited for: stages, children, approvals with their deadlines."""
         return self.waiting()
+
+    def _on_details(self) -> str:
+        """The page of the run's details: status, baton and where to roll back to, as Markdown."""
+        return self.visibility.page(self._state, [*self.under_way.values()], self.approvals.titles(), self.notes)
 
     def _on_rolled_back(self, *given: Any) -> None:
         """Tell the run that it was rolled back: {to, by, why, from_run_id, stopped_children}."""

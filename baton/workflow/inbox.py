@@ -8,6 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
+from baton.workflow.plain import plain
 
 DEADLINE = "deadline"
 """Who decides where nobody did in time: the handoff counts as abandoned."""
@@ -32,7 +33,7 @@ class Inbox:
         self._open: dict[str, _Open] = {}
         self._closed: dict[str, HandoffDecision] = {}
         workflow.set_update_handler(RESOLVE_HANDOFF, self._on_update, validator=self._validate)
-        workflow.set_query_handler(QUERY_INBOX, self.pending)
+        workflow.set_query_handler(QUERY_INBOX, plain(self.pending))
 
     def pending(self) -> list[PendingHandoff]:
         """The handoffs that wait for a person, the oldest first."""

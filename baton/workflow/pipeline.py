@@ -103,7 +103,6 @@ class Pipeline:
         self._past = Past(start, self.state, self._purse)
         self.carries: dict[str, Callable[[], JsonValue]] = {"handing": self._handing.carried}
         self._handing.restore(self.carried("handing"))
-        self._desk.show()
 
     @property
     def baton(self) -> Baton:
@@ -238,7 +237,6 @@ class Pipeline:
             desk = self._desk
             desk.approvals.open(approval, seq, asks, within)
             desk.visibility.became(PipelineStatus.WAITING, approval)
-            desk.show()
             try:
                 with self._recorded(StepKind.APPROVAL, approval, seq):
                     decided = await desk.approvals.wait(approval, within, default)
@@ -339,7 +337,6 @@ class Pipeline:
         self._check_start()
         self._apply_edit()
         self._desk.visibility.became(PipelineStatus.COMPLETED)
-        self._desk.show()
         return PipelineResult(
             task_id=self.task_id,
             baton=self.state.baton.to_json_object(),
@@ -372,7 +369,6 @@ class Pipeline:
     def _under_way(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
         """Show a step as under way while the block runs."""
         self._desk.under_way[seq] = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now())
-        self._desk.show()
         try:
             with self._recorded(kind, name, seq):
                 yield

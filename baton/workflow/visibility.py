@@ -63,8 +63,8 @@ class Visibility:
             if before in _STATUS_OF_ITS_OWN or status in _STATUS_OF_ITS_OWN:
                 self._upsert(name)
 
-    def page(self, state: PipelineState, under_way: list[Waiting], approvals: list[str], notes: list[str]) -> None:
-        """Show the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
+    def page(self, state: PipelineState, under_way: list[Waiting], approvals: list[str], notes: list[str]) -> str:
+        """Return the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
         waits = [f"{one.kind} **{_text(one.name)}**" for one in under_way]
         waits += [f"approval **{_text(title)}**" for title in approvals]
         rows = [f"**Status:** {self._status.value.lower()} · **waits for:** {', '.join(waits) or 'nothing'}", ""]
@@ -77,7 +77,7 @@ class Visibility:
         if len(self._stages) > _STEPS_LISTED:
             rows.append(f"- (+{len(self._stages) - _STEPS_LISTED} earlier)")
         rows += [f"- before **{_text(name)}** = event {event}" for name, event in self._stages[-_STEPS_LISTED:]]
-        workflow.set_current_details("\n".join(rows))
+        return "\n".join(rows)
 
     def _upsert(self, name: str | None) -> None:
         """Write the search attributes, if the run has them."""

@@ -105,6 +105,21 @@ class Gated:
 
 
 @workflow.defn
+class Announced(Gated):
+    """The same, with details of its own."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        super().__init__(start)
+        workflow.set_current_details("Before the summer")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, ask, conclude."""
+        return await super().run(start)
+
+
+@workflow.defn
 class AsksWhileWorking:
     """A stage runs while two people are asked; parameters: `gate` and `patch` of the stage."""
 
@@ -284,6 +299,7 @@ PIPELINES: list[type] = [
     FansOut,
     Disagrees,
     Gated,
+    Announced,
     AsksWhileWorking,
     Light,
     Parent,

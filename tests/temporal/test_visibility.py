@@ -10,7 +10,7 @@ from baton.client import read_run
 from baton.protocol.messages import PipelineInput
 from baton.testing import run_pipeline
 from tests.support import GOAL, Handle, approve, failure, start, until_waiting
-from tests.temporal.pipelines import Gated, Linear, Parent
+from tests.temporal.pipelines import Announced, Gated, Linear, Parent
 
 
 async def found(client: Client, query: str) -> WorkflowExecution:
@@ -102,6 +102,14 @@ class TestPage:
         assert "Chose JWT over sessions" in shown
         for step in run.steps:
             assert f"- before **{step.name}** = event {step.reset_event}" in shown
+        await handle.terminate()
+
+    async def test_what_the_run_itself_says_stands_above(self, worker: Worker) -> None:
+        """A team's own details are kept."""
+        handle = await start(worker, Announced.run)
+        await until_waiting(handle, "release manager")
+
+        assert (await page(handle)).startswith("Before the summer\n\n**Status:** waiting")
         await handle.terminate()
 
     async def test_text_of_agents_is_shown_and_not_run(self, client: Client, worker: Worker) -> None:

@@ -15,6 +15,7 @@ PUBLISHED = {
     "QUERY_STATUS": "status",
     "QUERY_INBOX": "inbox",
     "QUERY_EXPLAIN": "explain",
+    "QUERY_DETAILS": "baton_details",
     "QUERY_WAITING": "waiting",
     "MEMO_OUTCOME": "baton_outcome",
     "MEMO_FIELDS": "baton_fields",
