@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -181,6 +182,8 @@ def worker(client: Client, settings: Settings) -> Worker:
         workflows=WORKFLOWS,
         activities=STAGES,
         max_concurrent_activities=settings.stages_at_once,
+        # Workflow code is Python and waits for nothing: further threads would only queue for the interpreter's lock.
+        workflow_task_executor=ThreadPoolExecutor(1, thread_name_prefix="workflows"),
         graceful_shutdown_timeout=timedelta(seconds=settings.grace_seconds),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         deployment_config=versioning,

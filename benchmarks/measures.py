@@ -13,7 +13,7 @@ from benchmarks.report import Findings
 from benchmarks.rig import Rig
 from benchmarks.samples import large, small
 
-PIPELINES = {1: 15, 10: 40, 50: 100}
+PIPELINES = {1: 30, 10: 60, 50: 100}
 """How many pipelines make a turn, by how many run at a time."""
 
 SIZES: Mapping[str, Callable[[], dict[str, Any]]] = {"1 KB": small, "4 KB": large}

@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "shipped": {
         "sticky_queue_schedule_to_start_timeout": timedelta(seconds=1),
         "build_id": f"baton-{__version__}",
+        "workflow_task_executor": ThreadPoolExecutor(1),
         "max_concurrent_workflow_tasks": 200,
         "max_concurrent_activities": 200,
         "max_concurrent_local_activities": 200,
