@@ -10,22 +10,22 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
+from http import HTTPStatus
 from typing import Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
-import httpx
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
 
 from activities.contract_review.records import Prices, ReviewError
 from baton import Spend, fence
-from baton.protocol.errors import BatonError
+from baton.integrations.chat_completions import PASSING
+from baton.integrations.http_post import post_json
+from baton.protocol.errors import AgentError, BatonError
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
-_MOST_BYTES = 4_000_000
 _SECONDS = 120.0
 _LOCAL = ("127.0.0.1", "::1", "localhost")
-_PASSING = frozenset({408, 409, 425, 429})  # statuses below 500 after which the same request may succeed
 _REQUIRED = ("BATON_LLM_URL", "BATON_LLM_MODEL", "BATON_LLM_KEY")
 
 
@@ -163,23 +163,17 @@ class HttpChatModel:
         headers = {"Authorization": f"Bearer {self._settings.key.get_secret_value()}"}
         url = f"{self._settings.url}/chat/completions"
         try:
-            async with (
-                httpx.AsyncClient(timeout=self._settings.seconds) as client,
-                client.stream("POST", url, json=body, headers=headers) as response,
-            ):
-                content = await _limited(response)
-        except httpx.HTTPError as error:
-            raise ModelUnavailableError(
-                f"the model at {self._host} cannot be reached ({type(error).__name__})"
-            ) from error
-        if response.status_code >= 500 or response.status_code in _PASSING:
-            raise ModelUnavailableError(f"the model at {self._host} is not available now (HTTP {response.status_code})")
-        if response.status_code != httpx.codes.OK:
+            answered = await post_json(url, body, headers, seconds=self._settings.seconds)
+        except AgentError as error:
+            raise (ModelRefusedError if error.permanent else ModelUnavailableError)(f"the model at {error}") from error
+        if answered.status in PASSING or answered.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise ModelUnavailableError(f"the model at {self._host} is not available now (HTTP {answered.status})")
+        if answered.status != HTTPStatus.OK:
             raise ModelRefusedError(
-                f"the model at {self._host} refuses the request (HTTP {response.status_code}); check BATON_LLM_URL, "
+                f"the model at {self._host} refuses the request (HTTP {answered.status}); check BATON_LLM_URL, "
                 "BATON_LLM_MODEL and BATON_LLM_KEY"
             )
-        return _completion(content, self._host)
+        return _completion(answered.body, self._host)
 
     @property
     def _host(self) -> str:
@@ -249,16 +243,6 @@ def _price(environment: Mapping[str, str], name: str) -> Decimal:
         return Prices.model_validate_json(f'{{"prompt_per_million": {value}}}').prompt_per_million
     except ValidationError:
         raise ReviewError(f"{name} must be a number of US dollars for a million tokens, such as 2.50") from None
-
-
-async def _limited(response: httpx.Response) -> bytes:
-    """Read a response of at most 4 MB."""
-    content = bytearray()
-    async for part in response.aiter_bytes():
-        content += part
-        if len(content) > _MOST_BYTES:
-            raise ModelAnswerError(f"the model's answer is larger than {_MOST_BYTES:,} bytes")
-    return bytes(content)
 
 
 def _completion(content: bytes, host: str) -> Completion:

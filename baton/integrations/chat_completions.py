@@ -1,6 +1,6 @@
 """An agent behind a plain HTTP endpoint for chat completions: a provider's, a gateway's, or one of your own.
 
-It needs nothing but the standard library. It asks, calls the tools that the model asks for, has a malformed answer
+It needs the extra `chat`. It asks, calls the tools that the model asks for, has a malformed answer
 mended once in the same conversation, and charges every request. The key is named by a variable of the worker's
 environment and stands in the request's header alone: not in the agent, the history, an error or a log.
 

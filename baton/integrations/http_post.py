@@ -1,20 +1,18 @@
-"""One JSON request over HTTP that ends in time, and at once when it is cancelled; nothing but the standard library.
+"""One JSON request over HTTP that ends in time, and at once when it is cancelled (needs `httpx2`).
 
 It follows no redirect, for that would carry the key to whoever the redirect names.
 """
 
 import asyncio
-import contextlib
-import http.client
-import json
 import os
-import socket
 import ssl
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
+
+import httpx2
 
 from baton.protocol.errors import AgentError
 
@@ -22,7 +20,6 @@ MOST_BYTES = 8 * 1024 * 1024
 """An answer may not be larger."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -88,94 +85,51 @@ async def post_json(
         message: The object.
         headers: Further headers, the key among them.
         seconds: How long the whole exchange may take.
-        ca_file: A file with the certificates to trust, instead of the system's.
+        ca_file: A file with the certificates to trust, instead of the system's; read once.
 
     Raises:
         AgentError: The server cannot be reached, is too slow, or answers with too much. The text names the host only.
         asyncio.CancelledError: It was cancelled; the connection is closed.
     """
-    exchange = _Exchange(url, seconds, ca_file)
-    data = json.dumps(message, ensure_ascii=False).encode()
-    running = asyncio.get_running_loop().run_in_executor(None, exchange.run, data, dict(headers))
+    host = urlsplit(url).hostname
     try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        exchange.close()
-        running.add_done_callback(_forget)
-        raise
-
-
-def _forget(done: "asyncio.Future[Answered]") -> None:
-    """Take note of how an exchange ended that nobody waits for any more."""
-    if not done.cancelled():
-        done.exception()
-
-
-class _Exchange:
-    """One request and its answer, in a thread of its own."""
-
-    def __init__(self, url: str, seconds: float, ca_file: str | None) -> None:
-        parts = urlsplit(url)
-        self._host = str(parts.hostname)
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._until = time.monotonic() + seconds
-        if parts.scheme == "https":
-            trusted = ssl.create_default_context(cafile=ca_file)
-            made: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, parts.port, timeout=seconds, context=trusted
-            )
-        else:
-            made = http.client.HTTPConnection(self._host, parts.port, timeout=seconds)
-        self._connection = made
-        self._socket: socket.socket | None = None
-        self._closed = False
-
-    def close(self) -> None:
-        """End it from another thread: what waits for the socket wakes up."""
-        self._closed = True
-        if (sock := self._socket) is not None:
-            with contextlib.suppress(OSError):  # it ended by itself in between
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def run(self, data: bytes, headers: dict[str, str]) -> Answered:
-        """Send the request and read the answer."""
-        headers |= {"Content-Type": "application/json", "Accept": "application/json"}
-        try:
-            self._connection.connect()
-            self._socket = self._connection.sock  # the connection forgets it where the server is to close it
-            if self._closed:
-                raise ConnectionAbortedError
-            self._connection.request("POST", self._path, body=data, headers=headers)
-            with contextlib.closing(self._connection.getresponse()) as response:
-                body = self._read(response)
-                return Answered(response.status, body, _seconds(response.headers.get("Retry-After")))
-        except TimeoutError:
-            raise AgentError(f"{self._host!r} did not answer in time") from None
-        except ssl.SSLCertVerificationError as error:
-            why = f"the certificate of {self._host!r} cannot be trusted: {error.verify_message}"
+        async with (
+            asyncio.timeout(seconds),
+            httpx2.AsyncClient(verify=_trusted(ca_file), timeout=None) as client,
+            client.stream("POST", url, json=message, headers=headers) as response,
+        ):
+            body = await _read(response)
+            return Answered(response.status_code, body, _seconds(response.headers.get("Retry-After")))
+    except TimeoutError:
+        raise AgentError(f"{host!r} did not answer in time") from None
+    except httpx2.HTTPError as error:
+        if (untrusted := _untrusted(error)) is not None:
+            why = f"the certificate of {host!r} cannot be trusted: {untrusted.verify_message}"
             raise AgentError(why, permanent=True) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise AgentError(f"{self._host!r} cannot be reached or read ({type(error).__name__})") from None
-        finally:
-            self._connection.close()
+        raise AgentError(f"{host!r} cannot be reached or read ({type(error).__name__})") from None
 
-    def _read(self, response: http.client.HTTPResponse) -> bytes:
-        """Return the body; a server that sends a byte now and then does not keep us beyond the deadline."""
-        body = bytearray()
-        while True:
-            left = self._until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            if self._socket is not None:
-                self._socket.settimeout(left)
-            piece = response.read1(_CHUNK)
-            if not piece:
-                if self._closed or (response.length or 0) > 0:
-                    raise http.client.IncompleteRead(b"")
-                return bytes(body)
-            body += piece
-            if len(body) > MOST_BYTES:
-                raise AgentError(f"{self._host!r} answered with more than {MOST_BYTES} bytes", permanent=True)
+
+@cache
+def _trusted(ca_file: str | None) -> ssl.SSLContext:
+    """Return whom to trust; made once, for that takes longer than many a request."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    """Return the body, unless it is too large."""
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise AgentError(f"{response.url.host!r} answered with more than {MOST_BYTES} bytes", permanent=True)
+    return bytes(body)
+
+
+def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return what is wrong with a certificate, if that is what an error came from."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _seconds(header: str | None) -> float | None:

@@ -131,8 +131,7 @@ class TestKeyFrom:
 def test_the_port_loads_no_framework() -> None:
     """A worker whose agents need none does not pay for them, and needs no extra installed."""
     code = (
-        "import sys, baton.integrations.agents, baton.integrations.chat_completions, "
-        "baton.integrations.subprocess_agent\n"
+        "import sys, baton.integrations.agents, baton.integrations.subprocess_agent\n"
         "print(*{'pydantic_ai', 'openai', 'genai_prices', 'agents', 'langgraph', 'httpx2'} & {*sys.modules})"
     )
     fresh = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
