@@ -23,6 +23,7 @@ from baton.protocol.output_schemas import OutputSchemas
 from baton.protocol.session import SessionEvent
 from baton.protocol.stages import StageSpec
 from baton.protocol.state import PipelineState
+from baton.protocol.versions import satisfies
 from baton.workflow.metrics import Metrics
 
 MAX_CONTRACT_TOKENS = 1_000
@@ -95,11 +96,14 @@ class Contracting:
         Raises:
             StageFailedError: It is not; the message names what comes near.
         """
-        if self._terms.agents is None:
+        agents = self._terms.agents
+        if agents is None:
             return
-        try:
-            self._terms.agents.route(spec.name, spec.version, tools=spec.tools)
-        except UnknownAgentError as error:
+        try:  # of an agent outside, any version of a range will do
+            fitting = (one.version for one in agents.entries if one.name == spec.name)
+            version = next((one for one in fitting if satisfies(one, spec.version)), spec.version)
+            agents.route(spec.name, version, tools=spec.tools)
+        except (UnknownAgentError, ValueError) as error:
             raise StageFailedError(f"stage {spec.name!r} is not sent anything: {error}") from error
 
     def contracted(self, spec: StageSpec, given: StageInput, handoff_id: str, now: datetime) -> StageInput:

@@ -136,7 +136,7 @@ class Exchange:
         async def act(seq: int) -> StageReturn:
             mended = None if mends is None else (mends.handoff_id, self._outbox.attempt(mends.handoff_id))
             expires = within if self._ask is None else None  # a person may have the same message sent much later
-            handoff = self.outgoing.message(to, description, constraints, state, expires, mends=mended)
+            handoff = self.outgoing.message(to, description, constraints, state, expires, named=mended)
             ack = await self.deliver(seq, to, handoff, within, attempts)
             return StageReturn(stage=name, seq=seq, output=ack.to_json_object())
 

@@ -50,7 +50,7 @@ class Outgoing:
         state: Mapping[str, JsonValue] | None,
         expires: timedelta | None,
         *,
-        mends: tuple[str, int] | None = None,
+        named: tuple[str, int] | None = None,
         receivers: Sequence[str] = (),
         step: Mapping[str, JsonValue] | None = None,
     ) -> Handoff:
@@ -62,7 +62,7 @@ class Outgoing:
             constraints: Rules of the form `key:value`.
             state: What it is handed; the baton by default.
             expires: After how long nobody may accept it any more; None for never.
-            mends: Of a mended one: its id, and which attempt it is.
+            named: Its id, and which attempt it is; a fresh id, and the first attempt, by default.
             receivers: Of a fan-out, everybody's agent.
             step: Anything further for the receiver.
 
@@ -70,7 +70,7 @@ class Outgoing:
             StageFailedError: The chain goes round in circles, or a value is not what the schema asks for.
         """
         pipeline, now = self._pipeline, workflow.now()
-        handoff_id, attempt = mends or (str(workflow.uuid4()), 1)
+        handoff_id, attempt = named or (str(workflow.uuid4()), 1)
         further: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
         completed = self._completed()
         try:

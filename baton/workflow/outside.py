@@ -4,7 +4,7 @@ The handoff waits in the workflow. The service of `baton.client.outside_http`, o
 `baton.client.outside`, lists it by a query and brings the agent's moves as sealed updates.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from baton.protocol.admission import Opened
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff
-from baton.protocol.messages import PipelineStatus, StageReturn
+from baton.protocol.messages import PipelineStatus, StageInput, StageReturn
 from baton.protocol.metric_names import Transport, slo_breach
 from baton.protocol.outside import (
     ENDS,
@@ -30,8 +30,10 @@ from baton.protocol.outside import (
     outside_address,
 )
 from baton.protocol.patching import patch_effect
+from baton.protocol.stages import StageSpec
 from baton.workflow.correspondence import Receiver, opened, raw_of
 from baton.workflow.exchange import Exchange
+from baton.workflow.handing import Passage
 
 
 class Outside:
@@ -56,11 +58,12 @@ class Outside:
         version: str = "*",
         constraints: Sequence[str] = (),
         state: Mapping[str, JsonValue] | None = None,
+        tools: Iterable[str] = (),
     ) -> OutsideResult:
         """Hand the task to an agent outside, and wait for what it returns.
 
         A patch that it returns is checked by this pipeline's rules before it is taken, so that the agent can
-        mend it, and is applied like that of a stage.
+        mend it, and is applied like that of a stage. In a pipeline with contracts it gets one, as stages do.
 
         Args:
             agent: The agent's name, by which its token knows it.
@@ -69,23 +72,36 @@ class Outside:
             version: Which of its versions will do.
             constraints: Rules of the form `key:value`.
             state: What it is handed; the baton by default.
+            tools: The tools that it has, of which its contract may allow some.
 
         Returns:
             Its answer, with the patch or the report. A refusal is no exception.
 
         Raises:
-            StageFailedError: Nothing came back in time.
+            StageFailedError: Nothing came back in time; or no valid contract can be made, or the registry has no
+                such agent, and nothing was handed on.
         """
         name = f"hand off to {agent} outside"[:200]
 
         async def act(seq: int) -> StageReturn:
             to = Receiver(outside_address(agent), agent, version)
-            message = self._exchange.outgoing.message(to, description, constraints, state, within)
+            spec = StageSpec(agent, version=version, task=description, tools=frozenset(tools))
+            id, step = self._contract(spec, seq)
+            message = self._exchange.outgoing.message(
+                to, description, constraints, state, within, named=(id, 1), step=step
+            )
             result = await self._wait(message, agent, within, name)
             output = result.model_dump(mode="json")
             return StageReturn(stage=name, seq=seq, baton_patch=result.patch, output=output)
 
         return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)
+
+    def _contract(self, spec: StageSpec, seq: int) -> tuple[str, dict[str, JsonValue]]:
+        """Return a fresh id for a handoff, and the contract that goes with it, in a pipeline with contracts."""
+        pipeline, id = self._exchange.pipeline, str(workflow.uuid4())
+        given = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=pipeline.baton.to_json_object())
+        contract = pipeline._handing.contracted(Passage(spec, given, id), given).contract
+        return id, {} if contract is None else {"contract": contract}
 
     async def _wait(self, message: Handoff, agent: str, within: timedelta, name: str) -> OutsideResult:
         """Let a handoff wait until it has ended."""

@@ -13,6 +13,8 @@ from baton.protocol.compiling import ContractPolicy
 from baton.protocol.messages import PipelineInput, PipelineResult, StageResult
 from baton.protocol.output_schemas import OutputSchema, OutputSchemas
 from baton.workflow import ContractTerms, Pipeline
+from baton.workflow.exchange import Exchange
+from baton.workflow.outside import Outside
 
 SCHEMAS = OutputSchemas(
     [
@@ -195,5 +197,31 @@ class Mends:
         return self.pipeline.result()
 
 
-CONTRACT_PIPELINES = [Reviewed, Briefly, Misrouted, Mends]
+@workflow.defn
+class ReviewedOutside:
+    """Research, and an agent outside who reviews under a contract; parameters: `agents` (versions by name)."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        versions: Any = start.params.get("agents")
+        entries = [
+            AgentEntry(name="research", version="1.0.0", tools=research.spec.tools),
+            *(AgentEntry(name=name, version=one, tools=review.spec.tools) for name, one in (versions or {}).items()),
+        ]
+        agents = AgentRegistry(entries) if versions else None
+        terms = ContractTerms(forbidden=frozenset({"email.send"}), agents=agents)
+        self.pipeline = Pipeline(start, contracts=terms)
+        self.outside = Outside(Exchange(self.pipeline, agent="legal"))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run it."""
+        await self.pipeline.stage(research)
+        result = await self.outside.hand_off(
+            "reviewer", "Review the email", within=timedelta(minutes=1), version="^1.0.0", tools=["policy.search"]
+        )
+        return self.pipeline.result(result.model_dump(mode="json"))
+
+
+CONTRACT_PIPELINES = [Reviewed, Briefly, Misrouted, Mends, ReviewedOutside]
 CONTRACT_STAGES: list[Callable[..., Any]] = [research, review, write_down, gather, within_scope]

@@ -108,7 +108,10 @@ class TestHandOffTo:
         await receiver.terminate()
 
     async def test_a_handoff_that_took_too_long_raises_an_alert(self, exchange: Worker, safeguards: Safeguards) -> None:
-        """More than five seconds from dispatch to accept is a breach, by pair of agents (S3-6.5-d, S3-6.5-e, -f)."""
+        """More than five seconds from dispatch to accept is a breach, by pair of agents.
+
+        S3-6.5-d, S3-6.5-e, -f; the fourth of the protocols of S3-2-f.
+        """
         receiver = await start(exchange, Receives.run, rounds=2)
         handoff = message(receiver.id, at=datetime.now(UTC) - timedelta(seconds=8))
         await hand_off_to(exchange.client, handoff, within=SOON, keyring=safeguards.keyring)

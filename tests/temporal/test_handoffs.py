@@ -194,7 +194,7 @@ class TestBackToSender:
     async def test_the_sender_mends_it(self, worker: Worker, safeguards: Safeguards) -> None:
         """The sender's stage runs again with the findings, under the same handoff id.
 
-        S3-6.1-n, C-20, S3-6.1-h, S3-2-c, S3-3.3-a.
+        S3-6.1-n, C-20, S3-6.1-h, S3-2-c, S3-3.3-a; the first of the protocols of S3-2-f.
         """
         handle = await start(worker, Forgets.run)
         result = PipelineResult.model_validate(await handle.result())
@@ -218,7 +218,7 @@ class TestBackToSender:
     async def test_three_failures_wait_for_a_person(self, worker: Worker, safeguards: Safeguards) -> None:
         """Then the baton is as before the handoff, the task pending, the reason shown, and a person asked.
 
-        S3-6.3-a, S3-6.3-c, S3-6.3-d, S3-6.3-e, S3-6.3-f, S3-6.3-g, S3-5.1-f, S3-13.2-b.
+        S3-6.3-a, S3-6.3-c, S3-6.3-d, S3-6.3-e, S3-6.3-f, S3-6.3-g, S3-5.1-f, S3-13.2-b; the second of S3-2-f.
         """
         handle = await start(worker, Forgets.run, stubborn=True)
         pending = await waiting(handle)
@@ -414,7 +414,7 @@ class TestConversation:
     async def test_it_is_compressed_first(self, worker: Worker, safeguards: Safeguards) -> None:
         """What was decided is still there, the newest turns word for word, and all of it under the threshold.
 
-        S3-6.4-a, S3-6.4-g, S3-13.2-c, S3-3.1-c.
+        S3-6.4-a, S3-6.4-g, S3-13.2-c, S3-3.1-c; the third of S3-2-f.
         """
         run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk"))
         heard = run.result.output

@@ -20,6 +20,7 @@ from baton.edge.keyring import Keyring
 from baton.integrations.mcp_server import HandoffDesk
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
+from tests.temporal.contract_pipelines import ReviewedOutside, research
 from tests.temporal.exchange_pipelines import EXCHANGES
 
 
@@ -50,7 +51,8 @@ async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
 @pytest.fixture(scope="module")
 async def exchange(sealing: Client) -> AsyncIterator[Worker]:
     """Return a worker that knows the pipelines of these tests."""
-    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
+    pipelines = [*EXCHANGES, ReviewedOutside]
+    async with pipeline_worker(sealing, pipelines, [*EXCHANGE_ACTIVITIES, research]) as it:
         yield it
 
 

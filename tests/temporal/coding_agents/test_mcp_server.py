@@ -14,9 +14,13 @@ from baton.edge.ledger import Ledger
 from baton.integrations.mcp_reading import PAGE
 from baton.integrations.mcp_server import INSTRUCTIONS, HandoffDesk, handoff_server
 from baton.plugin import BatonPlugin
+from baton.protocol.explaining import Explanation
+from baton.protocol.names import QUERY_EXPLAIN
 from baton.protocol.report_rendering import render_report
 from baton.testing import assert_replays
+from tests.support import failure, start
 from tests.temporal.coding_agents.calling import REPORT, RefusedError, call, contract, listed, waiting
+from tests.temporal.contract_pipelines import ReviewedOutside
 from tests.temporal.exchange_pipelines import HandsOutside
 
 
@@ -169,6 +173,34 @@ class TestReading:
         assert "**Allowed tools:** policy.search" in text
         assert "**Goal:** Review" in text
         assert "brainstorm" not in text
+
+    async def test_a_pipeline_with_contracts_makes_one(self, exchange: Worker, ann: HandoffDesk) -> None:
+        """S5-fm-e: as for its stages: facts with their sources, nothing that must not cross, the tools that it has."""
+        word = "xyzzy"
+        handle = await start(exchange, ReviewedOutside.run, marker=word, agents={"reviewer": "1.0.3"})
+        async with McpClient(handoff_server(ann)) as client:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+            text = await call(client, "read_contract", handoff_id=handoff_id)
+            await call(client, "propose_patch", handoff_id=handoff_id, patch={"decision_log": ["Fine"]})
+        result = await handle.result()
+
+        assert "**Task:** Review the email" in text
+        assert "The recipient is an enterprise customer." in text
+        assert "**Allowed tools:** policy.search" in text
+        assert word not in text
+        told = await handle.query(QUERY_EXPLAIN, "reviewer", result_type=Explanation)
+        assert told.terms.handoff_id == handoff_id
+        assert result.baton["decision_log"][-1] == "Fine"
+
+    async def test_an_agent_that_is_not_registered_is_handed_nothing(self, exchange: Worker) -> None:
+        """S5-fm-e: nor one of which no version will do; what comes near is named."""
+        for agents, what in (
+            ({"reviewers": "1.0.3"}, "did you mean 'reviewers'"),
+            ({"reviewer": "0.9.0"}, "no version"),
+        ):
+            handle = await start(exchange, ReviewedOutside.run, agents=agents)
+            assert what in str(await failure(handle))
 
     @pytest.mark.parametrize(
         ("members", "what"),
