@@ -1,7 +1,7 @@
 """What people see of a pipeline in the Temporal UI: search attributes, and the page in the run's details."""
 
 import asyncio
-import html
+import re
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
@@ -17,6 +17,7 @@ _STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_H
 _STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
 _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
+_TAG = re.compile(r"(?<!\\)((?:\\\\)*)<")  # an even number of backslashes leaves what follows as it is
 _DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
 
 
@@ -105,5 +106,8 @@ def _is_searchable(info: workflow.Info) -> bool:
 
 
 def _text(text: str) -> str:
-    """Return ``text`` so that the UI shows it and does not run it."""
-    return html.escape(text, quote=False)
+    """Return ``text``, which may be markdown, so that the UI shows its tags and does not run them.
+
+    The UI shows entities as they are written, so a tag gets a backslash; one that has it already needs none.
+    """
+    return _TAG.sub(r"\1\\<", text)

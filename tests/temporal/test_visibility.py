@@ -2,6 +2,7 @@
 
 import asyncio
 
+from markdown_it import MarkdownIt
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecution
 from temporalio.worker import Worker
@@ -113,13 +114,18 @@ class TestPage:
         await handle.terminate()
 
     async def test_text_of_agents_is_shown_and_not_run(self, client: Client, worker: Worker) -> None:
-        """The interface renders raw HTML."""
-        goal = "Add <script>alert(1)</script> login"
+        """The interface renders raw HTML, and shows entities as they are written."""
+        hostile = ("<script>", "\\<img src=x>", "\\\\<b>", "`<i>", "<!-- -->", "a <u", "x > 3 & y < 4")
+        goal = f"Add {' and '.join(hostile)} login"
         handle = await client.start_workflow(
             Gated.run, PipelineInput(goal=goal), id="html-goal", task_queue=worker.task_queue
         )
         await until_waiting(handle, "release manager")
 
-        assert "<script>" not in await page(handle)
-        assert "&lt;script&gt;" in await page(handle)
+        read = MarkdownIt("commonmark").parse(await page(handle))
+        leaves = [leaf for token in read for leaf in (token, *(token.children or ()))]
+        assert not [leaf for leaf in leaves if leaf.type.startswith("html")]
+        shown = "".join(leaf.content for leaf in leaves if leaf.type == "text")
+        assert "<script> and <img src=x> and \\<b> and `<i>" in shown
+        assert "x > 3 & y < 4 login" in shown
         await handle.terminate()
