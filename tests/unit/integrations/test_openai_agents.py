@@ -3,11 +3,14 @@
 import asyncio
 import itertools
 import json
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import Agent, GuardrailFunctionOutput, Usage, function_tool, handoff, output_guardrail
+from agents.mcp import MCPServerStdio
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
@@ -26,6 +29,29 @@ BATON = Baton(goal="Answer the customer", decision_log=["Be brief"])
 ANSWER = '{"baton_patch": {"decision_log": ["Offer 10 %"]}}'
 PATCH = {"decision_log": ["Offer 10 %"]}
 _numbers = itertools.count()
+MCP_SERVER = """
+from mcp.server import MCPServer
+
+server = MCPServer("prices", log_level="ERROR")
+
+
+@server.tool()
+def price_of(product: str) -> str:
+    return f"{product} is 3 EUR"
+
+
+@server.tool()
+def drop_prices() -> str:
+    raise AssertionError("it is never run")
+
+
+@server.tool()
+def not_named() -> str:
+    raise AssertionError("it is never run")
+
+
+server.run()
+"""
 USAGE = Usage(requests=1, input_tokens=100, output_tokens=10, total_tokens=110)
 
 
@@ -285,6 +311,24 @@ class TestTools:
         assert "found c-1" in read(model.calls[1])
         assert "The tool crm_find failed: ValidationError" in read(model.calls[2])
         assert context.session.events[0].tool_name == "crm.find"
+
+    async def test_of_an_mcp_servers_tools_only_those_named_are_offered(self, tmp_path: Path) -> None:
+        """A real server beside the worker: its tools are checked and recorded as the agent's own are (S5-fields-k)."""
+        program = tmp_path / "prices.py"
+        program.write_text(MCP_SERVER, encoding="utf-8")
+        model = scripted(calls("price_of", product="tea"), calls("drop_prices"))
+        async with MCPServerStdio({"command": sys.executable, "args": [str(program)]}) as server:
+            agent = Agent("support", model=model, mcp_servers=[server])
+            stage = agent_stage(OpenAIAgent(agent, mcp_tools=["price_of", "drop_prices"]))
+            context = StageContext.for_test(BATON, contract=contract("price_of"))
+            with pytest.raises(ToolDeniedError, match="'drop_prices' is not among the tools"):
+                await done(stage, context)
+
+        assert stage.spec.tools == {"price_of", "drop_prices"}
+        assert [tool.name for tool in model.calls[0].tools] == ["price_of"]
+        assert "tea is 3 EUR" in read(model.calls[1])
+        told = [(event.tool_name, event.success) for event in context.session.events if event.tool_name]
+        assert told == [("price_of", None), ("price_of", True), ("drop_prices", False)]
 
 
 class TestContractInputFilter:
