@@ -173,6 +173,12 @@ class StageContext(Generic[BatonT]):
         given = self.given
         return PersonalDesk(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
 
+    def sealed_personal_data(self) -> dict[str, JsonValue] | None:
+        """Return the personal data to hand on, if the stage has changed it."""
+        if "personal" not in self.__dict__ or self.personal.payload == self.given.personal_data:
+            return None
+        return self.personal.payload
+
     @cached_property
     def contract(self) -> HandoffContract | None:
         """What the stage's agent may see and do; None in a pipeline without contracts."""
@@ -299,7 +305,7 @@ class StageContext(Generic[BatonT]):
 
     def told(self) -> list[dict[str, Any]]:
         """Return what was charged so far, as heartbeats and failures carry it."""
-        return [{SPENT: self.charged.model_dump(mode="json")}] if self.charged != Spend() else []
+        return [{SPENT: self.charged.model_dump(mode="json")}] if self.charged else []
 
     @property
     def resumed(self) -> list[Any]:

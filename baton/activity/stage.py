@@ -207,7 +207,7 @@ class Stage(Generic[GivenT, AnswerT]):
             tokens_read=context.tokens_read,
             selected=desk.selected,
             seconds=round(time.monotonic() - began),
-            personal_data=context.personal.payload if context.personal.payload != given.personal_data else None,
+            personal_data=context.sealed_personal_data(),
         )
 
 

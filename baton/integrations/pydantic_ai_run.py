@@ -97,7 +97,7 @@ class RunOnRecord(AbstractCapability[Any]):
             prompt_tokens=max(0, whole.prompt_tokens - self._charged.prompt_tokens),
             completion_tokens=max(0, whole.completion_tokens - self._charged.completion_tokens),
         )
-        if rest != Spend():
+        if rest:
             self._charge(rest)
 
     def _charge(self, spend: Spend) -> None:

@@ -28,14 +28,22 @@ class Spend(CompactRecord):
     Example:
         >>> Spend(micro_usd=80_000, prompt_tokens=4200) + Spend(micro_usd=20_000)
         Spend(micro_usd=100000, prompt_tokens=4200, completion_tokens=0)
+        >>> bool(Spend()), bool(Spend(prompt_tokens=1))
+        (False, True)
     """
 
     micro_usd: Whole = Field(default=0, ge=0)
     prompt_tokens: Whole = Field(default=0, ge=0)
     completion_tokens: Whole = Field(default=0, ge=0)
 
+    def __bool__(self) -> bool:
+        """Return whether anything was spent."""
+        return bool(self.micro_usd or self.prompt_tokens or self.completion_tokens)
+
     def __add__(self, other: "Spend") -> "Spend":
         """Return the sum of both."""
+        if not other:
+            return self
         return Spend(
             micro_usd=self.micro_usd + other.micro_usd,
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,

@@ -98,10 +98,10 @@ class CompactRecord(Record):
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        defaults = _defaults(type(self))
+        values = self.__dict__
         members: dict[str, Any] = handler(self)
-        for name, default in defaults.items():
-            if getattr(self, name) == default:
+        for name, default in _defaults(type(self)).items():
+            if values[name] == default:
                 members.pop(name, None)
         return members
 

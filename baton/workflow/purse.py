@@ -36,7 +36,7 @@ class Purse:
 
     def charge(self, name: str, returned: StageReturn) -> None:
         """Charge what an attempt cost, accepted or not; the same attempt is charged once."""
-        if returned.spend != Spend():
+        if returned.spend:
             kind = ChargeKind.BRANCH if returned.branch else ChargeKind.ATTEMPT
             kind = ChargeKind.RETRY if returned.attempt > 1 else kind
             charge = Charge(id=str(returned.attempt), kind=kind, spend=returned.spend)
@@ -44,12 +44,12 @@ class Purse:
 
     def raised(self, name: str, attempt: int, spend: Spend) -> None:
         """Charge what an attempt had spent that raised for good."""
-        if spend != Spend():
+        if spend:
             self.budget = self.budget.charge(name, Charge(id=f"{attempt} raised", kind=ChargeKind.RETRY, spend=spend))
 
     def compressed(self, name: str, charge: Charge) -> None:
         """Charge what compressing a conversation cost."""
-        if charge.spend != Spend():
+        if charge.spend:
             self.budget = self.budget.charge(name, charge)
 
     def billed(self, spend: Spend) -> Spend | None:
@@ -60,7 +60,7 @@ class Purse:
         """Charge what a child cost, as one bill, and give back what it left."""
         if name not in self.budget.open:
             self.budget = self.budget.owing(name, name)
-        if spend != Spend():
+        if spend:
             self.budget = self.budget.charge(name, Charge(id="child", kind=ChargeKind.CHILD, spend=spend))
         self.settle(name)
 
@@ -83,5 +83,5 @@ class Purse:
     def taken_over(self, outcome: Outcome) -> None:
         """Charge what a step of an earlier run had cost, unless the budget came with that."""
         spend = sum((entry.spend for entry in outcome.entries), start=Spend())
-        if not self._continued and spend != Spend():
+        if not self._continued and spend:
             self.budget = self.budget.owe(outcome.name, spend)
