@@ -81,7 +81,7 @@ async def post_json(
     """Send a JSON object, and return the answer whatever its status.
 
     Args:
-        url: Where to (`checked_url`).
+        url: Where to (`checked_url`); over TLS, the proxy that the environment names is used.
         message: The object.
         headers: Further headers, the key among them.
         seconds: How long the whole exchange may take.
@@ -91,12 +91,14 @@ async def post_json(
         AgentError: The server cannot be reached, is too slow, or answers with too much. The text names the host only.
         asyncio.CancelledError: It was cancelled; the connection is closed.
     """
-    host = urlsplit(url).hostname
+    address = urlsplit(url)
+    host, accepts = address.hostname, {"Accept": "application/json"}
+    proxied = address.scheme == "https"  # to a proxy that is no tunnel, plain HTTP would show the key
     try:
         async with (
             asyncio.timeout(seconds),
-            httpx2.AsyncClient(verify=_trusted(ca_file), timeout=None) as client,
-            client.stream("POST", url, json=message, headers=headers) as response,
+            httpx2.AsyncClient(verify=_trusted(ca_file), timeout=None, trust_env=proxied) as client,
+            client.stream("POST", url, json=message, headers={**accepts, **headers}) as response,
         ):
             body = await _read(response)
             return Answered(response.status_code, body, _seconds(response.headers.get("Retry-After")))

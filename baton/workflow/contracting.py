@@ -17,13 +17,14 @@ from baton.protocol.contract_checks import validate_contract, verdict_log_fields
 from baton.protocol.contract_errors import UnknownAgentError
 from baton.protocol.errors import PipelineError, StageFailedError
 from baton.protocol.explaining import Explanation, explanation_of
+from baton.protocol.handoff_errors import RoutingError
 from baton.protocol.messages import PipelineInput, StageInput, StageReturn
 from baton.protocol.names import QUERY_EXPLAIN
 from baton.protocol.output_schemas import OutputSchemas
+from baton.protocol.routing import ReceiverRequirements, choose_receiver
 from baton.protocol.session import SessionEvent
 from baton.protocol.stages import StageSpec
 from baton.protocol.state import PipelineState
-from baton.protocol.versions import satisfies
 from baton.workflow.metrics import Metrics
 
 MAX_CONTRACT_TOKENS = 1_000
@@ -99,11 +100,11 @@ class Contracting:
         agents = self._terms.agents
         if agents is None:
             return
+        known = (ReceiverRequirements(one.name, one.version) for one in agents.entries)
         try:  # of an agent outside, any version of a range will do
-            fitting = (one.version for one in agents.entries if one.name == spec.name)
-            version = next((one for one in fitting if satisfies(one, spec.version)), spec.version)
+            version = choose_receiver(spec.name, spec.version, known).agent_version
             agents.route(spec.name, version, tools=spec.tools)
-        except (UnknownAgentError, ValueError) as error:
+        except (RoutingError, UnknownAgentError, ValueError) as error:
             raise StageFailedError(f"stage {spec.name!r} is not sent anything: {error}") from error
 
     def contracted(self, spec: StageSpec, given: StageInput, handoff_id: str, now: datetime) -> StageInput:

@@ -298,7 +298,7 @@ class Pipeline:
             )
             searchable = self._desk.visibility.enabled
             result = await run_child(kind, seq, step, given, task_queue, searchable=searchable)
-            self._purse.child_ended(step, result.billed or result.spend)
+            self._purse.child_ended(step, result.spend if result.billed is None else result.billed)
             self._desk.visibility.ran(_LONG_ENOUGH)
             try:
                 outcome = self.state.record_child(seq, step, result, takes(self.state.baton, result), workflow.now())

@@ -29,7 +29,7 @@ class Purse:
 
     def reserve(self, name: str, spec: StageSpec) -> None:
         """Set apart what a stage declared; a stage that takes more than was set apart is charged in full."""
-        if spec.reserve_micro_usd and self.shortage(spec) is None:
+        if self.shortage(spec) is None:
             self.budget = self.budget.reserve(name, spec.name, spec.reserve_micro_usd, closing=spec.closing)
         else:
             self.budget = self.budget.owing(name, spec.name)

@@ -26,6 +26,7 @@ from activities.contract_review.refining import (
 )
 from activities.contract_review.summary import citation_faults
 from baton import Spend
+from baton.integrations.http_post import MOST_BYTES
 from tests.unit.contract_review.material import SAAS, Answers, Service, chat_service, clauses_of, reviewed
 
 ENVIRONMENT = {"BATON_LLM_URL": "https://models.example/v1/", "BATON_LLM_MODEL": "small", "BATON_LLM_KEY": "sk-secret"}
@@ -127,7 +128,7 @@ class TestAsk:
                 ModelAnswerError,
                 id="its JSON is another",
             ),
-            pytest.param((200, b"x" * 4_100_000), ModelAnswerError, id="it does not stop"),
+            pytest.param((200, b"x" * (MOST_BYTES + 1)), ModelRefusedError, id="it does not stop"),
         ],
     )
     async def test_says_whether_another_attempt_may_help(

@@ -103,6 +103,16 @@ class TestPostJson:
             await post_json(server.url, {}, {}, seconds=30)
         assert raised.value.permanent
 
+    async def test_a_key_in_clear_goes_to_no_proxy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Plain HTTP is for this machine only, whatever the environment says."""
+        with chat_server(Reply({"said": "yes"})) as proxy, chat_server(Reply({"said": "no"})) as server:
+            for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+                monkeypatch.setenv(name, proxy.url)
+            answered = await post_json(server.url, {}, {"Authorization": "Bearer x"}, seconds=10)
+            assert answered.body == b'{"said": "no"}'
+            monkeypatch.undo()
+            await post_json(proxy.url, {}, {}, seconds=10)
+
 
 class TestCheckedUrl:
     """`checked_url`."""
