@@ -9,6 +9,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from baton.edge.ledger.database import APPEND_ONLY, Row, T, Work, first_line, re
 from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableError
 
 _READERS = 4
+_PAUSE = 0.01  # seconds between two tries to set up a connection
 _PRAGMAS = (
     "journal_mode=wal",
     "synchronous=full",
@@ -120,11 +122,23 @@ class SqliteDatabase:
             found = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
             self._opened.append(found)
             found.row_factory = sqlite3.Row
-            for pragma in _PRAGMAS:
-                found.execute(f"PRAGMA {pragma}")
+            self._prepare(found)
             self._identity = self._identity or self._identified()
             self._mine.connection = found
         return found
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Set up a connection; SQLite itself does not wait to change a new file to WAL while another one opens it."""
+        until = time.monotonic() + self._wait
+        for pragma in _PRAGMAS:
+            while True:
+                try:
+                    connection.execute(f"PRAGMA {pragma}")
+                    break
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                        raise
+                time.sleep(_PAUSE)
 
     def _identified(self) -> tuple[int, int]:
         """Return which file is at the path now."""

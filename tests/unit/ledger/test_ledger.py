@@ -213,6 +213,19 @@ class TestOpen:
 
         assert {stat.S_IMODE(file.stat().st_mode) for file in files(path.parent)} == {0o600}
 
+    async def test_several_workers_may_make_it_at_once(self, tmp_path: Path) -> None:
+        """Whoever opens a new file while another one is writing to it waits; SQLite by itself would give up."""
+        path = tmp_path / "ledger.db"
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        release = asyncio.get_running_loop().call_later(0.2, other.rollback)
+        try:
+            async with Ledger(path) as ledger:
+                assert release.when() <= asyncio.get_running_loop().time()
+                assert await ledger.end() == 0
+        finally:
+            other.close()
+
     async def test_an_auditor_does_not_make_a_ledger_by_looking(self, tmp_path: Path) -> None:
         """A path that was mistyped is an error, and not an empty ledger with nothing wrong."""
         with pytest.raises(LedgerUnavailableError, match="there is no ledger"):
