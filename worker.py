@@ -151,6 +151,8 @@ async def connected(settings: Settings, tracing: Tracing | None = None) -> Clien
             encrypt=settings.encrypt,
             vault=settings.vault,
         )
+        async with safeguards.opened():  # what is wrong with them is said before anything is taken on
+            pass
     plugin = BatonPlugin(
         parts, compress=settings.compress, searchable=settings.searchable, safeguards=safeguards, tracing=tracing
     )

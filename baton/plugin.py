@@ -6,9 +6,10 @@ exception of a pipeline's code into a failed run, labels new runs for search, an
 artifact store and token counter.
 """
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -121,7 +122,15 @@ class BatonPlugin(SimplePlugin):
             LedgerError: The ledger cannot be opened.
             KeyringError: A key is missing.
         """
-        async with self._providing.opened():
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._providing.opened())
+            except Exception:
+                # Only a worker that has begun can end: `async with worker` would wait for this one for ever.
+                stopping = asyncio.create_task(worker.shutdown())
+                await next(worker)
+                await stopping
+                raise
             await next(worker)
 
 

@@ -143,7 +143,7 @@ async def accepted(
         LedgerUnavailableError: The ledger could not be written for two seconds; the worker tries again.
     """
     held: list[StageInput] = []  # read once: the checks and the stage use the same
-    further = [not_empty(spec.requires), _of_this_workflow, _readable(held), _contract(clock)]
+    further = [not_empty(spec.requires), _of_this_workflow, _readable(held), contract_check(clock)]
     # A short outage is no failure of the stage, whose own retries are for what it does itself: it is waited for here.
     for pause in (*_PATIENCE, None):
         try:
@@ -185,8 +185,19 @@ def _readable(held: list[StageInput]) -> Check:
     return check
 
 
-def _contract(clock: Callable[[], datetime]) -> Check:
-    """Return the check of a contract where it is received: that it is whole, and has not expired (X-7, C-36)."""
+def contract_check(clock: Callable[[], datetime]) -> Check:
+    """Return the check of a contract where it is received: that it is whole, and has not expired (X-7, C-36).
+
+    Args:
+        clock: Tells the receiver's time.
+
+    Example:
+        >>> check = contract_check(now_utc)
+        >>> check({"step": {}})
+        []
+        >>> [finding.at for finding in check({"step": {"contract": {"task": "Review"}}})][:1]
+        ['/step/contract']
+    """
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         contract = message.get("step", {}).get("contract")

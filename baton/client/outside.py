@@ -21,8 +21,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.activity.exchange import addressed_to
 from baton.activity.gate import Gate
+from baton.activity.receiving import contract_check
 from baton.client.asking import Asker
 from baton.edge.sealing import open_sealed
+from baton.protocol.contract_expiry import is_expired_contract
 from baton.protocol.errors import PipelineError
 from baton.protocol.exchange import message_digest
 from baton.protocol.messages import PipelineStatus
@@ -143,6 +145,8 @@ class OutsideAgents:
     async def accept(self, found: Found, agent: str, *, holder: str | None = None, version: str = "1.0.0") -> Receipt:
         """Lead a claimed handoff through the gate, and take it on if it passes; the answer is on record first.
 
+        If its contract has expired while it waited, its pipeline makes a new one before the gate sees it (C-36).
+
         Args:
             found: The handoff.
             agent: The agent's name.
@@ -156,15 +160,17 @@ class OutsideAgents:
             PipelineError: The claim has run out, or was never made.
             LedgerUnavailableError: The answer could not be put on record; nothing was accepted.
         """
-        await self._move(found, agent, holder, MoveKind.CLAIM)  # whoever holds no claim leaves no record
+        found = await self._move(found, agent, holder, MoveKind.CLAIM)  # whoever holds no claim leaves no record
         receipt, _ = await self.gate.accept(
             await self.read(found),
             ReceiverRequirements(agent, version, expects_work=False),
             run_id=found.workflow_id,
-            further=[addressed_to(outside_address(agent))],
+            further=[addressed_to(outside_address(agent)), contract_check(self.gate.clock)],
         )
         if receipt.verdict:
             await self._move(found, agent, holder, MoveKind.ACCEPT)
+        elif is_expired_contract(receipt.verdict):  # the pipeline's clock is behind this one by all its life
+            await self.needs_input(found, agent, [one.text for one in receipt.verdict.findings], holder=holder)
         else:
             await self.reject(found, agent, receipt.verdict.details or "not accepted", holder=holder)
         return receipt

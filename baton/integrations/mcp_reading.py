@@ -34,6 +34,7 @@ class HandedOver:
         description: What is to be done.
         rules: Rules of the form `key:value`.
         contract: What may be seen and done, as JSON, if the sender made a contract.
+        judged: Whether the gate judged the contract when the message was accepted, and so its expiry.
         baton: The baton, if the state is one.
         state: The state, without the contract.
     """
@@ -42,6 +43,7 @@ class HandedOver:
     description: str
     rules: list[str] = field(default_factory=list)
     contract: Mapping[str, Any] | None = None
+    judged: bool = False
     baton: AnyBaton | None = None
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -57,17 +59,21 @@ class HandedOver:
             baton = AnyBaton.from_json_object(state)
         except ValidationError:
             baton = None
+        made = (message.get("step") or {}).get(CONTRACT)
         return cls(
             sender=message["fromAgent"]["agentId"],
             description=message["taskDescription"],
             rules=list(message["constraints"]),
-            contract=(message.get("step") or {}).get(CONTRACT) or message["currentState"].get(CONTRACT),
+            contract=made or message["currentState"].get(CONTRACT),
+            judged=bool(made),
             baton=baton,
             state=state,
         )
 
     def checked(self, agent: str, now: datetime) -> Self:
         """Return this, if its contract may be worked under: it is whole, not expired, and the agent's (X-7, C-36).
+
+        Whoever accepted in time goes on working under a contract that its pipeline made.
 
         Args:
             agent: Who reads.
@@ -81,7 +87,7 @@ class HandedOver:
         faults = [single_line(one.text) for one in validate_contract(self.contract, now=now).errors]
         if not faults:
             contract = HandoffContract.from_json_object(self.contract)
-            if contract.expires_at < now:
+            if contract.expires_at < now and not self.judged:
                 faults.append(f"it expired at {contract.expires_at.isoformat()}")
             if contract.receiving_agent != agent:
                 faults.append(f"it is for another agent than {agent!r}")

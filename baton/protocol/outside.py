@@ -186,6 +186,12 @@ class OutsideDesk:
         """Return a handoff that waits, or waited until just now."""
         return self._waiting.get(handoff_id)
 
+    def renew(self, message: Handoff) -> None:
+        """Let a handoff that waits go on waiting with another message, which nobody has accepted yet."""
+        one = self._waiting[message.handoff_id]
+        changes = {"digest": message_digest(message.to_json_object()), "accepted": False}
+        self._waiting[one.handoff_id] = one.model_copy(update=changes)
+
     def remove(self, handoff_id: str) -> None:
         """Forget a handoff that waits no longer."""
         self._waiting.pop(handoff_id, None)

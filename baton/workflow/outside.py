@@ -4,8 +4,9 @@ The handoff waits in the workflow. The service of `baton.client.outside_http`, o
 `baton.client.outside`, lists it by a query and brings the agent's moves as sealed updates.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -13,6 +14,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from baton.protocol.admission import Opened
+from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff
 from baton.protocol.messages import PipelineStatus, StageInput, StageReturn
@@ -36,6 +38,26 @@ from baton.workflow.exchange import Exchange
 from baton.workflow.handing import Passage
 
 
+@dataclass
+class _Waiting:
+    """A handoff that waits: its message, and how to make the next one."""
+
+    message: Handoff
+    make: Callable[[int], Handoff]
+    attempt: int = 1
+
+    def has_expired_contract(self, now: datetime) -> bool:
+        """Return whether its contract has expired; without one it has not."""
+        contract = (self.message.step or {}).get("contract")
+        return isinstance(contract, Mapping) and bool(expiry_findings(contract, now))
+
+    def again(self) -> Handoff:
+        """Return the message made anew, as another attempt."""
+        self.message = self.make(self.attempt + 1)
+        self.attempt += 1
+        return self.message
+
+
 class Outside:
     """A pipeline's handoffs to agents outside."""
 
@@ -43,7 +65,7 @@ class Outside:
         """Attach to an exchange, in the workflow's `__init__`."""
         self._exchange = exchange
         self._desk = OutsideDesk()
-        self._messages: dict[str, Handoff] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self._moving = 0
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
         workflow.set_query_handler(QUERY_MESSAGE, self._on_message)
@@ -63,7 +85,8 @@ class Outside:
         """Hand the task to an agent outside, and wait for what it returns.
 
         A patch that it returns is checked by this pipeline's rules before it is taken, so that the agent can
-        mend it, and is applied like that of a stage. In a pipeline with contracts it gets one, as stages do.
+        mend it, and is applied like that of a stage. In a pipeline with contracts it gets one, as stages do;
+        one that expires before it is accepted is compiled anew when an agent claims the handoff (C-36).
 
         Args:
             agent: The agent's name, by which its token knows it.
@@ -86,28 +109,36 @@ class Outside:
         async def act(seq: int) -> StageReturn:
             to = Receiver(outside_address(agent), agent, version)
             spec = StageSpec(agent, version=version, task=description, tools=frozenset(tools))
-            id, step = self._contract(spec, seq)
-            message = self._exchange.outgoing.message(
-                to, description, constraints, state, within, named=(id, 1), step=step
-            )
-            result = await self._wait(message, agent, within, name)
+            id, until = str(workflow.uuid4()), workflow.now() + within
+
+            def make(attempt: int) -> Handoff:
+                step, left = self._contract(spec, seq, id), until - workflow.now()
+                return self._exchange.outgoing.message(
+                    to, description, constraints, state, left, named=(id, attempt), step=step
+                )
+
+            result = await self._wait(_Waiting(make(1), make), agent, within, name)
             output = result.model_dump(mode="json")
             return StageReturn(stage=name, seq=seq, baton_patch=result.patch, output=output)
 
         return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)
 
-    def _contract(self, spec: StageSpec, seq: int) -> tuple[str, dict[str, JsonValue]]:
-        """Return a fresh id for a handoff, and the contract that goes with it, in a pipeline with contracts."""
-        pipeline, id = self._exchange.pipeline, str(workflow.uuid4())
+    def _contract(self, spec: StageSpec, seq: int, id: str) -> dict[str, JsonValue]:
+        """Return the contract of this moment that goes with a handoff, in a pipeline with contracts.
+
+        Raises:
+            StageFailedError: It would not be valid, or the registry has no such agent.
+        """
+        pipeline = self._exchange.pipeline
         given = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=pipeline.baton.to_json_object())
         contract = pipeline._handing.contracted(Passage(spec, given, id), given).contract
-        return id, {} if contract is None else {"contract": contract}
+        return {} if contract is None else {"contract": contract}
 
-    async def _wait(self, message: Handoff, agent: str, within: timedelta, name: str) -> OutsideResult:
+    async def _wait(self, waiting: _Waiting, agent: str, within: timedelta, name: str) -> OutsideResult:
         """Let a handoff wait until it has ended."""
-        id, visibility = message.handoff_id, self._exchange.pipeline._desk.visibility
-        self._messages[id] = message
-        self._desk.put(OutsideHandoff.of(message, within))
+        id, visibility = waiting.message.handoff_id, self._exchange.pipeline._desk.visibility
+        self._waiting[id] = waiting
+        self._desk.put(OutsideHandoff.of(waiting.message, within))
         visibility.became(PipelineStatus.WAITING, name)
         try:
             await workflow.wait_condition(
@@ -120,7 +151,7 @@ class Outside:
             raise StageFailedError(reason) from None
         finally:
             end = self._end(id)
-            del self._messages[id]
+            del self._waiting[id]
             self._desk.remove(id)
         await workflow.wait_condition(lambda: not self._moving)  # a run may not end while a move is being made
         visibility.became(PipelineStatus.RUNNING)
@@ -163,10 +194,30 @@ class Outside:
         before = self._desk.get(move.handoff_id)
         if move.kind is MoveKind.ACCEPT and before is not None and not before.accepted:
             self._measure(move, before)
+        if move.kind is MoveKind.CLAIM:
+            self._renew_contract(move.handoff_id, now)
         after = self._desk.make(move, now)
         if move.kind in ENDS and after.end is not None and after.end.reason:
             self._exchange.note(f"{move.agent!r} outside: {move.kind.value}: {after.end.reason}")
         return after
+
+    def _renew_contract(self, handoff_id: str, now: datetime) -> None:
+        """Make the contract of a claimed handoff anew if it has expired, unless somebody works under it (C-36).
+
+        Raises:
+            ApplicationError: No valid one can be made now; the handoff waits on.
+        """
+        before, waiting = self._desk.get(handoff_id), self._waiting.get(handoff_id)
+        if before is None or waiting is None or not waiting.has_expired_contract(now):
+            return
+        if before.accepted and before.held_by(now) is not None:
+            return
+        try:
+            message = waiting.again()
+        except StageFailedError as error:
+            raise _refused(f"the contract of handoff {handoff_id!r} has expired: {error}") from error
+        self._desk.renew(message)
+        self._exchange.note(f"the contract of the handoff to {before.agent!r} outside had expired; it is compiled anew")
 
     def _patch_refusal(self, move: Move) -> str | None:
         """Return why a patch would break a rule of the pipeline, or None."""
@@ -182,7 +233,7 @@ class Outside:
     def _measure(self, move: Move, waiting: OutsideHandoff) -> None:
         """Measure from dispatch to acceptance, as for a durable queue: that is what the agent fetches from."""
         desk = self._exchange.pipeline._desk
-        sender = self._messages[move.handoff_id].from_agent.agent_id
+        sender = self._waiting[move.handoff_id].message.from_agent.agent_id
         seconds = max((move.at - waiting.since).total_seconds(), 0.0)
         desk.metrics.latency(Transport.QUEUE, sender, move.agent, seconds)
         breach = slo_breach(Transport.QUEUE, seconds)
@@ -195,7 +246,8 @@ class Outside:
 
     def _on_message(self, handoff_id: str) -> Handoff | None:
         """The message of a handoff that waits for an agent outside, sealed as it leaves."""
-        return self._messages.get(handoff_id)
+        waiting = self._waiting.get(handoff_id)
+        return None if waiting is None else waiting.message
 
 
 def _refused(why: str) -> ApplicationError:

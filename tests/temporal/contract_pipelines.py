@@ -199,7 +199,10 @@ class Mends:
 
 @workflow.defn
 class ReviewedOutside:
-    """Research, and an agent outside who reviews under a contract; parameters: `agents` (versions by name)."""
+    """Research, and an agent outside who reviews under a contract.
+
+    Parameters: `agents` (versions by name), `hours` (how long the review may take; one minute without).
+    """
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -217,8 +220,10 @@ class ReviewedOutside:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Run it."""
         await self.pipeline.stage(research)
+        hours: Any = start.params.get("hours")
+        within = timedelta(hours=hours) if hours else timedelta(minutes=1)
         result = await self.outside.hand_off(
-            "reviewer", "Review the email", within=timedelta(minutes=1), version="^1.0.0", tools=["policy.search"]
+            "reviewer", "Review the email", within=within, version="^1.0.0", tools=["policy.search"]
         )
         return self.pipeline.result(result.model_dump(mode="json"))
 

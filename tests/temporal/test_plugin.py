@@ -1,7 +1,10 @@
 """What `BatonPlugin` sees to: bad input and bad code end a run with a message, and nothing is tried for ever."""
 
+import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from temporalio.api.common.v1 import Payload, Payloads
@@ -12,9 +15,12 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from baton.activity import WorkerParts
+from baton.activity.safeguards import Safeguards
 from baton.client import read_run
 from baton.devserver import DevServer
+from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
+from baton.protocol.ledger_errors import LedgerUnavailableError
 from baton.protocol.messages import PipelineInput
 from baton.testing import JSON_PLAIN, pipeline_worker, run_pipeline
 from tests.replay.mutants import GateDropped
@@ -160,3 +166,24 @@ class TestLabels:
                 task_queue="nobody",
                 search_attributes={"BatonStage": ["plan"]},
             )
+
+
+class TestSafeguards:
+    """A worker whose ledger cannot be opened."""
+
+    @pytest.mark.parametrize("alone", [True, False], ids=["run", "async with"])
+    async def test_it_ends_with_the_reason_and_does_not_hang(
+        self, server: DevServer, tmp_path: Path, alone: bool
+    ) -> None:
+        """Whoever runs it learns why, whichever way it is run."""
+        (tmp_path / "ledger.db").write_text("This is no database. " * 1_000, encoding="utf-8")
+        safeguards = Safeguards(Keyring.generate(), tmp_path / "ledger.db")
+        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+        worker = Worker(client, task_queue=f"broken-{uuid4()}", workflows=PIPELINES, activities=STAGES)
+
+        async def entered() -> None:
+            async with worker:
+                await asyncio.Event().wait()
+
+        with pytest.raises(LedgerUnavailableError, match="file is not a database"):
+            await asyncio.wait_for(worker.run() if alone else entered(), LIMIT.total_seconds())

@@ -1,0 +1,101 @@
+"""The shipped `worker.py` as a process: it works, ends when asked, and says why it cannot begin."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from baton.devserver import DevServer
+from baton.edge.ledger import Ledger
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import PipelineInput
+from tests.acceptance.operating import ROOT
+
+LIMIT = 60
+"""How many seconds a process may take that is expected to end."""
+
+
+@pytest.fixture
+def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
+    """Return the settings of a worker in a folder of its own."""
+    return {
+        **os.environ,
+        "TEMPORAL_ADDRESS": server.address,
+        "BATON_TASK_QUEUE": f"worker-{uuid4()}",
+        "BATON_LEDGER": str(tmp_path / "ledger.db"),
+        "BATON_ARTIFACTS": str(tmp_path / "artifacts"),
+    }
+
+
+@asynccontextmanager
+async def worker(environment: dict[str, str], folder: Path) -> AsyncIterator[Any]:
+    """Run `worker.py` in a folder; it is killed if it still runs when the block ends."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(ROOT / "worker.py")), cwd=folder, env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class TestWorker:
+    """`python worker.py`."""
+
+    async def test_it_works_until_it_is_asked_to_stop(
+        self, server: DevServer, environment: dict[str, str], tmp_path: Path
+    ) -> None:
+        """It says so once it does; a shipped pipeline runs, on record; and it ends in order."""
+        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        source = tmp_path / "source"
+        source.mkdir()
+        (source / "main.py").write_text("print('hello')\n", encoding="utf-8")
+        async with worker(environment, tmp_path) as process, asyncio.timeout(LIMIT):
+            while b"working for task queue" not in await process.stderr.readline():
+                pass
+            result = await client.execute_workflow(
+                "project_init",
+                PipelineInput(goal="Know it", params={"source": str(source), "output": str(tmp_path / "output")}),
+                id=f"init-{uuid4()}",
+                task_queue=environment["BATON_TASK_QUEUE"],
+            )
+            process.send_signal(signal.SIGTERM)
+            said = (await process.stderr.read()).decode()
+            code = await process.wait()
+
+        assert result["baton"]["decision_log"]
+        assert (code, said.splitlines()[-1].endswith("stopped")) == (0, True)
+        async with Ledger(tmp_path / "ledger.db") as ledger:
+            assert await ledger.end() > 0
+
+    @pytest.mark.parametrize(
+        ("settings", "ends", "what"),
+        [
+            pytest.param({"BATON_LEDGER": "{folder}/text"}, 3, "the ledger at '{folder}/text' cannot", id="no ledger"),
+            pytest.param({"BATON_COMPRESS": "maybe"}, 2, "BATON_COMPRESS", id="a setting that is none"),
+            pytest.param({"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 3, "127.0.0.1:1", id="no server"),
+        ],
+    )
+    async def test_it_ends_with_the_reason_if_it_cannot_begin(
+        self, environment: dict[str, str], tmp_path: Path, settings: dict[str, str], ends: int, what: str
+    ) -> None:
+        """It never waits for what nobody will mend, and does not claim to work."""
+        (tmp_path / "text").write_text("This is no database. " * 1_000, encoding="utf-8")
+        given = {name: value.format(folder=tmp_path) for name, value in settings.items()}
+        async with worker({**environment, **given}, tmp_path) as process, asyncio.timeout(LIMIT):
+            said = (await process.stderr.read()).decode()
+            code = await process.wait()
+
+        assert code == ends
+        assert what.format(folder=tmp_path) in said
+        assert "working for" not in said
