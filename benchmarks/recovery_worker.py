@@ -26,7 +26,7 @@ async def serve(address: str, folder: Path) -> None:
         task_queue=QUEUE,
         workflows=[Laps],
         activities=[lap],
-        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+        sticky_queue_schedule_to_start_timeout=timedelta(milliseconds=750),
         build_id=f"baton-{__version__}",
     ):
         print("ready", flush=True)

@@ -35,7 +35,7 @@ from benchmarks.workflows.raw import RawDelivery
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "shipped": {
-        "sticky_queue_schedule_to_start_timeout": timedelta(seconds=1),
+        "sticky_queue_schedule_to_start_timeout": timedelta(milliseconds=750),
         "build_id": f"baton-{__version__}",
         "workflow_task_executor": ThreadPoolExecutor(1),
         "max_concurrent_workflow_tasks": 200,
