@@ -9,6 +9,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 
+from baton.protocol.names import QUERY_STATUS
 from baton.workflow.arrivals import QUERY_ANSWERED
 from benchmarks.compare import Effort
 from benchmarks.measures import pipeline_input
@@ -19,7 +20,11 @@ from benchmarks.samples import large
 PAIRS = {1: 200, 20: 600}
 """How many pairs of pipelines are measured, by how many are at work at a time."""
 
-_WARM_UP = 20
+_WARM_UP = 100
+"""So many pairs go before: the first ones start all at once, and find everything cold."""
+
+_Pair = tuple[WorkflowHandle[Any, Any], WorkflowHandle[Any, Any]]
+"""Sender and receiver."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +43,15 @@ class Took:
 
 
 async def signal_handoffs(rig: Rig, effort: Effort, *, concurrency: int) -> Findings:
-    """Measure handoffs by signal between fresh pairs of pipelines, so many pairs at once, with a baton of 4 KB.
+    """Measure handoffs by signal between fresh pairs of pipelines, so many pairs at a time, with a baton of 4 KB.
 
-    Sender and receiver share a worker. The receivers wait already, each for its own sender; then all senders are
-    started together.
+    Sender and receiver share a worker. Both have begun and wait when the sender is told to hand on.
     """
     crew = await rig.crew("protocol")
-    for _ in range(2 if effort.quick else _WARM_UP):
-        await _pairs(crew, 1)
-    told = []
-    for _ in range(max(2, effort.pipelines(PAIRS[concurrency]) // concurrency)):
-        told += [await _took(*pair) for pair in await _pairs(crew, concurrency)]
-    at_a_time = "one pair at a time" if concurrency == 1 else f"{concurrency} pairs at once"
+    first = 2 if effort.quick else _WARM_UP
+    pairs = await _pairs(crew, first + effort.pipelines(PAIRS[concurrency]), concurrency)
+    told = [await _took(*pair) for pair in pairs[first:]]
+    at_a_time = "one pair at a time" if concurrency == 1 else f"{concurrency} pairs at a time"
     findings = Findings(f"Handoff by signal, {at_a_time}, {len(told)} in all", ("dispatch until", "p50 ms", "p99 ms"))
     p99 = {}
     for what in ("answered", "accepted", "acknowledged"):
@@ -60,34 +62,53 @@ async def signal_handoffs(rig: Rig, effort: Effort, *, concurrency: int) -> Find
     return findings
 
 
-async def _pairs(crew: Crew, count: int) -> list[tuple[WorkflowHandle[Any, Any], WorkflowHandle[Any, Any]]]:
-    """Run so many pairs of pipelines at once to their ends; return sender and receiver of each.
+async def _pairs(crew: Crew, count: int, concurrency: int) -> list[_Pair]:
+    """Run so many pairs to their ends, so many at a time; return sender and receiver of each."""
+    left, done = iter(range(count)), list[_Pair]()
+
+    async def one_after_the_other() -> None:
+        for _ in left:
+            done.append(await _pair(crew))
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(concurrency)))
+    return done
+
+
+async def _pair(crew: Crew) -> _Pair:
+    """Have one pipeline hand on to another, and return both once they have ended.
 
     Raises:
-        RuntimeError: A handoff was not accepted.
+        RuntimeError: The handoff was not accepted.
     """
     start = pipeline_input(large())
-    receivers = await asyncio.gather(*(crew.start("Receives", start) for _ in range(count)))
-    await asyncio.gather(*(one.query(QUERY_ANSWERED, "") for one in receivers))  # it answers once it has begun
-    senders = await asyncio.gather(
-        *(crew.start("HandsOff", start.model_copy(update={"params": {"to": one.id}})) for one in receivers)
-    )
-    for sender, receiver in zip(senders, receivers, strict=True):
-        answer = (await sender.result())["output"]
-        if answer["answer"] != "accepted":
-            raise RuntimeError(f"a handoff was answered {answer['answer']!r}: {answer}")
-        await receiver.result()
-    return list(zip(senders, receivers, strict=True))
+    receiver = await crew.start("Receives", start)
+    sender = await crew.start("HandsOff", start.model_copy(update={"params": {"to": receiver.id}}))
+    await asyncio.gather(receiver.query(QUERY_ANSWERED, ""), sender.query(QUERY_STATUS))  # answered once they began
+    await sender.signal("go")
+    answer = (await sender.result())["output"]
+    if answer["answer"] != "accepted":
+        raise RuntimeError(f"a handoff was answered {answer['answer']!r}: {answer}")
+    await receiver.result()
+    return sender, receiver
 
 
 async def _took(sender: WorkflowHandle[Any, Any], receiver: WorkflowHandle[Any, Any]) -> Took:
     """Return what a pair's handoff took, by the server's clock but for the gate's answer.
 
     It was dispatched when the sender's workflow task began whose code made the message: the message is dated so.
+
+    Raises:
+        RuntimeError: There is no such task.
     """
     sent, came = await _events(sender), await _events(receiver)
-    began = next(one for one in sent if one.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED)
-    dispatched = began.event_time.ToNanoseconds()
+    dispatched = 0
+    for one in sent:
+        if one.event_type == EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
+            break
+        if one.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+            dispatched = one.event_time.ToNanoseconds()
+    else:
+        raise RuntimeError(f"{sender.id!r} handed nothing on")
     received = (await receiver.result())["output"]
     accepted, acknowledged = (
         next(one for one in events if one.event_type == EventType.EVENT_TYPE_MARKER_RECORDED) for events in (came, sent)

@@ -73,7 +73,7 @@ GOALS: Mapping[str, Goal] = {
         "milliseconds from dispatch to accept by signal (p99), one pair at a time", most=50
     ),
     "signal_accept_p99_ms_c20": Goal(
-        "milliseconds from dispatch to accept by signal (p99), 20 pairs at once", most=400
+        "milliseconds from dispatch to accept by signal (p99), 20 pairs at a time", most=400
     ),
     "recovery_s_median": Goal("seconds from a worker's death to the next handoff accepted, median", most=2.0),
     "recovery_s_max": Goal("the same, the longest", most=6.0),

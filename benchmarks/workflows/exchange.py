@@ -15,19 +15,26 @@ _PATIENCE = timedelta(minutes=1)
 
 @workflow.defn
 class HandsOff:
-    """Hands its task on to the pipeline that the parameter `to` names, and ends once that has answered."""
+    """Hands on, once it is told to, to the pipeline that the parameter `to` names; it ends when that has answered."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
         self.exchange = Exchange(self.pipeline, agent="planner")
+        self.told = False
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Hand on; the output is the answer."""
+        await workflow.wait_condition(lambda: self.told)
         to = Receiver(str(self.pipeline.params["to"]), "reviewer")
         answer = await self.exchange.hand_off(to, "Review the plan", within=_PATIENCE)
         return self.pipeline.result(answer.to_json_object())
+
+    @workflow.signal
+    def go(self) -> None:
+        """Hand on now."""
+        self.told = True
 
 
 @workflow.defn
