@@ -9,7 +9,7 @@ artifact store and token counter.
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -128,7 +128,8 @@ class BatonPlugin(SimplePlugin):
             except Exception:
                 # Only a worker that has begun can end: `async with worker` would wait for this one for ever.
                 stopping = asyncio.create_task(worker.shutdown())
-                await next(worker)
+                with suppress(Exception):  # the first reason is the one to tell
+                    await next(worker)
                 await stopping
                 raise
             await next(worker)

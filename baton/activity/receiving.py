@@ -196,7 +196,7 @@ def contract_check(clock: Callable[[], datetime]) -> Check:
         >>> check({"step": {}})
         []
         >>> [finding.at for finding in check({"step": {"contract": {"task": "Review"}}})][:1]
-        ['/step/contract']
+        ['/step/contract/handoffId']
     """
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
@@ -204,7 +204,9 @@ def contract_check(clock: Callable[[], datetime]) -> Check:
         if contract is None:
             return []
         now = clock()
-        return validate_contract(contract, now=now).findings() or expiry_findings(contract, now)
+        if faults := validate_contract(contract, now=now).findings():
+            return [one.model_copy(update={"at": f"/step/contract{one.at}"}) for one in faults]
+        return expiry_findings(contract, now)
 
     return check
 
