@@ -169,7 +169,7 @@ def worker(client: Client, settings: Settings) -> Worker:
     """Return the worker, not yet running.
 
     A killed worker's runs go on elsewhere after three quarters of a second, instead of ten: that is how long a task
-    waits for the worker that has the run in its cache. Of 300 pipelines at once on two processors none waits so long.
+    waits for the worker that has the run in its cache.
     """
     versioning = None
     if settings.build_id:

@@ -169,7 +169,7 @@ class OutsideAgents:
         )
         if receipt.verdict:
             await self._move(found, agent, holder, MoveKind.ACCEPT)
-        elif is_expired_contract(receipt.verdict):  # the pipeline's clock is behind this one by all its life
+        elif is_expired_contract(receipt.verdict):  # this clock is ahead of the pipeline's by all that it lasts
             await self.needs_input(found, agent, [one.text for one in receipt.verdict.findings], holder=holder)
         else:
             await self.reject(found, agent, receipt.verdict.details or "not accepted", holder=holder)

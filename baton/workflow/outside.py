@@ -194,30 +194,30 @@ class Outside:
         before = self._desk.get(move.handoff_id)
         if move.kind is MoveKind.ACCEPT and before is not None and not before.accepted:
             self._measure(move, before)
-        if move.kind is MoveKind.CLAIM:
-            self._renew_contract(move.handoff_id, now)
+        if move.kind is MoveKind.CLAIM and before is not None:
+            self._renew_contract(before, now)
         after = self._desk.make(move, now)
         if move.kind in ENDS and after.end is not None and after.end.reason:
             self._exchange.note(f"{move.agent!r} outside: {move.kind.value}: {after.end.reason}")
         return after
 
-    def _renew_contract(self, handoff_id: str, now: datetime) -> None:
+    def _renew_contract(self, claimed: OutsideHandoff, now: datetime) -> None:
         """Make the contract of a claimed handoff anew if it has expired, unless somebody works under it (C-36).
 
         Raises:
             ApplicationError: No valid one can be made now; the handoff waits on.
         """
-        before, waiting = self._desk.get(handoff_id), self._waiting.get(handoff_id)
-        if before is None or waiting is None or not waiting.has_expired_contract(now):
-            return
-        if before.accepted and before.held_by(now) is not None:
+        id, waiting = claimed.handoff_id, self._waiting[claimed.handoff_id]
+        works = claimed.accepted and claimed.held_by(now) is not None
+        if works or not waiting.has_expired_contract(now):
             return
         try:
-            message = waiting.again()
+            self._desk.renew(waiting.again())
         except StageFailedError as error:
-            raise _refused(f"the contract of handoff {handoff_id!r} has expired: {error}") from error
-        self._desk.renew(message)
-        self._exchange.note(f"the contract of the handoff to {before.agent!r} outside had expired; it is compiled anew")
+            raise _refused(f"the contract of handoff {id!r} has expired: {error}") from error
+        self._exchange.note(
+            f"the contract of the handoff to {claimed.agent!r} outside had expired; it is compiled anew"
+        )
 
     def _patch_refusal(self, move: Move) -> str | None:
         """Return why a patch would break a rule of the pipeline, or None."""

@@ -61,8 +61,11 @@ class TestWorker:
         source.mkdir()
         (source / "main.py").write_text("print('hello')\n", encoding="utf-8")
         async with worker(environment, tmp_path) as process, asyncio.timeout(LIMIT):
-            while b"working for task queue" not in await process.stderr.readline():
-                pass
+            async for line in process.stderr:
+                if b"working for task queue" in line:
+                    break
+            else:
+                raise AssertionError(f"the worker ended with code {await process.wait()} before it worked")
             result = await client.execute_workflow(
                 "project_init",
                 PipelineInput(goal="Know it", params={"source": str(source), "output": str(tmp_path / "output")}),

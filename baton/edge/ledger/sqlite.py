@@ -130,15 +130,15 @@ class SqliteDatabase:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Set up a connection; SQLite itself does not wait to change a new file to WAL while another one opens it."""
         until = time.monotonic() + self._wait
-        for pragma in _PRAGMAS:
-            while True:
-                try:
+        while True:
+            try:
+                for pragma in _PRAGMAS:
                     connection.execute(f"PRAGMA {pragma}")
-                    break
-                except sqlite3.OperationalError as error:
-                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                        raise
-                time.sleep(_PAUSE)
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(_PAUSE)
 
     def _identified(self) -> tuple[int, int]:
         """Return which file is at the path now."""

@@ -9,11 +9,12 @@ from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
 from baton.activity.safeguards import Safeguards
-from baton.client.outside import OutsideAgents
+from baton.client.outside import Found, OutsideAgents
 from baton.edge.ledger import Ledger
 from baton.integrations.mcp_reading import HandedOver
 from baton.protocol.errors import PipelineError
 from baton.protocol.messages import PipelineInput, PipelineStatus
+from baton.protocol.outside import QUERY_OUTSIDE, OutsideHandoff
 from baton.protocol.strict_json import loads_strict
 from baton.testing import assert_replays
 from tests.support import Handle, overview, until
@@ -43,20 +44,21 @@ async def handed_out(exchange: Worker) -> tuple[TimeSkipper, Handle]:
     return TimeSkipper(exchange.client), handle
 
 
-async def only(agents: OutsideAgents, handle: Handle) -> str:
-    """Return the id of the handoff that waits in a pipeline."""
-    return next(one.handoff.handoff_id for one in await agents.list_open("reviewer") if one.workflow_id == handle.id)
+async def only(handle: Handle) -> Found:
+    """Return the handoff that waits in a pipeline, asked for at the pipeline itself."""
+    [one] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
+    return Found(handle.id, one)
 
 
 class TestExpiry:
     """`Outside`, when an agent comes late."""
 
     async def test_a_contract_that_expired_while_it_waited_is_compiled_anew(
-        self, exchange: Worker, agents: OutsideAgents, late: OutsideAgents, safeguards: Safeguards
+        self, exchange: Worker, late: OutsideAgents, safeguards: Safeguards
     ) -> None:
         """C-36, X-7: the agent that claims it reads and accepts a fresh contract, as another attempt on record."""
         skipper, handle = await handed_out(exchange)
-        found = await late.find(handle.id, "reviewer", await only(agents, handle))
+        found = await only(handle)
         before = loads_strict(await late.read(found))
         await skipper.fast_forward(handle, LATER)
 
@@ -65,7 +67,7 @@ class TestExpiry:
         after = loads_strict(await late.read(claimed))
         assert (before["step"]["attempt"], after["step"]["attempt"]) == (1, 2)
         assert after["step"]["contract"]["createdAt"] > before["step"]["contract"]["createdAt"]
-        assert after["expiresAt"][:16] == before["expiresAt"][:16]
+        assert after["expiresAt"] == before["expiresAt"]
 
         with pytest.raises(PipelineError, match="another message by now"):
             await late.accept(found, "reviewer", holder="ann")
@@ -86,8 +88,7 @@ class TestExpiry:
     ) -> None:
         """C-36: expiry is asked before the work begins; a renewed claim changes nothing, one that ran out does."""
         skipper, handle = await handed_out(exchange)
-        found = await agents.find(handle.id, "reviewer", await only(agents, handle))
-        found = await agents.claim(found, "reviewer", holder="ann", lease=timedelta(hours=2))
+        found = await agents.claim(await only(handle), "reviewer", holder="ann", lease=timedelta(hours=2))
         assert (await agents.accept(found, "reviewer", holder="ann")).verdict
         await skipper.fast_forward(handle, LATER)
 
@@ -102,3 +103,17 @@ class TestExpiry:
         assert not again.handoff.accepted
         assert again.handoff.digest != found.handoff.digest
         await handle.terminate()
+
+    async def test_what_only_the_receivers_clock_calls_expired_needs_input(
+        self, exchange: Worker, late: OutsideAgents
+    ) -> None:
+        """C-36: nobody works under it all the same, and the pipeline's code learns what it can do."""
+        _, handle = await handed_out(exchange)
+        found = await late.claim(await only(handle), "reviewer", holder="ann")
+
+        receipt = await late.accept(found, "reviewer", holder="ann")
+        result = await handle.result()
+
+        assert not receipt.verdict
+        assert result.output["answer"]["answer"] == "needs_input"
+        assert "compile it anew" in result.output["answer"]["unmet"][0]
