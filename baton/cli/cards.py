@@ -12,6 +12,7 @@ from rich.text import Text
 
 from baton.cli.output import STATUS_STYLES, between, dollars, length, moment, plain, stack
 from baton.client import RunRecord, RunStatus, StepStatus
+from baton.client.listing import SUSPENDED
 from baton.client.waiting import Pending, Waits
 from baton.protocol.baton import Baton
 from baton.protocol.history import HistoryEntry, Spend, StepKind
@@ -49,12 +50,23 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         Text(" · ".join(facts), "dim"),
         plain(_fork_note(run), "dim") if origin else None,
         plain(f"failed: {run.failure}", "red") if run.failure else None,
+        plain(suspension(run.suspended, waits), "yellow") if run.suspended else None,
         *(plain(f"note: {note}", "yellow") for note in run.notes),
     )
 
 
+def suspension(reason: str, waits: Waits | None = None) -> str:
+    """Return why the worker's code cannot go on with a run, and what follows from it."""
+    tries = f" {waits.tries} times" if waits and waits.tries > 1 else ""
+    return (
+        f"its worker's code has failed{tries}: {reason}. The run goes on by itself once a worker has code that fits it"
+    )
+
+
 def standing(run: RunRecord, waits: Waits | None = None) -> str:
-    """Return how the run stands in one word: its status, or `WAITING` for a person."""
+    """Return how the run stands in one word: its status, `SUSPENDED`, or `WAITING` for a person."""
+    if run.suspended:
+        return SUSPENDED
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     asks = any(step.kind is StepKind.APPROVAL for step in open_steps)
     asks = asks or any(one.kind is StepKind.APPROVAL for one in (waits.pending if waits else []))

@@ -144,6 +144,8 @@ def dollars(micro_usd: int) -> str:
 STATUS_STYLES = {
     "RUNNING": "cyan",
     "WAITING": "bold yellow",
+    "PENDING_HANDOFF": "bold yellow",
+    "SUSPENDED": "bold red",
     "COMPLETED": "green",
     "FAILED": "bold red",
     "TERMINATED": "red",

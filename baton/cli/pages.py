@@ -12,7 +12,7 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.cards import GLYPHS, heading, repair_hints, waits_card, with_before
+from baton.cli.cards import GLYPHS, heading, repair_hints, suspension, waits_card, with_before
 from baton.cli.output import between, length, make_table, moment, plain
 from baton.cli.words import changes, remarks
 from baton.client import RunRecord, RunStatus, Step, StepStatus
@@ -31,6 +31,7 @@ Changes = dict[int, list[tuple[HistoryEntry, Mapping[str, Any]]]]
 _SIGNS = {
     NewsKind.RUN_STARTED: ("▶", "bold"),
     NewsKind.RUN_GOES_ON: ("↺", "yellow"),
+    NewsKind.RUN_SUSPENDED: ("!", "yellow"),
     NewsKind.RUN_ENDED: ("■", "bold"),
     NewsKind.STEP_STARTED: ("●", "cyan"),
     NewsKind.STEP_REFUSED: ("!", "yellow"),
@@ -71,6 +72,8 @@ def _said(news: News, run: RunRecord) -> str:
     match news.kind:
         case NewsKind.RUN_STARTED:
             return f"{run.pipeline} {run.workflow_id}: {news.text}"
+        case NewsKind.RUN_SUSPENDED:
+            return suspension(news.text)
         case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
             return f"{name}: waits for a decision (baton approve {shlex.quote(run.workflow_id)} --why '…')"
         case NewsKind.STEP_STARTED:

@@ -12,8 +12,12 @@ from baton.protocol.errors import BatonError
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 
-STATUSES = ("RUNNING", "WAITING", *(one.name for one in WorkflowExecutionStatus if one.name != "RUNNING"))
-"""What a run's status may be: Temporal's, and `WAITING` for a person."""
+SUSPENDED = "SUSPENDED"
+_OPEN = ("RUNNING", "WAITING", "PENDING_HANDOFF", SUSPENDED)
+STATUSES = (*_OPEN, *(one.name for one in WorkflowExecutionStatus if one.name != "RUNNING"))
+"""What a run's status may be: Temporal's; and of a run that goes on, `WAITING` for a person, `PENDING_HANDOFF` if a
+handoff of its does, and `SUSPENDED` once its worker's code has failed five times (the server's own default)."""
+_PROBLEMS = "TemporalReportedProblems"  # set by the server, from 1.29 on
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,11 @@ class RunFilter:
             "ExecutionStatus = 'TimedOut'"
         """
         terms = []
-        if not labelled and (self.stage or self.task or self.status == "WAITING"):
+        by_label = self.status in ("WAITING", "PENDING_HANDOFF")
+        if not labelled and (self.stage or self.task or by_label):
             raise BatonError(
-                "the namespace lacks Baton's search attributes, so runs cannot be found by stage, task or WAITING; "
+                "the namespace lacks Baton's search attributes, so runs cannot be found by stage, task or what they "
+                "wait for; "
                 "`baton doctor --fix` adds them, and runs started from then on have them"
             )
         if self.pipeline:
@@ -64,10 +70,11 @@ class RunFilter:
         elif labelled and not self.every:
             terms.append(f"{ATTRIBUTE_PIPELINE} IS NOT NULL")
         if self.status:
-            running = self.status in ("RUNNING", "WAITING")
-            terms.append(_equal("ExecutionStatus", "Running" if running else _in_queries(self.status)))
-            if self.status == "WAITING":
-                terms.append(_equal(ATTRIBUTE_STATUS, PipelineStatus.WAITING.value))
+            terms.append(_equal("ExecutionStatus", "Running" if self.status in _OPEN else _in_queries(self.status)))
+            if by_label:
+                terms.append(_equal(ATTRIBUTE_STATUS, self.status))
+            elif self.status == SUSPENDED:
+                terms.append(f"{_PROBLEMS} IS NOT NULL")
         else:
             terms.append("ExecutionStatus != 'ContinuedAsNew'")
         if not (self.pipeline or self.task or self.children or self.every):
@@ -159,7 +166,9 @@ def _listed(found: WorkflowExecution) -> ListedRun:
         for name in (ATTRIBUTE_STATUS, ATTRIBUTE_STAGE, ATTRIBUTE_TASK)
     }
     status = found.status.name if found.status else "RUNNING"
-    if status == "RUNNING" and labels[ATTRIBUTE_STATUS] in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF):
+    if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in found.typed_search_attributes):
+        status = SUSPENDED
+    elif status == "RUNNING" and labels[ATTRIBUTE_STATUS] in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF):
         status = str(labels[ATTRIBUTE_STATUS])
     return ListedRun(
         workflow_id=found.id,

@@ -15,6 +15,7 @@ class NewsKind(StrEnum):
 
     RUN_STARTED = "run_started"
     RUN_GOES_ON = "run_goes_on"
+    RUN_SUSPENDED = "run_suspended"
     RUN_ENDED = "run_ended"
     STEP_STARTED = "step_started"
     STEP_REFUSED = "step_refused"
@@ -78,7 +79,7 @@ def news_of(before: RunRecord | None, after: RunRecord, at: datetime, *, goes_on
         The news, oldest first.
     """
     told = _Told(before, at)
-    news = [*told.run(after), *told.undone(after), *told.steps(after), *told.notes(after)]
+    news = [*told.run(after), *told.undone(after), *told.steps(after), *told.notes(after), *told.suspended(after)]
     news.sort(key=lambda one: one.at)
     if goes_on:
         return [one for one in news if one.kind is not NewsKind.STEP_FAILED]
@@ -109,6 +110,12 @@ class _Told:
         elif before.run_id != after.run_id:
             how = "continued as new" if before.next_run_id else "rolled back"
             yield News(NewsKind.RUN_GOES_ON, before.ended or self._now, f"{how}; goes on as run {after.run_id}")
+
+    def suspended(self, after: RunRecord) -> Iterator[News]:
+        """Yield that the worker's code cannot go on with the run."""
+        known = self._before.suspended if self._before and self._before.run_id == after.run_id else None
+        if after.suspended not in (None, known):
+            yield News(NewsKind.RUN_SUSPENDED, self._now, after.suspended)
 
     def undone(self, after: RunRecord) -> Iterator[News]:
         """Yield the steps that a roll-back took away."""

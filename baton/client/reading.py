@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from pydantic import JsonValue, ValidationError
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
@@ -206,12 +207,15 @@ class _Fold:
         self._clock = time_of(event)
 
     def task_completed(self, event: HistoryEvent) -> None:
+        self._run.suspended = None
         self._make_due(self._clock)
 
     def task_failed(self, event: HistoryEvent) -> None:
         failed = event.workflow_task_failed_event_attributes
         if failed.base_run_id:
             self._run.notes.append(f"reset from run {failed.base_run_id}: {failed.failure.message}")
+        elif failed.cause != _OVERTAKEN:
+            self._run.suspended = innermost(failed.failure)
 
     def stage_scheduled(self, event: HistoryEvent) -> None:
         given = self._given.get(event.event_id)
@@ -353,6 +357,7 @@ class _Fold:
         """Note how the run ended."""
         self._settle()
         self._run.status, self._run.failure, self._run.ended = status, failure, time_of(event)
+        self._run.suspended = None
 
 
 def _first_baton(start: PipelineInput, events: Sequence[HistoryEvent], texts: dict[int, bytes]) -> Baton:
@@ -365,6 +370,7 @@ def _first_baton(start: PipelineInput, events: Sequence[HistoryEvent], texts: di
     return start.first_baton(AnyBaton)
 
 
+_OVERTAKEN = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND  # a signal came in between
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {

@@ -79,6 +79,8 @@ class RunRecord:
         began: When it started.
         ended: When it closed.
         failure: Why it failed, was terminated or was left.
+        suspended: Why the worker's code cannot go on with it: it does not fit the history, does not know the pipeline,
+            or a payload needs a key. The server has it tried again until it can; None if the last try succeeded.
         result: What it returned.
         children: Workflow id, run id and initiating event of every child that was started.
         previous_run_id: The run it continues, if it continued as new.
@@ -101,6 +103,7 @@ class RunRecord:
     began: datetime | None = None
     ended: datetime | None = None
     failure: str | None = None
+    suspended: str | None = None
     result: PipelineResult | None = None
     children: list[tuple[str, str, int]] = field(default_factory=list)
     previous_run_id: str | None = None
@@ -183,6 +186,7 @@ class RunRecord:
             "began": self.began.isoformat() if self.began else None,
             "ended": self.ended.isoformat() if self.ended else None,
             "failure": self.failure,
+            "suspended": self.suspended,
             "notes": self.notes,
             "spend": self.state.spend.model_dump(mode="json"),
             "steps": [

@@ -77,11 +77,13 @@ class Waits:
         pending: What is waited for, in the order of the steps.
         task_queue: Where the run's workers listen.
         has_worker: Whether a worker asked that task queue for work lately.
+        tries: How often the worker's code was last given the run: more than once, and it could not go on.
     """
 
     pending: list[Pending]
     task_queue: str
     has_worker: bool
+    tries: int = 1
 
 
 async def waits(client: Client, run: RunRecord) -> Waits | None:
@@ -113,7 +115,8 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
             pending += _stages(step, description)
         else:
             pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
-    return Waits(pending, description.task_queue, has_worker)
+    tries = description.raw_description.pending_workflow_task.attempt
+    return Waits(pending, description.task_queue, has_worker, max(1, tries))
 
 
 async def has_pollers(client: Client, task_queue: str) -> bool:

@@ -21,6 +21,16 @@ class TestQuery:
             id="what waits for a person",
         ),
         pytest.param(
+            RunFilter(status="PENDING_HANDOFF", children=True),
+            "BatonPipeline IS NOT NULL AND ExecutionStatus = 'Running' AND BatonStatus = 'PENDING_HANDOFF'",
+            id="a handoff that waits for a person",
+        ),
+        pytest.param(
+            RunFilter(pipeline="p", status="SUSPENDED"),
+            "BatonPipeline = 'p' AND ExecutionStatus = 'Running' AND TemporalReportedProblems IS NOT NULL",
+            id="code that cannot go on",
+        ),
+        pytest.param(
             RunFilter(status="TIMED_OUT", every=True), "ExecutionStatus = 'TimedOut'", id="a status of Temporal's"
         ),
         pytest.param(
@@ -51,7 +61,10 @@ class TestQuery:
             "WorkflowType = 'p' AND ExecutionStatus = 'Failed'"
         )
 
-    @pytest.mark.parametrize("wanted", [RunFilter(task="t"), RunFilter(stage="s"), RunFilter(status="WAITING")])
+    @pytest.mark.parametrize(
+        "wanted",
+        [RunFilter(task="t"), RunFilter(stage="s"), RunFilter(status="WAITING"), RunFilter(status="PENDING_HANDOFF")],
+    )
     def test_what_only_labels_tell_is_refused_without_them(self, wanted: RunFilter) -> None:
         """An empty answer would be taken for "none"."""
         with pytest.raises(BatonError, match="doctor --fix"):

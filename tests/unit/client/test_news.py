@@ -92,6 +92,14 @@ class TestNewsOf:
         """Each change of a step is told once."""
         assert told(run(*before), run(*after)) == news
 
+    def test_code_that_cannot_go_on_is_told_once_for_each_reason(self) -> None:
+        """A run that is suspended is news, that it still is none; what it goes on with tells the rest."""
+        going, stuck = run(step(1)), run(step(1), suspended="no such pipeline")
+
+        assert told(going, stuck) == [("run_suspended", None)]
+        assert told(stuck, stuck) == told(stuck, going) == []
+        assert told(stuck, run(step(1), suspended="another reason")) == [("run_suspended", None)]
+
     def test_the_end_comes_last(self) -> None:
         """A run's end is told after the step that ended it, with its reason."""
         before = run(step(1, StepStatus.RUNNING))

@@ -1,0 +1,103 @@
+"""A run that its worker's code cannot go on with: operators see that and why, and it goes on once the code fits."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.client import Client
+
+from baton.activity import WorkerParts
+from baton.client import RunRecord, RunStatus, read_run
+from baton.client.following import follow
+from baton.client.listing import RunFilter, list_runs
+from baton.client.waiting import Waits, waits
+from baton.devserver import DevServer, DevServerOptions
+from baton.edge.artifacts import MemoryArtifactStore
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import Decision, PipelineInput
+from baton.protocol.names import DECIDE
+from baton.testing import pipeline_worker
+from tests.support import GOAL, LIMIT, Handle, names, start, until_waiting
+from tests.temporal.changed_pipelines import WithoutGate
+from tests.temporal.pipelines import Gated, Linear
+from tests.temporal.stages import STAGES
+
+_REPORTED_AFTER = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute"
+
+
+@pytest.fixture
+async def at_once() -> AsyncIterator[Client]:
+    """Return a client of a server that reports code which fails at its first failure, and not at the fifth."""
+    options = DevServerOptions(ui_port=None, settings={_REPORTED_AFTER: 1})
+    async with DevServer(options) as server:
+        parts = WorkerParts(artifacts=MemoryArtifactStore())
+        yield await Client.connect(server.address, plugins=[BatonPlugin(parts)])
+
+
+async def until_suspended(client: Client, handle: Handle, tries: int) -> tuple[RunRecord, Waits]:
+    """Return the run once its code has failed that often; its execution timeout bounds the wait."""
+    while True:
+        run = await read_run(client, handle.id)
+        now = await waits(client, run)
+        assert now is not None, run.failure
+        if run.suspended and now.tries >= tries:
+            return run, now
+        await asyncio.sleep(0.05)
+
+
+async def until_heard(client: Client, handle: Handle) -> list[tuple[str, str]]:
+    """Return what a follower is told up to the news that the run is suspended, that included."""
+    heard: list[tuple[str, str]] = []
+    async for update in follow(client, handle.id):
+        heard += [(one.kind.value, one.text) for one in update.news]
+        if any(kind == "run_suspended" for kind, _ in heard):
+            break
+    return heard
+
+
+class TestSuspended:
+    """What the server tries again until it can go on, and what it says of itself meanwhile."""
+
+    async def test_a_pipeline_that_no_worker_knows_is_told_as_such(self, at_once: Client) -> None:
+        """A misspelt name, or a worker of another release, is in record, news and list, with its reason."""
+        client, queue = at_once, f"suspended-{uuid.uuid4()}"
+        wanted = RunFilter(status="SUSPENDED")
+        handle: Handle = await client.start_workflow(
+            "Linear", PipelineInput(goal=GOAL), id=f"unknown-{uuid.uuid4()}", task_queue=queue, execution_timeout=LIMIT
+        )
+        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
+            run, now = await until_suspended(client, handle, tries=2)
+            heard = await until_heard(client, handle)
+            async with asyncio.timeout(LIMIT.total_seconds()):
+                while not (listed := await list_runs(client, wanted, 10)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+
+        assert run.status is RunStatus.RUNNING
+        assert "Linear is not registered on this worker" in (run.suspended or "")
+        assert run.to_json_object()["suspended"] == run.suspended
+        assert now.has_worker
+        assert [(one.workflow_id, one.status) for one in listed] == [(handle.id, "SUSPENDED")]
+        assert heard == [("run_started", GOAL), ("run_suspended", run.suspended)]
+        async with pipeline_worker(client, [Linear], STAGES, task_queue=queue):
+            await handle.result()
+        assert (await read_run(client, handle.id)).suspended is None
+        assert await list_runs(client, wanted, 10) == []
+
+    async def test_code_that_does_not_fit_the_history_suspends_the_run(self, client: Client) -> None:
+        """The steps that are done stay as they are; with code that fits, the run goes on where it was."""
+        queue = f"suspended-{uuid.uuid4()}"
+        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue) as worker:
+            handle = await start(worker, Gated.run)
+            await until_waiting(handle, "release manager")
+        async with pipeline_worker(client, [WithoutGate], STAGES, task_queue=queue):
+            decision = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
+            await handle.signal(DECIDE, decision)
+            run, _ = await until_suspended(client, handle, tries=1)
+
+        assert "Nondeterminism error" in (run.suspended or "")
+        assert names(run) == ["plan", "release manager"]
+        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
+            await handle.result()
+        whole = await read_run(client, handle.id)
+        assert (whole.suspended, names(whole)) == (None, ["plan", "release manager", "conclude"])
