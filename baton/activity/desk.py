@@ -41,7 +41,7 @@ class ArtifactDesk:
         """
         if self._store is None:
             raise RuntimeError(
-                "this worker has no artifact store; give one to BatonPlugin(artifacts=…), "
+                "this worker has no artifact store; give one to BatonPlugin(WorkerParts(artifacts=…)), "
                 "or in a test to StageContext.for_test(artifacts=MemoryArtifactStore())"
             )
         return self._store

@@ -20,6 +20,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from baton.activity.context import StageContext, current_parts
+from baton.activity.raising import is_storable, leaves, told, ungrouped
 from baton.activity.receiving import (
     accepted,
     expired_return,
@@ -158,7 +159,7 @@ class Stage(Generic[GivenT, AnswerT]):
         findings: list[str] = []
         try:
             with _heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
-                answer: Any = await self._function(argument)
+                answer: Any = await ungrouped(self._function(argument))
             result = _as_result(answer, self, baton)
         except (PatchError, ReportError) as error:  # the agent may mend what it answered
             result, findings = StageResult(), short_findings([str(one) for one in error.findings])
@@ -168,11 +169,12 @@ class Stage(Generic[GivenT, AnswerT]):
             result, findings = StageResult(), _findings(error)
         except Exception as error:
             # Said here and not in the retry policy, which would repeat the names in each run's history.
-            never = type(error).__name__ in self.spec.retries.never
-            if (not never and not context.told()) or isinstance(error, ApplicationError):
+            never = any(type(one).__name__ in self.spec.retries.never for one in leaves(error))
+            bill, message = context.told(), told(error)  # the bill of a run that raised goes with what it raised
+            if isinstance(error, ApplicationError) or not (never or bill or message != str(error)):
                 raise
-            told = context.told()  # the bill of a run that raised goes with what it raised
-            raise ApplicationError(str(error), *told, type=type(error).__name__, non_retryable=never) from error
+            cause = error if is_storable(error) else None
+            raise ApplicationError(message, *bill, type=type(error).__name__, non_retryable=never) from cause
         finally:
             await context.settle()
         if not findings and self.spec.output is not None:

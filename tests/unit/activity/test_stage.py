@@ -1,5 +1,6 @@
 """`@stage`: a function that a test can call, and an activity that a worker can run."""
 
+import asyncio
 import hashlib
 from typing import Any
 
@@ -11,6 +12,7 @@ from baton.activity import Stage, StageContext, stage
 from baton.activity.context import WorkerParts, worker_parts
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.protocol.baton import Baton, BatonPatch
+from baton.protocol.errors import PatchError
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput, StageResult, StageReturn
 from baton.protocol.stages import DECISIONS_HANDED, HasSpec
@@ -31,6 +33,11 @@ async def plan(baton: Baton) -> BatonPatch:
 def sent(name: str = "plan", **members: Any) -> StageInput:
     """Return what a worker is sent for a stage."""
     return StageInput(**{"stage": name, "seq": 3, "task_id": "t", "baton": {"goal": "Add login"}, **members})
+
+
+async def raising(error: Exception) -> None:
+    """Raise it, as a task of a group."""
+    raise error
 
 
 async def answer(answers: Any, **terms: Any) -> StageReturn:
@@ -134,6 +141,45 @@ class TestRun:
         with pytest.raises(ConnectionError, match="no route"):
             await answer(ConnectionError("no route"))
 
+    async def test_an_exception_alone_in_a_task_group_is_raised_as_itself(self) -> None:
+        """Whether it is worth another run is for the exception to say, and not for the group around it."""
+
+        async def grouped(context: StageContext[Baton]) -> Any:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(raising(NotImplementedError("no such agent")))
+
+        with pytest.raises(ApplicationError, match="no such agent") as caught:
+            await answer(grouped)
+
+        assert (caught.value.type, caught.value.non_retryable) == ("NotImplementedError", True)
+
+    async def test_a_patch_refused_in_a_task_group_comes_back_as_findings(self) -> None:
+        """The agent may mend what it answered, wherever it made it."""
+
+        async def grouped(context: StageContext[Baton]) -> Any:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(raising(PatchError(["current_state: too long"])))
+
+        assert (await answer(grouped)).findings == ["current_state: too long"]
+
+    async def test_several_exceptions_of_a_task_group_are_all_told(self) -> None:
+        """People read what happened and not "2 sub-exceptions"; if one is not worth another run, none is."""
+        error = ExceptionGroup("two agents", [OSError("disk full"), TypeError("no plan")])
+
+        with pytest.raises(ApplicationError) as caught:
+            await answer(error)
+
+        assert caught.value.message == "two agents (2 sub-exceptions): OSError: disk full; TypeError: no plan"
+        assert (caught.value.type, caught.value.non_retryable) == ("ExceptionGroup", True)
+
+    async def test_a_message_that_cannot_be_stored_is_told_in_characters_that_can(self) -> None:
+        """Otherwise people read how its encoding failed and never what happened."""
+        with pytest.raises(ApplicationError) as caught:
+            await answer(ValueError("found half a pair: \ud800"))
+
+        assert caught.value.message == r"found half a pair: \ud800"
+        assert (caught.value.type, caught.value.__cause__) == ("ValueError", None)
+
     @pytest.mark.parametrize("given", ["text", 7, ["x"], Baton(goal="g")], ids=repr)
     async def test_an_answer_of_another_type_is_not_worth_a_retry(self, given: Any) -> None:
         """The message says what a stage returns."""
@@ -200,7 +246,7 @@ class TestArtifacts:
 
     async def test_a_worker_without_a_store_says_what_to_do(self) -> None:
         """The message names the setting."""
-        with pytest.raises(RuntimeError, match=r"BatonPlugin\(artifacts="):
+        with pytest.raises(RuntimeError, match=r"BatonPlugin\(WorkerParts\(artifacts="):
             await answer(self.write)
 
     async def test_the_selection_goes_into_the_stages_record(self) -> None:

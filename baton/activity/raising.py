@@ -1,0 +1,81 @@
+"""What a stage raised, as its record tells it: the exceptions inside a task group, and texts that can be stored."""
+
+from collections.abc import Awaitable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+_MOST_TOLD = 5
+
+
+async def ungrouped(answering: Awaitable[T]) -> T:
+    """Return what is awaited; of a group that holds a single exception, raise that one.
+
+    A task group wraps whatever its tasks raise. A stage's terms are about the exception itself: whether it is
+    worth another run, and what people read.
+
+    Args:
+        answering: What a stage answers.
+
+    Raises:
+        Exception: What it raised.
+
+    Example:
+        >>> import asyncio
+        >>> async def fails() -> None:
+        ...     raise ExceptionGroup("unhandled errors in a TaskGroup", [OSError("disk full")])
+        >>> asyncio.run(ungrouped(fails()))
+        Traceback (most recent call last):
+        OSError: disk full
+    """
+    try:
+        return await answering
+    except ExceptionGroup as group:
+        alone, *others = leaves(group)
+        if others:
+            raise
+        raise alone from None
+
+
+def leaves(error: Exception) -> Iterator[Exception]:
+    """Yield the exceptions that a group holds, however deep; another exception as it is.
+
+    Example:
+        >>> [str(one) for one in leaves(ExceptionGroup("all", [ValueError("a"), ExceptionGroup("b", [OSError("c")])]))]
+        ['a', 'c']
+    """
+    if not isinstance(error, ExceptionGroup):
+        yield error
+        return
+    for one in error.exceptions:
+        yield from leaves(one)
+
+
+def told(error: Exception) -> str:
+    r"""Return what happened, for the history: of a group what its exceptions say, in characters that can be stored.
+
+    Example:
+        >>> told(ExceptionGroup("unhandled errors", [OSError("disk full"), ValueError("no plan")]))
+        'unhandled errors (2 sub-exceptions): OSError: disk full; ValueError: no plan'
+        >>> print(told(ValueError("half a pair: \ud800")))
+        half a pair: \ud800
+    """
+    text = str(error)
+    if isinstance(error, ExceptionGroup):
+        said = [f"{type(one).__name__}: {one}" for one in leaves(error)]
+        more = f"; (+{len(said) - _MOST_TOLD} more)" if len(said) > _MOST_TOLD else ""
+        text = f"{text}: {'; '.join(said[:_MOST_TOLD])}{more}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def is_storable(error: Exception) -> bool:
+    r"""Return whether the texts of an exception, and of those that a group holds, are characters that can be stored.
+
+    Example:
+        >>> is_storable(OSError("disk full")), is_storable(ValueError("half a pair: \ud800"))
+        (True, False)
+    """
+    try:
+        "".join(map(str, leaves(error))).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
