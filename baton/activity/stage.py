@@ -42,6 +42,7 @@ from baton.protocol.report_parsing import parse_report
 from baton.protocol.report_patching import report_patch
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.protocol.stages import Retries, StageSpec, checked_fields
+from baton.protocol.strict_json import unwritable
 
 GivenT = TypeVar("GivenT")
 AnswerT = TypeVar("AnswerT")
@@ -161,6 +162,8 @@ class Stage(Generic[GivenT, AnswerT]):
             with _heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
                 answer: Any = await ungrouped(self._function(argument))
             result = _as_result(answer, self, baton)
+            if findings := _unwritable(result):
+                result = StageResult(spend=result.spend)
         except (PatchError, ReportError) as error:  # the agent may mend what it answered
             result, findings = StageResult(), short_findings([str(one) for one in error.findings])
         except ValidationError as error:
@@ -313,6 +316,19 @@ def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, Jso
         f"{stage!r} returned {type(answer).__name__}; a stage returns a BatonPatch, a dict, a StageResult, a "
         "HandoffReport or None"
     )
+
+
+def _unwritable(result: StageResult) -> list[str]:
+    """Return what of an answer JSON cannot carry, or a ledger cannot put on record; the agent may mend it."""
+    patch = result.baton_patch
+    parts: dict[str, Any] = {
+        "": patch.to_json_object() if isinstance(patch, BatonPatch) else patch,
+        "output": result.output,
+        "turns": result.turns,
+        "tool_calls": result.tool_calls,
+    }
+    exact = current_parts().gate is not None
+    return short_findings([one for at, part in parts.items() if part for one in unwritable(part, at, exact=exact)])
 
 
 def _patch_names(kind: type[BatonPatch] = BatonPatch) -> set[str]:

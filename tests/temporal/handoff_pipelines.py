@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
         extract,
         forgetful,
         listen,
+        miscounts,
         nosy,
         notify,
         pays,
@@ -75,6 +76,21 @@ class Breaks:
         await self.pipeline.stage(extract)
         await self.pipeline.stage(breaks)
         return self.pipeline.result()
+
+
+@workflow.defn
+class Miscounts:
+    """A stage whose first answer cannot be put on record."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Count."""
+        counted = await self.pipeline.stage(miscounts)
+        return self.pipeline.result(counted.output)
 
 
 @workflow.defn
@@ -218,4 +234,16 @@ class Pays:
         return self.pipeline.result()
 
 
-PIPELINES: list[type] = [Pays, Undoes, Talks, Personal, Nosy, FourAgents, Forgets, Breaks, Spends, FansOutSealed]
+PIPELINES: list[type] = [
+    Pays,
+    Undoes,
+    Talks,
+    Personal,
+    Nosy,
+    FourAgents,
+    Forgets,
+    Breaks,
+    Miscounts,
+    Spends,
+    FansOutSealed,
+]

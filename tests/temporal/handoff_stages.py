@@ -137,6 +137,13 @@ async def nosy(context: StageContext[Baton]) -> BatonPatch:
     return BatonPatch()
 
 
+@stage
+async def miscounts(context: StageContext[Baton]) -> StageResult:
+    """Answer a number that no signature can be made over, until it is told so."""
+    executed()
+    return StageResult(output=str(2**60) if context.findings else 2**60)
+
+
 @stage(retries=AT_ONCE)
 async def pays(context: StageContext[Baton]) -> BatonPatch:
     """Pay for a call each time, and raise as often as the parameter says."""
@@ -162,5 +169,6 @@ STAGES: list[Callable[..., Any]] = [
     scoped,
     breaks,
     dear,
+    miscounts,
     pays,
 ]

@@ -35,6 +35,7 @@ from tests.temporal.handoff_pipelines import (
     FansOutSealed,
     Forgets,
     FourAgents,
+    Miscounts,
     Pays,
     Spends,
     Talks,
@@ -343,6 +344,20 @@ class TestRetries:
         charged = run.result.billed or run.result.spend
         assert (charged.micro_usd, charged.prompt_tokens) == (bills * 7_000, bills * 10)
         assert EXECUTED[run.handle.id, "pays"] == bills
+
+
+class TestUnrecordable:
+    """An answer that the ledger cannot put on record."""
+
+    async def test_the_stage_is_told_and_runs_once_more(self, worker: Worker, safeguards: Safeguards) -> None:
+        """It is a finding like any other, and no failure that is tried again in vain."""
+        run = await run_pipeline(worker, Miscounts.run, PipelineInput(goal="Count"))
+
+        assert run.result.output == str(2**60)
+        assert EXECUTED[run.handle.id, "miscounts"] == 2
+        task = await trace(safeguards, run.result.task_id)
+        assert [one.fields.status for one in task.records] == ["ACCEPTED", "RETURNED", "ACCEPTED", "RETURNED"]
+        assert "2**53" in str(task.records[1].message)
 
 
 class TestReceiverFails:

@@ -136,6 +136,27 @@ class TestRun:
         with pytest.raises(ValidationError):
             await answer(bad)
 
+    @pytest.mark.parametrize(
+        ("given", "where"),
+        [
+            pytest.param({"current_state": ["whole", "half \ud83d"]}, "current_state.1", id="in the patch"),
+            pytest.param({"constraints": ["x"], "\udfffx": 1}, "a member", id="in a member's name"),
+            pytest.param(StageResult(output={"said": ["half \ud83d"]}), "output.said.0", id="in the output"),
+            pytest.param(
+                StageResult(turns=[{"role": "assistant", "content": "\ude00"}]),
+                "turns.0.content",
+                id="in what was said",
+            ),
+        ],
+    )
+    async def test_half_a_character_comes_back_as_a_finding(self, given: Any, where: str) -> None:
+        """Models write such; JSON cannot carry it, so nothing of the answer is taken and the agent may mend it."""
+        found = await answer(given)
+
+        assert [one.partition(":")[0] for one in found.findings] == [where]
+        assert "half a surrogate pair" in found.findings[0]
+        assert (found.baton_patch, found.output, found.turns) == ({}, None, [])
+
     async def test_what_it_raises_goes_on_to_temporal(self) -> None:
         """Temporal runs it again, as its retries say."""
         with pytest.raises(ConnectionError, match="no route"):
