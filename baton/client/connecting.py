@@ -12,6 +12,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError
 
+from baton.edge.conversion import data_converter
 from baton.protocol.errors import ServerError
 
 DEFAULT_ADDRESS = "localhost:7233"
@@ -75,7 +76,8 @@ async def connect(
 
     Args:
         connection: Where to; the environment and profile decide what it leaves open.
-        plugins: Give `BatonPlugin()` here.
+        plugins: Give `BatonPlugin()` here. Without any plugin the client still reads and writes payloads as Baton does,
+            but gives the runs it starts no search attributes, seals nothing, and reads nothing that is encrypted.
         identity: Who this is, for the server's records.
         runtime: The SDK's runtime, for metrics.
 
@@ -88,6 +90,8 @@ async def connect(
     settings = (connection or Connection()).settings()
     if identity:
         settings["identity"] = identity
+    if not plugins:  # the SDK's own converter would stumble over the first compressed payload
+        settings["data_converter"] = data_converter()
     try:
         return await Client.connect(**settings, plugins=plugins, runtime=runtime)
     except (RPCError, RuntimeError) as error:

@@ -16,7 +16,8 @@ from temporalio.worker import Worker
 
 from baton.activity import WorkerParts
 from baton.activity.safeguards import Safeguards
-from baton.client import read_run
+from baton.client import connect, read_run
+from baton.client.connecting import Connection
 from baton.devserver import DevServer
 from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
@@ -24,7 +25,7 @@ from baton.protocol.ledger_errors import LedgerUnavailableError
 from baton.protocol.messages import PipelineInput
 from baton.testing import JSON_PLAIN, pipeline_worker, run_pipeline
 from tests.replay.mutants import GateDropped
-from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event, start, until_waiting
+from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event, names, start, until_waiting
 from tests.temporal.mishaps import Raises
 from tests.temporal.pipelines import PIPELINES, Gated, Linear
 from tests.temporal.stages import STAGES
@@ -114,10 +115,14 @@ class TestFailures:
                 await event(handle, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
             ).workflow_task_failed_event_attributes
             assert failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+            run = await read_run(client, handle.id)
+            assert "Nondeterminism error" in (run.suspended or "")
+            assert names(run) == ["plan", "release manager"]
         assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
         async with pipeline_worker(client, PIPELINES, STAGES, task_queue=worker.task_queue):
             await approve(client, handle)
             await handle.result()
+        assert (await read_run(client, handle.id)).suspended is None
 
 
 class TestParts:
@@ -187,3 +192,20 @@ class TestSafeguards:
 
         with pytest.raises(LedgerUnavailableError, match="file is not a database"):
             await asyncio.wait_for(worker.run() if alone else entered(), LIMIT.total_seconds())
+
+
+class TestConnect:
+    """`connect`, the client of services and scripts."""
+
+    async def test_without_a_plugin_it_reads_what_workers_wrote(self, server: DevServer, worker: Worker) -> None:
+        """A script that forgot the plugin gets results, and not an error about an encoding."""
+        plain = await connect(Connection(address=server.address))
+
+        result = await plain.execute_workflow(
+            Linear.run,
+            PipelineInput(goal=GOAL, baton={"constraints": ["All existing tests pass"] * 40}),
+            id=f"plain-{uuid4()}",
+            task_queue=worker.task_queue,
+        )
+
+        assert "Approved the change" in str(result.baton["decision_log"])

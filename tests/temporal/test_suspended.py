@@ -15,11 +15,9 @@ from baton.client.waiting import Waits, waits
 from baton.devserver import DevServer, DevServerOptions
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import Decision, PipelineInput
-from baton.protocol.names import DECIDE
+from baton.protocol.messages import PipelineInput
 from baton.testing import pipeline_worker
-from tests.support import GOAL, LIMIT, Handle, names, start, until_waiting
-from tests.temporal.changed_pipelines import WithoutGate
+from tests.support import GOAL, LIMIT, Handle
 from tests.temporal.pipelines import Gated, Linear
 from tests.temporal.stages import STAGES
 
@@ -83,21 +81,3 @@ class TestSuspended:
             await handle.result()
         assert (await read_run(client, handle.id)).suspended is None
         assert await list_runs(client, wanted, 10) == []
-
-    async def test_code_that_does_not_fit_the_history_suspends_the_run(self, client: Client) -> None:
-        """The steps that are done stay as they are; with code that fits, the run goes on where it was."""
-        queue = f"suspended-{uuid.uuid4()}"
-        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue) as worker:
-            handle = await start(worker, Gated.run)
-            await until_waiting(handle, "release manager")
-        async with pipeline_worker(client, [WithoutGate], STAGES, task_queue=queue):
-            decision = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
-            await handle.signal(DECIDE, decision)
-            run, _ = await until_suspended(client, handle, tries=1)
-
-        assert "Nondeterminism error" in (run.suspended or "")
-        assert names(run) == ["plan", "release manager"]
-        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
-            await handle.result()
-        whole = await read_run(client, handle.id)
-        assert (whole.suspended, names(whole)) == (None, ["plan", "release manager", "conclude"])
