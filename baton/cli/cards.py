@@ -12,10 +12,12 @@ from rich.text import Text
 
 from baton.cli.output import STATUS_STYLES, between, dollars, length, moment, plain, stack
 from baton.client import RunRecord, RunStatus, StepStatus
+from baton.client.deadlines import HandoffDeadline
 from baton.client.listing import SUSPENDED
 from baton.client.waiting import Pending, Waits
 from baton.protocol.baton import Baton
 from baton.protocol.history import HistoryEntry, Spend, StepKind
+from baton.protocol.messages import PipelineStatus
 from baton.protocol.rendering import render
 
 _WITHOUT_END = 10**9
@@ -64,9 +66,11 @@ def suspension(reason: str, waits: Waits | None = None) -> str:
 
 
 def standing(run: RunRecord, waits: Waits | None = None) -> str:
-    """Return how the run stands in one word: its status, `SUSPENDED`, or `WAITING` for a person."""
+    """Return how the run stands in one word: its status, or why it does not go on by itself."""
     if run.suspended:
         return SUSPENDED
+    if run.pending_handoffs:
+        return PipelineStatus.PENDING_HANDOFF.value
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     asks = any(step.kind is StepKind.APPROVAL for step in open_steps)
     asks = asks or any(one.kind is StepKind.APPROVAL for one in (waits.pending if waits else []))
@@ -117,11 +121,29 @@ def baton_card(baton: Baton, *, goal: bool = True) -> RenderableType:
 
 def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
     """Return what the run waits for, and how to go on."""
-    rows: list[RenderableType] = [_pending(run, one) for one in waits.pending]
+    held = {one.seq for one in run.pending_handoffs}
+    rows = [_pending_handoff(run, one) for one in run.pending_handoffs]
+    rows += [_pending(run, one) for one in waits.pending if one.seq not in held]
     if not waits.has_worker:
         queue = shlex.quote(waits.task_queue)
         rows.append(plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow"))
     return stack(*rows) if rows else None
+
+
+def _pending_handoff(run: RunRecord, one: HandoffDeadline) -> RenderableType:
+    """Return a handoff that waits for a person."""
+    step = next((step for step in run.steps if step.seq == one.seq), None)
+    until = f" since {moment(one.since, run.began)}, until {moment(one.until, datetime.now(UTC))}"
+    return stack(
+        Text.assemble(
+            f"the handoff to step {one.seq} ",
+            plain(step.name if step else "", "bold yellow"),
+            " waits for a person:" if step else "waits for a person:",
+            (until, "dim"),
+        ),
+        plain(f"  {step.failure}", "yellow") if step and step.failure else None,
+        plain(f"  baton inbox show {shlex.quote(run.workflow_id)}", "dim"),
+    )
 
 
 def _pending(run: RunRecord, one: Pending) -> RenderableType:

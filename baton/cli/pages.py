@@ -35,6 +35,7 @@ _SIGNS = {
     NewsKind.RUN_ENDED: ("■", "bold"),
     NewsKind.STEP_STARTED: ("●", "cyan"),
     NewsKind.STEP_REFUSED: ("!", "yellow"),
+    NewsKind.HANDOFF_WAITS: ("!", "yellow"),
     NewsKind.STEP_DONE: ("✓", "green"),
     NewsKind.STEP_FAILED: ("✗", "bold red"),
     NewsKind.STEP_UNDONE: ("↺", "yellow"),
@@ -79,7 +80,10 @@ def _said(news: News, run: RunRecord) -> str:
         case NewsKind.STEP_STARTED:
             return f"{name}: begins"
         case NewsKind.STEP_REFUSED:
-            return f"{name}: the patch was refused, attempt {step.attempts if step else 0} begins: {news.text}"
+            return f"{name}: refused, attempt {step.attempts if step else 0} begins: {news.text}"
+        case NewsKind.HANDOFF_WAITS:
+            why = f": {news.text}" if news.text else ""
+            return f"{name}: waits for a person (baton inbox show {shlex.quote(run.workflow_id)}){why}".lstrip(": ")
         case NewsKind.STEP_DONE if step and step.kind is StepKind.APPROVAL:
             decided = news.entries[-1]
             return f"{name}: decided by {decided.by}{f': {decided.why}' if decided.why else ''}"

@@ -1,14 +1,12 @@
 """The handoffs of a run as its event history tells them: the messages, and which of them wait for a person.
 
-Needs no worker. What waits is told by its deadline: a timer that is named after the handoff and still runs. Why it
-waits is told by what its receiver answered, so of a handoff that was never sent the history knows only when.
+Needs no worker. What waits is told by its deadline (`baton.client.deadlines`), and why it waits by what its receiver
+answered; so of a handoff that was never sent the history knows only when.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
@@ -16,7 +14,8 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
-from baton.client.events import decoded, innermost, parsed, time_of
+from baton.client.deadlines import HandoffDeadline, pending_handoffs
+from baton.client.events import decoded, innermost, parsed
 from baton.client.reading import rebuild
 from baton.client.record import RunRecord
 from baton.protocol.messages import StageReturn
@@ -27,8 +26,6 @@ UNTOLD = "the history alone does not tell why; a worker does"
 """The details of a handoff that was never sent, or not as an activity."""
 UNKNOWN = "?"
 """An agent that the history does not name."""
-
-_DEADLINE = re.compile(r"step ([1-9]\d*): deadline of handoff (.+)")
 
 Message = dict[str, Any]
 
@@ -68,10 +65,11 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
     events = [event async for event in handle.fetch_history_events(page_size=1000)]
     run = await rebuild(workflow_id, run_id, events, client.data_converter)
-    read = _Read(await decoded(events, client.data_converter), await _signalled(events, client.data_converter))
+    texts = await decoded(events, client.data_converter)
+    read = _Read(texts, await _signalled(events, client.data_converter))
     for event in events:
         read.take(event)
-    return RunHandoffs(run, [read.pending(*timer) for timer in read.timers.values()], read.messages)
+    return RunHandoffs(run, [read.pending(one) for one in pending_handoffs(events, texts)], read.messages)
 
 
 class _Read:
@@ -84,7 +82,6 @@ class _Read:
         self._refused: dict[str, Verdict] = {}
         self._refused_light: dict[int, StageReturn] = {}
         self.messages: dict[str, Message] = {}
-        self.timers: dict[int, tuple[int, str, datetime, datetime]] = {}
 
     def take(self, event: HistoryEvent) -> None:
         """Take over what an event tells."""
@@ -101,14 +98,6 @@ class _Read:
                 self._answer(None, parsed(StageReturn, text))
             case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes":
                 self._fail(self._sent.get(attributes.scheduled_event_id), innermost(attributes.failure) or "timed out")
-            case "timer_started_event_attributes":
-                named = _DEADLINE.fullmatch((text or b"").decode("utf-8", "replace").strip('"'))
-                if named:
-                    since = time_of(event)
-                    until = since + attributes.start_to_fire_timeout.ToTimedelta()
-                    self.timers[event.event_id] = int(named[1]), named[2], since, until
-            case "timer_canceled_event_attributes" | "timer_fired_event_attributes":
-                self.timers.pop(attributes.started_event_id, None)
 
     def _send(self, event_id: int, message: Message | None) -> None:
         if message is not None:
@@ -128,15 +117,15 @@ class _Read:
         if handoff_id is not None:
             self._refused[handoff_id] = Verdict(valid=False, details=reason)
 
-    def pending(self, seq: int, handoff_id: str, since: datetime, until: datetime) -> PendingHandoff:
+    def pending(self, one: HandoffDeadline) -> PendingHandoff:
         """Return a handoff that waits, as far as it is known."""
-        message, light = self.messages.get(handoff_id, {}), self._refused_light.get(seq)
-        verdict = self._refused.get(handoff_id, light.verdict if light else None)
+        message, light = self.messages.get(one.handoff_id, {}), self._refused_light.get(one.seq)
+        verdict = self._refused.get(one.handoff_id, light.verdict if light else None)
         if verdict is None:  # a verdict that refuses is false, so it is not asked for its truth here
             verdict = Verdict(valid=False)
         return PendingHandoff(
-            handoff_id=handoff_id,
-            seq=seq,
+            handoff_id=one.handoff_id,
+            seq=one.seq,
             sender=message.get("fromAgent", {}).get("agentId", UNKNOWN),
             receiver=message.get("toAgent", {}).get("agentType") or (light.stage if light else UNKNOWN),
             reason=verdict.reason,
@@ -144,8 +133,8 @@ class _Read:
             details=verdict.details or UNTOLD,
             findings=verdict.findings,
             attempts=_attempt(message),
-            since=since,
-            until=until,
+            since=one.since,
+            until=one.until,
         )
 
 

@@ -19,6 +19,7 @@ class NewsKind(StrEnum):
     RUN_ENDED = "run_ended"
     STEP_STARTED = "step_started"
     STEP_REFUSED = "step_refused"
+    HANDOFF_WAITS = "handoff_waits"
     STEP_DONE = "step_done"
     STEP_FAILED = "step_failed"
     STEP_UNDONE = "step_undone"
@@ -79,7 +80,14 @@ def news_of(before: RunRecord | None, after: RunRecord, at: datetime, *, goes_on
         The news, oldest first.
     """
     told = _Told(before, at)
-    news = [*told.run(after), *told.undone(after), *told.steps(after), *told.notes(after), *told.suspended(after)]
+    news = [
+        *told.run(after),
+        *told.undone(after),
+        *told.steps(after),
+        *told.handoffs(after),
+        *told.notes(after),
+        *told.suspended(after),
+    ]
     news.sort(key=lambda one: one.at)
     if goes_on:
         return [one for one in news if one.kind is not NewsKind.STEP_FAILED]
@@ -150,6 +158,15 @@ class _Told:
                 yield News(NewsKind.STEP_DONE, step.ended or self._now, step=step, entries=entries)
             case StepStatus.FAILED if old is None or (was, old.failure) != (step.status, step.failure):
                 yield News(NewsKind.STEP_FAILED, step.ended or self._now, step.failure or "", step)
+
+    def handoffs(self, after: RunRecord) -> Iterator[News]:
+        """Yield the handoffs that came to wait for a person."""
+        known = self._before.pending_handoffs if self._before else []
+        steps = {step.seq: step for step in after.steps}
+        for one in after.pending_handoffs:
+            if one not in known:
+                step = steps.get(one.seq)
+                yield News(NewsKind.HANDOFF_WAITS, one.since, (step.failure if step else None) or "", step)
 
     def _knows(self, key: tuple[int, bool], entries: list[HistoryEntry]) -> bool:
         """Return whether the changes of a step were told; a reset gives the last step before it another time."""

@@ -16,20 +16,14 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
+from baton.client.deadlines import pending_handoffs
 from baton.client.events import decoded, innermost, local_activity, parsed, stage_input, time_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.edge.failures import with_failures
 from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError, PatchError
 from baton.protocol.history import Outcome, StepKind
-from baton.protocol.messages import (
-    Decision,
-    PipelineInput,
-    PipelineResult,
-    RolledBack,
-    StageInput,
-    StageReturn,
-)
+from baton.protocol.messages import Decision, PipelineInput, PipelineResult, RolledBack, StageInput, StageReturn
 from baton.protocol.names import DECIDE, MEMO_FIELDS, ROLLED_BACK
 from baton.protocol.state import PipelineState
 
@@ -95,6 +89,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         last_event=events[-1].event_id,
     )
     _Fold(run, texts).over(events)
+    run.pending_handoffs = pending_handoffs(events, texts) if run.status is RunStatus.RUNNING else []
     return run
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from baton.client.deadlines import HandoffDeadline
 from baton.protocol.baton import Baton
 from baton.protocol.errors import HistoryError
 from baton.protocol.history import HistoryEntry, StepKind, snapshots
@@ -75,6 +76,7 @@ class RunRecord:
         start: What it was started with.
         state: The baton, its history and outcomes, as the run has them.
         steps: The steps, in order of their numbers.
+        pending_handoffs: The handoffs that wait for a person, the oldest first.
         status: How the run stands.
         began: When it started.
         ended: When it closed.
@@ -99,6 +101,7 @@ class RunRecord:
     start: PipelineInput
     state: PipelineState
     steps: list[Step] = field(default_factory=list)
+    pending_handoffs: list[HandoffDeadline] = field(default_factory=list)
     status: RunStatus = RunStatus.RUNNING
     began: datetime | None = None
     ended: datetime | None = None
@@ -187,6 +190,7 @@ class RunRecord:
             "ended": self.ended.isoformat() if self.ended else None,
             "failure": self.failure,
             "suspended": self.suspended,
+            "pending_handoffs": [one.to_json_object() for one in self.pending_handoffs],
             "notes": self.notes,
             "spend": self.state.spend.model_dump(mode="json"),
             "steps": [

@@ -173,6 +173,31 @@ class TestList:
         await handle.terminate()
 
 
+class TestElsewhere:
+    """What the other commands say of a run whose handoff waits."""
+
+    async def test_the_run_does_not_look_as_if_it_went_on(self, operator: Operator, worker: Worker) -> None:
+        """Its status, why it waits, until when and where to decide are on the page; and it can be listed by that."""
+        handle = await poisoned(worker)
+        [one] = await waiting(handle)
+        listed_as = await listed(operator, handle)
+        page, told, by_status = await asyncio.gather(
+            operator("show", handle.id),
+            operator.json("show", handle.id),
+            operator.json("list", "--status", "pending-handoff", "--limit", "1000"),
+        )
+
+        assert page.splitlines()[0].endswith("PENDING_HANDOFF")
+        assert "the handoff to step 3 score waits for a person: since" in page
+        assert "SAFETY_VIOLATION" in page
+        assert f"baton inbox show {handle.id}" in page
+        assert "not begun" not in page
+        assert [(held["seq"], held["handoff_id"]) for held in told["pending_handoffs"]] == [(3, one.handoff_id)]
+        assert listed_as["handoff"]["until"][:19] == told["pending_handoffs"][0]["until"][:19]
+        assert (handle.id, "PENDING_HANDOFF") in [(run["workflow_id"], run["status"]) for run in by_status]
+        await handle.terminate()
+
+
 class TestShow:
     """`baton inbox show`."""
 

@@ -13,6 +13,8 @@ from temporalio.worker import Worker
 from baton import PipelineInput, PipelineResult
 from baton.activity.safeguards import Safeguards
 from baton.client import RunRecord, read_run
+from baton.client.following import follow
+from baton.client.news import News, NewsKind
 from baton.devserver import DevServer
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import Ledger, LedgerOptions
@@ -81,6 +83,15 @@ async def resolve(handle: Handle, pending: PendingHandoff, action: str, **furthe
     )
     answer: HandoffDecision = await handle.execute_update(RESOLVE_HANDOFF, decision, result_type=HandoffDecision)
     return answer
+
+
+async def until_heard(client: Client, handle: Handle, kind: NewsKind) -> News:
+    """Return the first news of a kind that a follower of the run is told."""
+    async for update in follow(client, handle.id):
+        for one in update.news:
+            if one.kind is kind:
+                return one
+    raise AssertionError(f"{handle.id} ended without {kind}")
 
 
 def story(task: Trace) -> list[tuple[str, str, str | None]]:
@@ -306,8 +317,11 @@ class TestBudget:
         pending = await waiting(handle)
         assert (pending.fate, pending.receiver, EXECUTED[handle.id, "dear"]) == (Fate.TOP_UP, "dear", 0)
 
+        told = await until_heard(worker.client, handle, NewsKind.HANDOFF_WAITS)
+        assert told.step is None, "a handoff that was never sent has no step in the history"
         await resolve(handle, pending, "top_up", micro_usd=30_000)
         result = await handle.result()
+        assert (await read_run(worker.client, handle.id)).pending_handoffs == []
         assert (result.spend.micro_usd, EXECUTED[handle.id, "dear"]) == (230_000, 1)
 
     async def test_nothing_left_is_not_executed(self, worker: Worker, safeguards: Safeguards) -> None:

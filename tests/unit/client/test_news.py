@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.client.deadlines import HandoffDeadline
 from baton.client.news import News, NewsKind, news_of
 from baton.protocol.baton import Baton
 from baton.protocol.history import HistoryEntry, Outcome, StepKind
@@ -91,6 +92,19 @@ class TestNewsOf:
     def test_a_step_goes_its_way(self, before: list[Step], after: list[Step], news: list[tuple[str, int]]) -> None:
         """Each change of a step is told once."""
         assert told(run(*before), run(*after)) == news
+
+    def test_a_handoff_that_waits_is_told_once_with_its_reason(self) -> None:
+        """And again if the same step's next handoff waits."""
+        stuck = step(2, StepStatus.RUNNING, failure="its handoff was not accepted")
+        before = run(step(1), stuck)
+        held = HandoffDeadline(2, "f47ac10b", at(3), at(60))
+        after = run(step(1), stuck, pending_handoffs=[held])
+
+        assert told(before, after) == [("handoff_waits", 2)]
+        assert news_of(before, after, at(100))[0].text == "its handoff was not accepted"
+        assert told(after, after) == told(after, before) == []
+        again = run(step(1), stuck, pending_handoffs=[replace(held, handoff_id="9b1deb4d")])
+        assert told(after, again) == [("handoff_waits", 2)]
 
     def test_code_that_cannot_go_on_is_told_once_for_each_reason(self) -> None:
         """A run that is suspended is news, that it still is none; what it goes on with tells the rest."""
