@@ -12,8 +12,8 @@ from rich.text import Text
 
 from baton.cli.output import STATUS_STYLES, between, dollars, length, moment, plain, stack
 from baton.client import RunRecord, RunStatus, StepStatus
-from baton.client.deadlines import HandoffDeadline
 from baton.client.listing import SUSPENDED
+from baton.client.timers import HandoffDeadline, Timer
 from baton.client.waiting import Pending, Waits
 from baton.protocol.baton import Baton
 from baton.protocol.history import HistoryEntry, Spend, StepKind
@@ -124,6 +124,7 @@ def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
     held = {one.seq for one in run.pending_handoffs}
     rows = [_pending_handoff(run, one) for one in run.pending_handoffs]
     rows += [_pending(run, one) for one in waits.pending if one.seq not in held]
+    rows += [_timer(run, one) for one in run.timers if not one.is_deadline_of_a_step]
     if not waits.has_worker:
         queue = shlex.quote(waits.task_queue)
         rows.append(plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow"))
@@ -136,14 +137,20 @@ def _pending_handoff(run: RunRecord, one: HandoffDeadline) -> RenderableType:
     until = f" since {moment(one.since, run.began)}, until {moment(one.until, datetime.now(UTC))}"
     return stack(
         Text.assemble(
-            f"the handoff to step {one.seq} ",
-            plain(step.name if step else "", "bold yellow"),
-            " waits for a person:" if step else "waits for a person:",
+            f"the handoff to step {one.seq}",
+            plain(f" {step.name}" if step else "", "bold yellow"),
+            " waits for a person:",
             (until, "dim"),
         ),
         plain(f"  {step.failure}", "yellow") if step and step.failure else None,
         plain(f"  baton inbox show {shlex.quote(run.workflow_id)}", "dim"),
     )
+
+
+def _timer(run: RunRecord, one: Timer) -> RenderableType:
+    """Return what a timer is for: the answer of another pipeline, chunks of a stream, a pause of the pipeline's own."""
+    between = f" since {moment(one.since, run.began)}, until {moment(one.until, datetime.now(UTC))}"
+    return Text.assemble("waits for ", plain(one.name or "a timer", "bold cyan"), (f":{between}", "dim"))
 
 
 def _pending(run: RunRecord, one: Pending) -> RenderableType:

@@ -1,6 +1,6 @@
 """The handoffs of a run as its event history tells them: the messages, and which of them wait for a person.
 
-Needs no worker. What waits is told by its deadline (`baton.client.deadlines`), and why it waits by what its receiver
+Needs no worker. What waits is told by its deadline (`baton.client.timers`), and why it waits by what its receiver
 answered; so of a handoff that was never sent the history knows only when.
 """
 
@@ -14,10 +14,10 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
-from baton.client.deadlines import HandoffDeadline, pending_handoffs
 from baton.client.events import decoded, innermost, parsed
 from baton.client.reading import rebuild
 from baton.client.record import RunRecord
+from baton.client.timers import HandoffDeadline, open_timers, pending_handoffs
 from baton.protocol.messages import StageReturn
 from baton.protocol.pending import PendingHandoff
 from baton.protocol.verdict import MOST_ATTEMPTS, Fate, Verdict, fate_of
@@ -69,7 +69,7 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
     read = _Read(texts, await _signalled(events, client.data_converter))
     for event in events:
         read.take(event)
-    return RunHandoffs(run, [read.pending(one) for one in pending_handoffs(events, texts)], read.messages)
+    return RunHandoffs(run, [read.pending(one) for one in pending_handoffs(open_timers(events, texts))], read.messages)
 
 
 class _Read:

@@ -16,9 +16,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from baton.client.deadlines import pending_handoffs
 from baton.client.events import decoded, innermost, local_activity, parsed, stage_input, time_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
+from baton.client.timers import APPROVAL_TIMER, open_timers
 from baton.edge.failures import with_failures
 from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError, PatchError
@@ -27,7 +27,6 @@ from baton.protocol.messages import Decision, PipelineInput, PipelineResult, Rol
 from baton.protocol.names import DECIDE, MEMO_FIELDS, ROLLED_BACK
 from baton.protocol.state import PipelineState
 
-_APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)")
 _CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
 
 
@@ -89,7 +88,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         last_event=events[-1].event_id,
     )
     _Fold(run, texts).over(events)
-    run.pending_handoffs = pending_handoffs(events, texts) if run.status is RunStatus.RUNNING else []
+    run.timers = open_timers(events, texts) if run.status is RunStatus.RUNNING else []
     return run
 
 
@@ -280,7 +279,7 @@ class _Fold:
         self._take(outcome.model_copy(update={"events": events}) if events else outcome, StepStatus.DONE)
 
     def timer_started(self, event: HistoryEvent) -> None:
-        summary = _APPROVAL_TIMER.match((self._text(event) or b"").decode().strip('"'))
+        summary = APPROVAL_TIMER.match((self._text(event) or b"").decode().strip('"'))
         if summary:
             timer = event.timer_started_event_attributes
             task = timer.workflow_task_completed_event_id

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from baton.client.deadlines import HandoffDeadline
+from baton.client.timers import HandoffDeadline, Timer, pending_handoffs
 from baton.protocol.baton import Baton
 from baton.protocol.errors import HistoryError
 from baton.protocol.history import HistoryEntry, StepKind, snapshots
@@ -76,7 +76,7 @@ class RunRecord:
         start: What it was started with.
         state: The baton, its history and outcomes, as the run has them.
         steps: The steps, in order of their numbers.
-        pending_handoffs: The handoffs that wait for a person, the oldest first.
+        timers: The timers that run, the oldest first; none in a run that has ended.
         status: How the run stands.
         began: When it started.
         ended: When it closed.
@@ -101,7 +101,7 @@ class RunRecord:
     start: PipelineInput
     state: PipelineState
     steps: list[Step] = field(default_factory=list)
-    pending_handoffs: list[HandoffDeadline] = field(default_factory=list)
+    timers: list[Timer] = field(default_factory=list)
     status: RunStatus = RunStatus.RUNNING
     began: datetime | None = None
     ended: datetime | None = None
@@ -121,6 +121,11 @@ class RunRecord:
     def baton(self) -> Baton:
         """The baton now, or at the end."""
         return self.state.baton
+
+    @property
+    def pending_handoffs(self) -> list[HandoffDeadline]:
+        """The handoffs that wait for a person, the oldest first."""
+        return pending_handoffs(self.timers)
 
     @property
     def history(self) -> list[tuple[HistoryEntry, Baton]]:
@@ -190,6 +195,7 @@ class RunRecord:
             "ended": self.ended.isoformat() if self.ended else None,
             "failure": self.failure,
             "suspended": self.suspended,
+            "timers": [one.to_json_object() for one in self.timers],
             "pending_handoffs": [one.to_json_object() for one in self.pending_handoffs],
             "notes": self.notes,
             "spend": self.state.spend.model_dump(mode="json"),

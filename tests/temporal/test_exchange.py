@@ -96,10 +96,13 @@ class TestHandOff:
     ) -> None:
         """A signed handoff and a signed answer, both by signal; the acceptance is on record (S3-6.2-a)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"))
+        await event(receiver, EventType.EVENT_TYPE_TIMER_STARTED)
+        assert [one.name for one in (await read_run(exchange.client, receiver.id)).timers] == ["a handoff to risk"]
         sender = await start(exchange, HandsOff.run, to=receiver.id)
 
         [ack] = await output(sender)
         [received] = await output(receiver)
+        assert (await read_run(exchange.client, receiver.id)).timers == []
         assert (ack["answer"], ack["by"], ack["digest"]) == ("accepted", "risk", received["digest"])
         assert received["sender"] == "legal"
         assert received["state"]["goal"] == "Add OAuth2 login"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from baton.client import RunRecord, RunStatus, Step, StepStatus
-from baton.client.deadlines import HandoffDeadline
 from baton.client.news import News, NewsKind, news_of
+from baton.client.timers import Timer
 from baton.protocol.baton import Baton
 from baton.protocol.history import HistoryEntry, Outcome, StepKind
 from baton.protocol.messages import PipelineInput
@@ -97,13 +97,13 @@ class TestNewsOf:
         """And again if the same step's next handoff waits."""
         stuck = step(2, StepStatus.RUNNING, failure="its handoff was not accepted")
         before = run(step(1), stuck)
-        held = HandoffDeadline(2, "f47ac10b", at(3), at(60))
-        after = run(step(1), stuck, pending_handoffs=[held])
+        held = Timer("step 2: deadline of handoff f47ac10b", at(3), at(60))
+        after = run(step(1), stuck, timers=[Timer("cooling down", at(3), at(60)), held])
 
         assert told(before, after) == [("handoff_waits", 2)]
         assert news_of(before, after, at(100))[0].text == "its handoff was not accepted"
         assert told(after, after) == told(after, before) == []
-        again = run(step(1), stuck, pending_handoffs=[replace(held, handoff_id="9b1deb4d")])
+        again = run(step(1), stuck, timers=[replace(held, name="step 2: deadline of handoff 9b1deb4d")])
         assert told(after, again) == [("handoff_waits", 2)]
 
     def test_code_that_cannot_go_on_is_told_once_for_each_reason(self) -> None:

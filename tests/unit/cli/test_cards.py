@@ -1,0 +1,87 @@
+"""What a page says of a run that does not go on by itself."""
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from baton.cli.cards import heading, standing, waits_card
+from baton.client import RunRecord, Step, StepStatus
+from baton.client.timers import Timer
+from baton.client.waiting import Pending, Waits
+from baton.protocol.baton import Baton
+from baton.protocol.history import StepKind
+from baton.protocol.messages import PipelineInput
+from baton.protocol.state import PipelineState
+
+BEGAN = datetime.now(UTC).replace(microsecond=0)
+UNTIL = BEGAN + timedelta(hours=1)
+SCORE = Step(2, "score", StepKind.STAGE, StepStatus.RUNNING, BEGAN, failure="its handoff was not accepted: BUDGET")
+
+
+def run(*steps: Step, **members: Any) -> RunRecord:
+    """Return a run that goes on."""
+    state = PipelineState(Baton(goal="Add login"))
+    start = PipelineInput(goal="Add login")
+    return RunRecord("r-1", "run-1", "Delivery", start, state, steps=[*steps], began=BEGAN, **members)
+
+
+def shown(row: RenderableType | None) -> list[str]:
+    """Return the lines that a wide terminal shows."""
+    file = StringIO()
+    Console(file=file, width=200, highlight=False, markup=False, emoji=False).print(row or "")
+    return [line.strip() for line in file.getvalue().splitlines()]
+
+
+def waiting(*pending: Pending, tries: int = 1) -> Waits:
+    """Return what the server says of a run that a worker has."""
+    return Waits([*pending], "baton", has_worker=True, tries=tries)
+
+
+class TestWaitsCard:
+    """What a run waits for."""
+
+    def test_a_handoff_that_waits_stands_in_place_of_its_stage(self) -> None:
+        """The stage has not begun, and will not before somebody decides."""
+        held = run(SCORE, timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
+        lines = shown(waits_card(held, waiting(Pending(2, "score", StepKind.STAGE, BEGAN))))
+
+        assert lines[0].startswith("the handoff to step 2 score waits for a person: since")
+        assert lines[1:] == ["its handoff was not accepted: BUDGET", "baton inbox show r-1"]
+        assert standing(held) == "PENDING_HANDOFF"
+
+    def test_one_that_was_never_sent_has_no_name(self) -> None:
+        """Its step is not in the history yet."""
+        held = run(timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
+
+        assert shown(waits_card(held, waiting()))[0].startswith("the handoff to step 2 waits for a person: since")
+
+    def test_other_timers_are_told_by_their_names(self) -> None:
+        """The answer of another pipeline, or a pause of the pipeline's own; an approval's deadline is told with it."""
+        timers = [
+            Timer("answer to handoff f47ac10b, attempt 1", BEGAN, UNTIL),
+            Timer("", BEGAN, UNTIL),
+            Timer("step 3: deadline of approval release", BEGAN, UNTIL),
+        ]
+        lines = shown(waits_card(run(timers=timers), waiting()))
+
+        assert [line.partition(":")[0] for line in lines] == [
+            "waits for answer to handoff f47ac10b, attempt 1",
+            "waits for a timer",
+        ]
+
+
+class TestHeading:
+    """How a run stands."""
+
+    def test_code_that_cannot_go_on_is_told_with_how_often_it_failed(self) -> None:
+        """The reason is the worker's own; what follows from it is said as well."""
+        stuck = run(suspended="NotFoundError: no such pipeline")
+        lines = shown(heading(stuck, waiting(tries=4)))
+
+        assert lines[0] == "Delivery  r-1  SUSPENDED"
+        assert lines[-1].startswith(
+            "its worker's code has failed 4 times: NotFoundError: no such pipeline. The run goes on"
+        )
+        assert "failed: NotFound" in shown(heading(stuck))[-1]
