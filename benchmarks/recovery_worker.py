@@ -2,15 +2,14 @@
 
 import asyncio
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import __version__
 from baton.activity.safeguards import Safeguards
 from baton.plugin import BatonPlugin
+from benchmarks.settings import SETTINGS
 from benchmarks.stages import lap
 from benchmarks.workflows.laps import Laps
 
@@ -26,8 +25,7 @@ async def serve(address: str, folder: Path) -> None:
         task_queue=QUEUE,
         workflows=[Laps],
         activities=[lap],
-        sticky_queue_schedule_to_start_timeout=timedelta(milliseconds=750),
-        build_id=f"baton-{__version__}",
+        **SETTINGS["shipped"],
     ):
         print("ready", flush=True)
         await asyncio.Event().wait()

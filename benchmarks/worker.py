@@ -8,8 +8,6 @@ import asyncio
 import os
 import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
-from baton import __version__
 from baton.activity import WorkerParts
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
@@ -26,25 +23,13 @@ from baton.edge.keyring import Keyring
 from baton.edge.tokens import best_counter
 from baton.plugin import BatonPlugin
 from benchmarks import raw, stages
+from benchmarks.settings import SETTINGS
 from benchmarks.workflows.delivery import Delivery
 from benchmarks.workflows.exchange import HandsOff, Receives
 from benchmarks.workflows.first import FirstStage
 from benchmarks.workflows.light import LightDelivery
 from benchmarks.workflows.long import LongDelivery
 from benchmarks.workflows.raw import RawDelivery
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "shipped": {
-        "sticky_queue_schedule_to_start_timeout": timedelta(milliseconds=750),
-        "build_id": f"baton-{__version__}",
-        "workflow_task_executor": ThreadPoolExecutor(1),
-        "max_concurrent_workflow_tasks": 200,
-        "max_concurrent_activities": 200,
-        "max_concurrent_local_activities": 200,
-    },
-    "stock": {},
-}
-"""Worker settings by name: those of the shipped `worker.py`, with room for every pipeline at once; the SDK's own."""
 
 _FOUR = [stages.plan, stages.implement, stages.review, stages.release]
 _PROTOCOL: dict[str, Any] = {

@@ -19,7 +19,8 @@ from benchmarks.peers.ours_workflows import (
     PydanticAIStages,
     ScriptedStages,
 )
-from benchmarks.worker import SETTINGS, connect
+from benchmarks.settings import SETTINGS
+from benchmarks.worker import connect
 
 _STAGES = [*ours_pydantic_ai.STAGES, *ours_openai_agents.STAGES, *ours_langgraph.STAGES, *ours_scripted.STAGES]
 

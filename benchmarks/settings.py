@@ -1,0 +1,20 @@
+"""The settings of the workers that are measured."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+from baton import __version__
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "shipped": {
+        "sticky_queue_schedule_to_start_timeout": timedelta(milliseconds=750),
+        "build_id": f"baton-{__version__}",
+        "workflow_task_executor": ThreadPoolExecutor(1),
+        "max_concurrent_workflow_tasks": 200,
+        "max_concurrent_activities": 200,
+        "max_concurrent_local_activities": 200,
+    },
+    "stock": {},
+}
+"""Worker settings by name: those of the shipped `worker.py`, with room for every pipeline at once; the SDK's own."""
