@@ -15,8 +15,9 @@ from markdown_it import MarkdownIt
 
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.baton import AnyBaton, Baton
-from baton.protocol.detector.folding import latin, well_formed
+from baton.protocol.detector.folding import latin
 from baton.protocol.fencing import FENCE_LABEL, fence, single_line
+from baton.protocol.json_values import well_formed
 from baton.protocol.rendering import render
 
 NONCE = "5eed0f1e1d5eed0f"

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.edge.artifacts import ArtifactStore
+from baton.protocol.json_values import well_formed
 from baton.protocol.session import EventType, SessionEvent
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
 
@@ -146,7 +147,8 @@ class SessionLog:
     def _add(
         self, kind: EventType, text: str, exclude: bool, *, whole: str | None = None, **members: Any
     ) -> SessionEvent:
-        """Record an event."""
+        """Record an event; halves of characters, which tools and models do return, become whole ones."""
+        text, whole = well_formed(text), None if whole is None else well_formed(whole)
         event = SessionEvent(
             id=f"{self._prefix}.{len(self.events) + 1}",
             type=kind,

@@ -34,6 +34,7 @@ from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.errors import PatchError
 from baton.protocol.handoff import ToolCall, Turn
+from baton.protocol.json_values import mended, unwritable
 from baton.protocol.messages import StageInput, StageResult, StageReturn
 from baton.protocol.patching import short_findings, undeclared
 from baton.protocol.report import HandoffReport
@@ -42,7 +43,6 @@ from baton.protocol.report_parsing import parse_report
 from baton.protocol.report_patching import report_patch
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.protocol.stages import Retries, StageSpec, checked_fields
-from baton.protocol.strict_json import unwritable
 
 GivenT = TypeVar("GivenT")
 AnswerT = TypeVar("AnswerT")
@@ -161,7 +161,7 @@ class Stage(Generic[GivenT, AnswerT]):
         try:
             with _heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
                 answer: Any = await ungrouped(self._function(argument))
-            result = _as_result(answer, self, baton)
+            result = _spoken_whole(_as_result(answer, self, baton))
             if findings := _unwritable(result):
                 result = StageResult(spend=result.spend)
         except (PatchError, ReportError) as error:  # the agent may mend what it answered
@@ -316,6 +316,13 @@ def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, Jso
         f"{stage!r} returned {type(answer).__name__}; a stage returns a BatonPatch, a dict, a StageResult, a "
         "HandoffReport or None"
     )
+
+
+def _spoken_whole(result: StageResult) -> StageResult:
+    """Return an answer whose turns and tool calls can be written; nobody can say again what was heard."""
+    if not (result.turns or result.tool_calls):
+        return result
+    return result.model_copy(update={"turns": mended(result.turns), "tool_calls": mended(result.tool_calls)})
 
 
 def _unwritable(result: StageResult) -> list[str]:

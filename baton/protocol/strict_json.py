@@ -8,24 +8,23 @@ of that is refused (`security.md`: RFC 8785 input rules).
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import rfc8785
-from pydantic_core import PydanticSerializationError, SchemaValidator, core_schema, from_json, to_json
+from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
 from baton.protocol.handoff_errors import MalformedMessageError
 
 MOST_DEPTH = 64
 """How deep objects and lists may be nested; real messages stay below ten."""
-_EXACT = 2**53  # whole numbers below it are exact doubles
 _EXACT_DIGITS = 15  # of so many digits every whole number is a double
 _LONGEST_NUMBER = 800  # the longest double written out in full has 767 significant digits
 _NESTS = (dict, list)
 _UNSURE = object()
-_long_number = SchemaValidator(
+holds_long_number = SchemaValidator(
     core_schema.str_schema(pattern=r"(?:^|[\[:,])-?[0-9]{16}", regex_engine="rust-regex")
 ).isinstance_python
+"""Says whether a JSON text may hold a number of more digits than are always exact."""
 
 
 def loads_strict(raw: bytes | str) -> Any:
@@ -72,57 +71,6 @@ def loads_strict(raw: bytes | str) -> Any:
     return value
 
 
-def unwritable(value: Any, at: str = "", *, exact: bool = True) -> list[str]:
-    r"""Return what a value holds that JSON cannot carry, or that its readers would read differently (RFC 7493).
-
-    Args:
-        value: JSON as Python.
-        at: What the places that are named begin with.
-        exact: Whole numbers of 2**53 and beyond count too: no signature can be made over them (RFC 8785).
-
-    Returns:
-        A sentence for each, which names the place and says what to do; nothing if the value is sound.
-
-    Example:
-        >>> unwritable({"ids": [2**60], "note": "whole"}, "output")
-        ['output.ids.0: a whole number of 2**53 or beyond is not exact in JSON; send it as a string']
-        >>> unwritable(["half \ud83d"], "current_state", exact=False)
-        ['current_state.0: a text holds half a surrogate pair; write whole characters']
-    """
-    try:
-        raw = to_json(value)
-    except PydanticSerializationError:
-        return list(_faults(value, at, exact))
-    return list(_faults(value, at, exact)) if exact and _long_number(raw.decode()) else []
-
-
-def _faults(value: Any, at: str, exact: bool) -> Iterator[str]:
-    """Yield what `unwritable` returns."""
-    if isinstance(value, str):
-        if _is_half(value):
-            yield f"{at}: a text holds half a surrogate pair; write whole characters"
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            if _is_half(name):
-                yield f"{at or 'a member'}: a name holds half a surrogate pair; write whole characters"
-            else:
-                yield from _faults(inner, f"{at}.{name}" if at else name, exact)
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from _faults(inner, f"{at}.{place}" if at else str(place), exact)
-    elif exact and type(value) is int and not -_EXACT < value < _EXACT:
-        yield f"{at}: a whole number of 2**53 or beyond is not exact in JSON; send it as a string"
-
-
-def _is_half(text: str) -> bool:
-    """Return whether a text holds half a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def _read_quickly(raw: bytes) -> Any:
     """Return the value of a compact text in half the time, or `_UNSURE` if it takes the other way to be sure.
 
@@ -134,7 +82,7 @@ def _read_quickly(raw: bytes) -> Any:
         value = from_json(raw, allow_inf_nan=False)
     except ValueError:
         return _UNSURE
-    if to_json(value) != raw or _long_number(raw.decode()):
+    if to_json(value) != raw or holds_long_number(raw.decode()):
         return _UNSURE
     if raw.count(b"{") + raw.count(b"[") > MOST_DEPTH and _is_deeper(value, MOST_DEPTH):
         return _UNSURE
@@ -156,7 +104,7 @@ def _integer(literal: str) -> int | float:
     if len(literal) <= _EXACT_DIGITS:
         return int(literal)
     value = _float(literal)
-    if abs(value) < _EXACT and int(value) == int(literal):
+    if abs(value) < 2**53 and int(value) == int(literal):
         return int(value)
     if rfc8785.dumps(value) == literal.encode():
         return value

@@ -24,16 +24,17 @@ from baton.protocol.audit import AuditRecord
 from baton.protocol.exchange import message_digest
 from baton.protocol.explaining import Explanation
 from baton.protocol.handoff import Handoff
-from baton.protocol.messages import PipelineStatus
+from baton.protocol.messages import PipelineInput, PipelineStatus
 from baton.protocol.names import QUERY_EXPLAIN
 from baton.protocol.outside import QUERY_MESSAGE, QUERY_OUTSIDE, OutsideHandoff
 from baton.protocol.sealed import UnverifiedHandoff
-from baton.testing import pipeline_worker
+from baton.testing import pipeline_worker, run_pipeline
 from tests.support import Handle, start, until
 from tests.temporal.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, HandsOutside, Receives, ThereAndBack
-from tests.temporal.handoff_pipelines import PIPELINES, FourAgents
+from tests.temporal.handoff_pipelines import PIPELINES, FourAgents, Miscounts
 from tests.temporal.handoff_stages import INJECTION, STAGES
+from tests.temporal.stages import EXECUTED
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +194,17 @@ class TestOneHandoff:
         assert handoff_gate()(refused.body) == []
         assert refused.body["currentState"] == baton
         await handle.terminate()
+
+
+async def test_an_answer_that_the_ledger_cannot_record_is_told_to_its_stage(
+    worker: Worker, safeguards: Safeguards
+) -> None:
+    """It is a finding like any other, and no failure that is tried again in vain."""
+    run = await run_pipeline(worker, Miscounts.run, PipelineInput(goal="Count"))
+
+    assert run.result.output == str(2**60)
+    assert EXECUTED[run.handle.id, "miscounts"] == 2
+    async with Ledger(safeguards.ledger) as ledger:
+        trace = await ledger.trace(run.result.task_id, verifier=safeguards.keyring.public())
+    assert [one.fields.status for one in trace.records] == ["ACCEPTED", "RETURNED", "ACCEPTED", "RETURNED"]
+    assert "2**53" in str(trace.records[1].message)

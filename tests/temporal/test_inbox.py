@@ -12,8 +12,10 @@ from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
 from baton.activity.safeguards import Safeguards
-from baton.client import WaitingHandoff, inbox, resolve_handoff, run_inbox
+from baton.client import WaitingHandoff, inbox, read_run, resolve_handoff, run_inbox
+from baton.client.following import follow
 from baton.client.handoffs import UNKNOWN, UNTOLD, RunHandoffs, read_handoffs
+from baton.client.news import News, NewsKind
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
 from baton.protocol.budget import Budget
@@ -91,6 +93,32 @@ async def spending(worker: Worker) -> Handle:
     return await worker.client.start_workflow(
         Spends.run, given, id=id, task_queue=worker.task_queue, execution_timeout=LIMIT
     )
+
+
+async def until_heard(client: Client, handle: Handle) -> News:
+    """Return the first news of a handoff that waits."""
+    async for update in follow(client, handle.id):
+        for one in update.news:
+            if one.kind is NewsKind.HANDOFF_WAITS:
+                return one
+    raise AssertionError(f"{handle.id} ended, and no handoff waited")
+
+
+class TestFollowed:
+    """A handoff that waits, as who follows its run hears of it."""
+
+    async def test_it_is_news_and_gone_once_it_is_decided(self, worker: Worker) -> None:
+        """One that was never sent, for want of money, has no step in the history; it is told all the same."""
+        handle = await spending(worker)
+        [one] = await waiting(handle)
+
+        told = await until_heard(worker.client, handle)
+        assert told.step is None
+        assert [held.handoff_id for held in (await read_run(worker.client, handle.id)).pending_handoffs] == [
+            one.handoff_id
+        ]
+        await handle.terminate()
+        assert (await read_run(worker.client, handle.id)).pending_handoffs == []
 
 
 class TestInbox:

@@ -53,20 +53,6 @@ def without_accents(text: str) -> str:
     return _ACCENT.sub("", unicodedata.normalize("NFD", text).translate(_BARE))
 
 
-def well_formed(text: str) -> str:
-    """Return the text with halves of surrogate pairs, which JSON can spell, made whole or replaced.
-
-    Example:
-        >>> well_formed(chr(0xd83d) + chr(0xde00) + chr(0xd800))
-        '😀\ufffd'
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
 def fold(text: str) -> str:
     """Return the text in lower case and in its plain forms, hidden letters shown, in the scripts it is written in.
 

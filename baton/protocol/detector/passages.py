@@ -12,13 +12,14 @@ from baton.protocol.detector.automata import Search, any_of, automaton, branchin
 from baton.protocol.detector.decoding import encoded
 from baton.protocol.detector.disclosure import DISCLOSURE
 from baton.protocol.detector.european import EUROPEAN
-from baton.protocol.detector.folding import latin, odd, well_formed
+from baton.protocol.detector.folding import latin, odd
 from baton.protocol.detector.further import FURTHER
 from baton.protocol.detector.jailbreak import JAILBREAK
 from baton.protocol.detector.overriding import OVERRIDING
 from baton.protocol.detector.rules import Family, Rule, all_in_one, core_of, core_patterns
 from baton.protocol.detector.scripts import SCRIPTS
 from baton.protocol.detector.views import DISGUISES, Script, View, spaced_apart, views
+from baton.protocol.json_values import well_formed
 from baton.protocol.scanning import Category, Suspicion
 
 _ENGLISH = (OVERRIDING, AUTHORITY, DISCLOSURE, JAILBREAK)

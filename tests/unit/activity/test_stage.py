@@ -142,11 +142,6 @@ class TestRun:
             pytest.param({"current_state": ["whole", "half \ud83d"]}, "current_state.1", id="in the patch"),
             pytest.param({"constraints": ["x"], "\udfffx": 1}, "a member", id="in a member's name"),
             pytest.param(StageResult(output={"said": ["half \ud83d"]}), "output.said.0", id="in the output"),
-            pytest.param(
-                StageResult(turns=[{"role": "assistant", "content": "\ude00"}]),
-                "turns.0.content",
-                id="in what was said",
-            ),
         ],
     )
     async def test_half_a_character_comes_back_as_a_finding(self, given: Any, where: str) -> None:
@@ -156,6 +151,24 @@ class TestRun:
         assert [one.partition(":")[0] for one in found.findings] == [where]
         assert "half a surrogate pair" in found.findings[0]
         assert (found.baton_patch, found.output, found.turns) == ({}, None, [])
+
+    async def test_half_a_character_in_what_was_said_becomes_a_whole_one(self) -> None:
+        """A tool or a model said so; the agent that tells of it cannot mend it."""
+        found = await answer(StageResult(turns=[{"role": "assistant", "content": "done \ude00"}]))
+
+        assert (found.findings, found.turns) == ([], [{"role": "assistant", "content": "done \ufffd"}])
+
+    async def test_half_a_character_that_a_tool_returned_becomes_a_whole_one(self) -> None:
+        """What happened is on record; a stage does not fail because of a character in it."""
+
+        async def looked(context: StageContext[Baton]) -> Any:
+            context.session.tool_result("web.read", "half \ud83d", content="all of it: \ud83d")
+            return BatonPatch()
+
+        with worker_parts(WorkerParts(artifacts=MemoryArtifactStore())):
+            [event] = (await answer(looked)).events
+
+        assert event["content"] == "half \ufffd"
 
     async def test_what_it_raises_goes_on_to_temporal(self) -> None:
         """Temporal runs it again, as its retries say."""
