@@ -19,11 +19,13 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
+from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.activity import WorkerParts, compressing, worker_parts
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.recording import record
+from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.conversion import BatonPayloadConverter, data_converter
 from baton.edge.keyring import Keyring
 from baton.edge.metering import MeteredWorker, worker_metrics
@@ -114,6 +116,14 @@ class BatonPlugin(SimplePlugin):
         self._providing.parts = dataclasses.replace(self._providing.parts, metrics=metrics)
         config["interceptors"] = [*(config.get("interceptors") or []), MeteredWorker(metrics)]
         return config
+
+    async def connect_service_client(
+        self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
+    ) -> ServiceClient:
+        """Connect to a server on this machine without gzip, which only takes time where nothing crosses a network."""
+        if config.grpc_compression is GrpcCompression.GZIP and is_this_machine(host_of(config.target_host)):
+            config = dataclasses.replace(config, grpc_compression=GrpcCompression.NONE)
+        return await next(config)
 
     async def run_worker(self, worker: worker.Worker, next: Callable[[worker.Worker], Awaitable[None]]) -> None:
         """Run a worker, with the ledger open if there is one.

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from ipaddress import ip_address
 from typing import Any
 from uuid import uuid4
 
@@ -27,6 +26,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.publishing import installed
+from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.edge.compression import CompressionCodec
 from baton.edge.temporal_cli import find_temporal
@@ -118,12 +118,12 @@ async def store(where: str, open_store: Callable[[str], ArtifactStore]) -> Findi
 
 def trust(settings: dict[str, Any]) -> Finding:
     """Check how the connection is protected."""
-    host = settings["target_host"].rpartition(":")[0].strip("[]")
+    host = host_of(settings["target_host"])
     if settings.get("api_key"):
         return Finding("protection", Mark.OK, "TLS, and an API key")
     if settings.get("tls"):
         return Finding("protection", Mark.OK, "TLS")
-    if _is_this_machine(host):
+    if is_this_machine(host):
         return Finding("protection", Mark.OK, "neither TLS nor a key, on this machine")
     return Finding(
         "protection",
@@ -131,13 +131,6 @@ def trust(settings: dict[str, Any]) -> Finding:
         f"neither TLS nor a key on the way to {host}; whoever is on it can read batons and decide",
         "set TEMPORAL_API_KEY or TEMPORAL_TLS, or use a profile of temporal.toml that has them",
     )
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def namespace(client: Client) -> Finding:

@@ -14,12 +14,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from baton.edge.addresses import is_this_machine
 from baton.protocol.errors import AgentError
 
 MOST_BYTES = 8 * 1024 * 1024
 """An answer may not be larger."""
-
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def checked_url(url: str, *, secret: bool) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
         raise ValueError("an address is expected as https://host/path, without a name or a key in it")
-    if secret and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+    if secret and parts.scheme == "http" and not is_this_machine(parts.hostname):
         raise ValueError(f"{url!r} would carry the key in clear text; use https")
     return url
 

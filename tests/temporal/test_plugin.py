@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import Client, GrpcCompression, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
@@ -209,3 +209,11 @@ class TestConnect:
         )
 
         assert "Approved the change" in str(result.baton["decision_log"])
+
+    async def test_gzip_is_left_out_where_nothing_crosses_a_network(self, server: DevServer) -> None:
+        """Between this machine and itself it only takes time; to any other it stays as the SDK has it."""
+        here = await Client.connect(server.address, plugins=[BatonPlugin()])
+        elsewhere = await Client.connect("temporal.example:7233", lazy=True, plugins=[BatonPlugin()])
+
+        assert here.service_client.config.grpc_compression is GrpcCompression.NONE
+        assert elsewhere.service_client.config.grpc_compression is GrpcCompression.GZIP
