@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Iterator
 from typing import TypeVar
 
+from baton.protocol.json_values import holds_half
+
 T = TypeVar("T")
 _MOST_TOLD = 5
 
@@ -74,8 +76,4 @@ def is_storable(error: Exception) -> bool:
         >>> is_storable(OSError("disk full")), is_storable(ValueError("half a pair: \ud800"))
         (True, False)
     """
-    try:
-        "".join(map(str, leaves(error))).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return not any(holds_half(str(one)) for one in leaves(error))

@@ -161,7 +161,7 @@ class Stage(Generic[GivenT, AnswerT]):
         try:
             with _heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
                 answer: Any = await ungrouped(self._function(argument))
-            result = _spoken_whole(_as_result(answer, self, baton))
+            result = _written(_as_result(answer, self, baton))
             if findings := _unwritable(result):
                 result = StageResult(spend=result.spend)
         except (PatchError, ReportError) as error:  # the agent may mend what it answered
@@ -192,8 +192,7 @@ class Stage(Generic[GivenT, AnswerT]):
         self, given: StageInput, result: StageResult, context: StageContext[Any], findings: list[str], began: float
     ) -> StageReturn:
         """Return the record of what the function answered, having begun at a time of the monotonic clock."""
-        patch = result.baton_patch
-        raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
+        raw: dict[str, Any] = dict(result.baton_patch)
         desk = context.artifacts
         if desk.written and "artifacts" not in raw:
             raw["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in desk.refs]
@@ -318,18 +317,22 @@ def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, Jso
     )
 
 
-def _spoken_whole(result: StageResult) -> StageResult:
-    """Return an answer whose turns and tool calls can be written; nobody can say again what was heard."""
-    if not (result.turns or result.tool_calls):
-        return result
-    return result.model_copy(update={"turns": mended(result.turns), "tool_calls": mended(result.tool_calls)})
+def _written(result: StageResult) -> StageResult:
+    """Return an answer with its patch as JSON, and with whole characters in what was heard: nobody can say it again."""
+    patch = result.baton_patch
+    return result.model_copy(
+        update={
+            "baton_patch": patch.to_json_object() if isinstance(patch, BatonPatch) else patch,
+            "turns": mended(result.turns),
+            "tool_calls": mended(result.tool_calls),
+        }
+    )
 
 
 def _unwritable(result: StageResult) -> list[str]:
-    """Return what of an answer JSON cannot carry, or a ledger cannot put on record; the agent may mend it."""
-    patch = result.baton_patch
+    """Return what of a written answer JSON cannot carry, or a ledger cannot put on record; the agent may mend it."""
     parts: dict[str, Any] = {
-        "": patch.to_json_object() if isinstance(patch, BatonPatch) else patch,
+        "": result.baton_patch,
         "output": result.output,
         "turns": result.turns,
         "tool_calls": result.tool_calls,

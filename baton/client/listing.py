@@ -16,8 +16,8 @@ SUSPENDED = "SUSPENDED"
 _OPEN = ("RUNNING", "WAITING", "PENDING_HANDOFF", SUSPENDED)
 STATUSES = (*_OPEN, *(one.name for one in WorkflowExecutionStatus if one.name != "RUNNING"))
 """What a run's status may be: Temporal's; and of a run that goes on, `WAITING` for a person, `PENDING_HANDOFF` if a
-handoff of its does, and `SUSPENDED` once its worker's code has failed five times (the server's own default)."""
-_PROBLEMS = "TemporalReportedProblems"  # set by the server, from 1.29 on
+handoff of its does, and `SUSPENDED` once the server reports that its worker's code failed, by default five times."""
+_PROBLEMS = "TemporalReportedProblems"  # the server sets it, and takes it away once the run goes on
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,11 @@ def unwritable(value: Any, at: str = "", *, exact: bool = True) -> list[str]:
 def _faults(value: Any, at: str, exact: bool) -> Iterator[str]:
     """Yield what `unwritable` returns."""
     if isinstance(value, str):
-        if _is_half(value):
+        if holds_half(value):
             yield f"{at}: a text holds half a surrogate pair; write whole characters"
     elif isinstance(value, dict):
         for name, inner in value.items():
-            if _is_half(name):
+            if holds_half(name):
                 yield f"{at or 'a member'}: a name holds half a surrogate pair; write whole characters"
             else:
                 yield from _faults(inner, f"{at}.{name}" if at else name, exact)
@@ -82,15 +82,16 @@ def well_formed(text: str) -> str:
         >>> well_formed(chr(0xd83d) + chr(0xde00) + chr(0xd800))
         '😀\ufffd'
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if holds_half(text) else text
 
 
-def _is_half(text: str) -> bool:
-    """Return whether a text holds half a surrogate pair."""
+def holds_half(text: str) -> bool:
+    """Return whether a text holds half a surrogate pair, which no file and no message can.
+
+    Example:
+        >>> holds_half("whole"), holds_half(chr(0xd83d))
+        (False, True)
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
