@@ -26,6 +26,7 @@ from baton.activity import WorkerParts, compressing, worker_parts
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.recording import record
 from baton.edge.addresses import host_of, is_this_machine
+from baton.edge.artifacts import is_on_this_machine
 from baton.edge.conversion import BatonPayloadConverter, data_converter
 from baton.edge.keyring import Keyring
 from baton.edge.metering import MeteredWorker, worker_metrics
@@ -80,6 +81,7 @@ class BatonPlugin(SimplePlugin):
             tracing: Where the spans of what is started and of every stage go; `baton.edge.tracing.open_tracing`.
         """
         self._providing = _Providing(parts or WorkerParts(), None if safeguards is None else safeguards.shared())
+        self._stores_here = is_on_this_machine(self._providing.parts.artifacts)
         interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(self._providing)]
         if tracing is not None:
             interceptors[:0] = tracing_interceptors(tracing)
@@ -109,6 +111,8 @@ class BatonPlugin(SimplePlugin):
         config = super().configure_worker(config)
         if not config.get("activities"):  # it runs pipelines only: it must not take up other workers' stages
             config["no_remote_activities"] = True
+        if self._stores_here:  # more at a time gains nothing from a disk, and costs a task for every small payload
+            config["max_workflow_task_external_storage_concurrency"] = 1
         given = list(config.get("activities") or [])
         names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
         config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]

@@ -180,6 +180,16 @@ def open_store(where: str | Path) -> ArtifactStore:
     return ObjectArtifactStore(url)
 
 
+def is_on_this_machine(store: ArtifactStore | None) -> bool:
+    """Return whether no network lies between this process and the store; so it is where there is none.
+
+    Example:
+        >>> is_on_this_machine(MemoryArtifactStore())
+        True
+    """
+    return store is None or isinstance(store, LocalArtifactStore | MemoryArtifactStore)
+
+
 def checked_hash(sha256: str) -> str:
     """Return ``sha256`` if it is a whole SHA-256 in lower-case hexadecimal; it becomes part of a path.
 

@@ -4,11 +4,15 @@ For every payload that enters or leaves a workflow, the SDK asks the sandboxed i
 context, and each question enters the sandbox: a fifth of a worker's time in short pipelines. The answer only
 matters to converters and codecs that take a context (`WithSerializationContext`). Where none does, this runner
 answers "none" at once; where only Baton's own encryption does, which wants to know the workflow and no more, another
-one answers for the workflow and its activities. The sandbox itself, its restrictions and its determinism, is
-Temporal's, unchanged.
+one answers for the workflow and its activities.
+
+Each entry into the sandbox is two lines of Python that the SDK gives to `exec` as text; they are compiled once here,
+and not at each entry. The sandbox itself, its restrictions and its determinism, is Temporal's, unchanged.
 """
 
 from dataclasses import dataclass
+from functools import cache
+from types import CodeType
 from typing import Any
 
 from temporalio.api.enums.v1 import CommandType
@@ -23,6 +27,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.edge.conversion import binds_to_workflow
 
+_ENTER = "_run_code"  # the method of the SDK's instance that gives a text to `exec`
+
 
 @dataclass(frozen=True)
 class ContextFreeRunner(SandboxedWorkflowRunner):
@@ -36,7 +42,7 @@ class ContextFreeRunner(SandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance that is not asked for contexts."""
-        return _ContextFreeInstance(super().create_instance(det))
+        return _ContextFreeInstance(_compiling_once(super().create_instance(det)))
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class WorkflowContextRunner(SandboxedWorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance that is asked for the contexts of other workflows only."""
         own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
-        return _WorkflowContextInstance(super().create_instance(det), own)
+        return _WorkflowContextInstance(_compiling_once(super().create_instance(det)), own)
 
 
 def runner_for(converter: DataConverter) -> type[SandboxedWorkflowRunner]:
@@ -104,3 +110,16 @@ class _WorkflowContextInstance(_ContextFreeInstance):
         if command_info is None or command_info.command_type == CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK:
             return self._own
         return self._inner.get_serialization_context(command_info)
+
+
+def _compiling_once(instance: WorkflowInstance) -> WorkflowInstance:
+    """Return a sandboxed instance whose entries are compiled once; one that enters otherwise, as it is."""
+    enter = getattr(instance, _ENTER, None)
+    if enter is not None:  # not part of the SDK's interface: another version may do without
+        setattr(instance, _ENTER, lambda code, **given: enter(_compiled(code), **given))
+    return instance
+
+
+@cache  # the SDK has four such texts
+def _compiled(code: str) -> CodeType:
+    return compile(code, "<workflow sandbox>", "exec")

@@ -12,13 +12,15 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 from temporalio.client import Client, GrpcCompression, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
+from temporalio.worker import Worker, WorkerConfig
 
 from baton.activity import WorkerParts
 from baton.activity.safeguards import Safeguards
 from baton.client import connect, read_run
 from baton.client.connecting import Connection
 from baton.devserver import DevServer
+from baton.edge import runner
+from baton.edge.artifacts import open_store
 from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.protocol.ledger_errors import LedgerUnavailableError
@@ -136,6 +138,29 @@ class TestParts:
             run = await run_pipeline(worker, Raises.run, seed.model_copy(update={"params": {"how": "well"}}))
             assert b"binary/zstd" not in str((await run.handle.fetch_history()).to_json()).encode()
             assert (await read_run(client, run.handle.id)).baton == run.baton
+
+    @pytest.mark.parametrize(("where", "at_a_time"), [("artifacts", 1), ("memory:", 1), ("s3://bucket/prefix", 3)])
+    async def test_large_payloads_are_kept_one_at_a_time_where_no_network_waits(
+        self, client: Client, where: str, at_a_time: int
+    ) -> None:
+        """The SDK's three at a time cost every payload, small ones too; a bucket keeps them."""
+        given = WorkerConfig(client=client, max_workflow_task_external_storage_concurrency=3)
+
+        config = BatonPlugin(WorkerParts(artifacts=open_store(where))).configure_worker(given)
+
+        assert config["max_workflow_task_external_storage_concurrency"] == at_a_time
+
+    async def test_the_way_into_the_sandbox_is_compiled_once(self, worker: Worker) -> None:
+        """The SDK has the method by which the runner does that; without, it would compile for each task."""
+        first = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        compiled = runner._compiled.cache_info()
+
+        second = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+
+        now = runner._compiled.cache_info()
+        assert second.baton.decision_log == first.baton.decision_log
+        assert now.hits > compiled.hits > 0
+        assert now.misses == compiled.misses
 
 
 class TestLabels:
