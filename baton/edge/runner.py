@@ -7,10 +7,11 @@ answers "none" at once; where only Baton's own encryption does, which wants to k
 one answers for the workflow and its activities.
 
 Each entry into the sandbox is two lines of Python that the SDK gives to `exec` as text; they are compiled once here,
-and not at each entry. The sandbox itself, its restrictions and its determinism, is Temporal's, unchanged.
+and not at each entry, as are the workflow's modules (`baton.edge.workflow_code`). The sandbox itself, its restrictions
+and its determinism, is Temporal's, unchanged.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType
 from typing import Any
@@ -26,12 +27,29 @@ from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.edge.conversion import binds_to_workflow
+from baton.edge.workflow_code import WorkflowCode
 
 _ENTER = "_run_code"  # the method of the SDK's instance that gives a text to `exec`
 
 
 @dataclass(frozen=True)
-class ContextFreeRunner(SandboxedWorkflowRunner):
+class PipelineRunner(SandboxedWorkflowRunner):
+    """Temporal's sandbox, for any data converter: its code is read and compiled once in the life of a worker.
+
+    Attributes:
+        code: The modules of the workflows.
+    """
+
+    code: WorkflowCode = field(default_factory=WorkflowCode, repr=False, compare=False)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Return a sandboxed instance made of the code as it was at first."""
+        with self.code.in_use():
+            return _compiling_once(super().create_instance(det))
+
+
+@dataclass(frozen=True)
+class ContextFreeRunner(PipelineRunner):
     """Temporal's sandbox for data converters that take no serialization context.
 
     Example:
@@ -42,11 +60,11 @@ class ContextFreeRunner(SandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance that is not asked for contexts."""
-        return _ContextFreeInstance(_compiling_once(super().create_instance(det)))
+        return _ContextFreeInstance(super().create_instance(det))
 
 
 @dataclass(frozen=True)
-class WorkflowContextRunner(SandboxedWorkflowRunner):
+class WorkflowContextRunner(PipelineRunner):
     """Temporal's sandbox for Baton's encryption: what an activity is sent counts as its workflow's own.
 
     Children, and other workflows that are signalled, are still asked for inside the sandbox.
@@ -55,10 +73,10 @@ class WorkflowContextRunner(SandboxedWorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance that is asked for the contexts of other workflows only."""
         own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
-        return _WorkflowContextInstance(_compiling_once(super().create_instance(det)), own)
+        return _WorkflowContextInstance(super().create_instance(det), own)
 
 
-def runner_for(converter: DataConverter) -> type[SandboxedWorkflowRunner]:
+def runner_for(converter: DataConverter) -> type[PipelineRunner]:
     """Return the sandbox that fits a data converter.
 
     Example:
@@ -68,7 +86,7 @@ def runner_for(converter: DataConverter) -> type[SandboxedWorkflowRunner]:
     """
     if not takes_context(converter):
         return ContextFreeRunner
-    return WorkflowContextRunner if binds_to_workflow(converter) else SandboxedWorkflowRunner
+    return WorkflowContextRunner if binds_to_workflow(converter) else PipelineRunner
 
 
 def takes_context(converter: DataConverter) -> bool:

@@ -1,13 +1,16 @@
 """Handlers that Temporal's SDK need not inspect.
 
-It reads the annotations of each handler anew for each run. In the sandbox that takes longer than a stage's own
-bookkeeping, and for a handler that takes JSON as it comes, or nothing, there is nothing to learn.
+It reads the parameters and annotations of each handler anew for each run. In the sandbox that takes longer than a
+stage's own bookkeeping, and for a handler that takes JSON as it comes, or nothing, there is nothing to learn.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from inspect import Parameter, Signature
+from typing import Any, TypeVar, cast
 
 AnswerT = TypeVar("AnswerT")
+
+_WHATEVER_IS_GIVEN = Signature([Parameter("given", Parameter.VAR_POSITIONAL)])
 
 
 def plain(handler: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
@@ -20,4 +23,6 @@ def plain(handler: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
         >>> plain(lambda name: f"hello {name}")("Ann")
         'hello Ann'
     """
-    return lambda *given: handler(*given)
+    told: Any = lambda *given: handler(*given)  # noqa: E731 - annotations are what it is without
+    told.__signature__ = _WHATEVER_IS_GIVEN
+    return cast("Callable[..., AnswerT]", told)

@@ -1,6 +1,7 @@
 """What `BatonPlugin` sees to: bad input and bad code end a run with a message, and nothing is tried for ever."""
 
 import asyncio
+import importlib
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,25 @@ from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event
 from tests.temporal.mishaps import Raises
 from tests.temporal.pipelines import PIPELINES, Gated, Linear
 from tests.temporal.stages import STAGES
+
+FLOWS = """
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.workflow import Pipeline
+from pulled.words import WORD
+
+
+@workflow.defn
+class Pulled:
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        return self.pipeline.result(f"{{WORD}} {}")
+"""
 
 BAD_CODE = [
     pytest.param("init", "UnheardOf", "in the beginning", id="an exception in __init__"),
@@ -161,6 +181,27 @@ class TestParts:
         assert second.baton.decision_log == first.baton.decision_log
         assert now.hits > compiled.hits > 0
         assert now.misses == compiled.misses
+
+    async def test_a_worker_keeps_the_code_it_started_with(
+        self, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file that is pulled under a running worker changes none of its runs; one that starts then has it."""
+        monkeypatch.syspath_prepend(tmp_path)
+        package = tmp_path / "pulled"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "words.py").write_text("WORD = 'old'\n")
+        (package / "flows.py").write_text(FLOWS.format("old"))
+        pulled = importlib.import_module("pulled.flows").Pulled
+        async with pipeline_worker(client, [pulled], []) as worker:
+            before = await run_pipeline(worker, pulled.run, PipelineInput(goal=GOAL))
+            (package / "words.py").write_text("WORD = 'newer'\n")
+            (package / "flows.py").write_text(FLOWS.format("newer"))
+            meanwhile = await run_pipeline(worker, pulled.run, PipelineInput(goal=GOAL))
+        async with pipeline_worker(client, [pulled], []) as worker:
+            after = await run_pipeline(worker, pulled.run, PipelineInput(goal=GOAL))
+
+        assert [run.result.output for run in (before, meanwhile, after)] == ["old old", "old old", "newer newer"]
 
 
 class TestLabels:
