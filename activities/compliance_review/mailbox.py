@@ -194,8 +194,8 @@ def _domains(message: EmailMessage) -> tuple[Counter[str], int]:
 def _domains_in(message: EmailMessage, names: Sequence[str]) -> Iterator[str]:
     """Yield the domain of each address in some headers; an empty text for one that cannot be read.
 
-    The parser passes over what it cannot read, and others may read an address in it: after a semicolon, for one. So
-    each @ of a header must be in an address that was read.
+    The parser passes over what it cannot read, or puts an empty address in its place, and others may read one in it:
+    after a semicolon, for one. So each @ of a header must be in an address that was read.
     """
     for name in names:
         try:
@@ -206,9 +206,10 @@ def _domains_in(message: EmailMessage, names: Sequence[str]) -> Iterator[str]:
             continue
         raw = [str(value) for key, value in message.raw_items() if key.lower() == name]
         for value, read in zip(raw, addresses, strict=True):
-            missed = value.count("@") - sum(str(address).count("@") for address in read)
-            yield from [""] * max(missed, 1 if value.strip() and not read else 0)
-            for address in read:
+            told = [address for address in read if address.username or address.domain]
+            missed = value.count("@") - sum(str(address).count("@") for address in told)
+            yield from [""] * max(missed, len(read) - len(told), 1 if value.strip() and not read else 0)
+            for address in told:
                 yield _domain(address.domain) if address.username else ""
 
 

@@ -1,5 +1,6 @@
 """`make demo`, as a person without a terminal runs it: it ends by itself, and its state stays readable."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -70,11 +71,18 @@ async def test_the_demo_kills_its_worker_and_still_completes(checkout: Path) -> 
         "build-knowledge",
         "verify-ready",
     ]
-    assert run.baton.decision_log[-1] == "All verification checks passed"
+    # On a machine without a program that the documentation names, such as docker, that is a warning.
+    assert run.baton.decision_log[-1].startswith(("All verification checks passed", "All required checks passed"))
     assert all(entry.patch.get("decision_log") for entry, _ in run.history)
 
 
 def processes_of(folder: Path) -> list[str]:
     """Return the command lines of processes that run in or from a folder."""
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if str(folder) in line]
+    if not Path("/proc/self/cmdline").exists():
+        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+        return [line for line in listed if str(folder) in line]
+    listed = []  # a bare machine has no ps
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            listed.append(command.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in listed if str(folder) in line]

@@ -60,6 +60,7 @@ def run_pytest(folder: Path, *arguments: str, **variables: str) -> subprocess.Co
     }
     plain.pop("CI", None)
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *arguments]
+    command += ["-p", "no:langsmith_plugin"]  # not this project's, and Python 3.14 warns about it
     if not (folder / "pytest.ini").exists():
         command += ["-p", "no:asyncio"]
     return subprocess.run(
