@@ -22,7 +22,7 @@ class WorkflowCode:
     """The modules that a worker's workflows are made of.
 
     Modules without a source file of their own (namespace packages, zip files, tests that pytest rewrites) are found
-    as ever.
+    as ever, and so is the script that is run: a workflow defined in there is read again for each run.
 
     Example:
         >>> import json
