@@ -17,7 +17,7 @@ __main__       `python -m activities.project_init inspect DIR` and `... query OU
 ```
 
 The rest are their parts: `listing` and `ignore` (which files), `languages`, `roles`, `licenses`, `manifests`,
-`technologies`, `services`, `runners`, `entrypoints`, `commands` and `conventions`, `house_rules`, `conclusions`;
-`structure`, `imports`, `areas`, `roadmap`, `pages`, `markdown`; `chunks`; `links`, `resolve`; and the careful
-readers `parsing` and `outline`.
+`technologies`, `services`, `runners`, `entrypoints`, `calls`, `commands` and `conventions`, `house_rules`,
+`conclusions`; `structure`, `imports`, `areas`, `roadmap`, `pages`, `markdown`; `chunks`; `links`, `resolve`; and the
+careful readers `parsing` and `outline`.
 """

@@ -30,6 +30,34 @@ _WORDS: tuple[tuple[Purpose, str], ...] = (
 )
 _ORDER: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
 _NPM_OWN = ("test", "start")
+_ALONE = (
+    "shell",
+    "repl",
+    "up",
+    "init",
+    "version",
+    "style",
+    "type",
+    "image",
+)  # in a longer name they say what it is about
+_LONGEST_NAME = 4
+_FETCHING = re.compile(
+    r"\b(pip3?|uv|poetry|pdm|pipenv|conda|npm|pnpm|yarn|bun|bundle|gem|composer|cargo|go|mix|dotnet|mvn|gradle|cpanm|apt|apt-get"
+    r"|brew|venv|virtualenv|pre-commit|git submodule|requirements|setup\.py develop|bootstrap|vendor|deps)\b"
+)
+_SCRIPTS = ("JavaScript", "TypeScript", "Vue", "Svelte", "Astro", "CoffeeScript")
+_LANGUAGES_OF = {
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _SCRIPTS),
+    **dict.fromkeys(
+        ("python", "uv", "poetry", "pdm", "pipenv", "tox", "nox"), ("Python", "Cython", "Jupyter Notebook")
+    ),
+    "go": ("Go",),
+    "cargo": ("Rust",),
+    "composer": ("PHP",),
+    "bundle": ("Ruby",),
+}
+"""Languages whose projects are worked on with a tool; what others start with it serves a part, the pages perhaps."""
+
 _HOOKS = re.compile(r"(pre|post)(install|publish|pack|version|test|start|build|prepare)|prepare|prepublishOnly")
 _MOST = 400
 
@@ -42,13 +70,14 @@ def purpose_of(name: str) -> Purpose:
         ('test', 'build', 'other')
     """
     words = [word for word in re.split(r"[:._/\- ]", name.lower()) if word]
+    telling = words if len(words) == 1 else [word for word in words if word not in _ALONE]
     for purpose, known in _WORDS:
-        if words and words[0] in known.split():
+        if words and words[0] in telling and words[0] in known.split():
             return purpose
-    for purpose, known in _WORDS:
-        if any(word in known.split() for word in words):
+    for purpose, known in _WORDS if len(words) <= _LONGEST_NAME else ():
+        if any(word in known.split() for word in telling):
             return purpose
-    return "test" if re.fullmatch(r"py3\d+|py", name) else "other"
+    return "test" if re.fullmatch(r"py(py)?\d*", name) else "other"
 
 
 def find_commands(
@@ -83,10 +112,30 @@ def _of_tasks(tree: SourceTree, tasks: Tasks, manifests: tuple[Manifest, ...]) -
     run = python_runner(Place("", root, frozenset(), (), tree)) if root else ""
     for runner, folders in tasks.items():
         for folder, scripts in folders.items():
+            copies = any(_copies(script) for script in scripts)
             for script in scripts:
                 call = calls[runner].format(quote(script.name))
                 line = in_folder(folder, run + call if runner in ("tox", "nox") and not folder else call)
-                yield _declared(line, script)
+                yield _declared(line, script, _make_purpose(script, copies) if runner == "make" else None)
+
+
+def _make_purpose(script: Script, copies: bool) -> Purpose | None:
+    """Return what a make target is for where its name alone misleads, else None.
+
+    `make all` compiles. `make install` usually copies what was built into the system; it sets a project up only
+    where it fetches something. One without a recipe is what the others of its Makefile are.
+    """
+    if script.name == "all":
+        return "build"
+    return "other" if _copies(script) or (copies and _installs(script) and not script.body) else None
+
+
+def _installs(script: Script) -> bool:
+    return "install" in re.split(r"[._-]", script.name)
+
+
+def _copies(script: Script) -> bool:
+    return _installs(script) and bool(script.body) and not _FETCHING.search(script.body)
 
 
 def _of_scripts(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[Command]:
@@ -112,9 +161,18 @@ def _above(folder: str) -> Iterator[str]:
         yield folder
 
 
-def _declared(line: str, script: Script) -> Command:
+def _declared(line: str, script: Script, purpose: Purpose | None = None) -> Command:
     about = script.about or (f"runs `{script.body}`" if script.body else "")
-    return Command(line=line, purpose=purpose_of(script.name), origin="declared", about=about, evidence=script.evidence)
+    purpose = purpose or purpose_of(script.name)
+    if purpose == "format" and re.search(r"\s--(check|diff|check-only|dry-run)\b", script.body):
+        purpose = "lint"  # it changes nothing
+    return Command(
+        line=line,
+        purpose=purpose,
+        origin="declared",
+        about=about,
+        evidence=script.evidence,
+    )
 
 
 def _of_containers(tree: SourceTree) -> Iterator[Command]:
@@ -142,16 +200,18 @@ def _of_containers(tree: SourceTree) -> Iterator[Command]:
 def best_command(stack: TechStack, purpose: Purpose) -> Command | None:
     """Return the command to name first for a purpose, or None.
 
-    One at the top goes before one in a folder, a declared one before a conventional, and among those one that is
-    called what it does.
+    One at the top goes before one in a folder, one of the main language's tools before those of another, a declared
+    one before a conventional, and among those one that is called what it does.
     """
     found = [each for each in stack.commands if each.purpose == purpose]
+    main = next((each.name for each in stack.languages if each.kind == "programming"), "")
     words = {"test": ("test", "check"), "run": ("start", "run", "dev")}.get(purpose, (purpose,))
 
-    def rank(command: Command) -> tuple[bool, bool, bool, int]:
+    def rank(command: Command) -> tuple[bool, bool, bool, bool, int]:
         is_elsewhere = command.line.startswith("cd ")
+        is_foreign = main not in _LANGUAGES_OF.get(command.line.split()[0], (main,))
         named = command.line.split()[-1] in words
-        return is_elsewhere, command.origin != "declared", not named, found.index(command)
+        return is_elsewhere, is_foreign, command.origin != "declared", not named, found.index(command)
 
     return min(found, key=rank) if found else None
 

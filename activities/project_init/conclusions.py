@@ -14,6 +14,7 @@ from activities.project_init.licenses import UNRECOGNISED, names_license
 from activities.project_init.manifests.python import COMPILED
 from activities.project_init.records import License, Technology, TechStack
 from activities.project_init.roles import is_lock_file, is_test_code
+from activities.project_init.technologies import built_with
 
 _TELLING = (
     "web framework",
@@ -92,7 +93,8 @@ def _summary(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     else:
         yield f"{stack.name}: {files}, none of them a program"
     services = [each.name for each in stack.technologies if each.category.endswith("service")]
-    telling = [each for each in stack.technologies if each.category not in _MINOR_CATEGORIES]
+    shipped = built_with(stack.manifests)
+    telling = [each for each in stack.technologies if each.category not in _MINOR_CATEGORIES and each.name in shipped]
     names = [each.name for each in sorted(telling, key=_weight) if each.name not in services]
     if names:
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
@@ -181,7 +183,9 @@ def _decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
         if manifest.ecosystem not in seen and not manifest.problem:
             seen.add(manifest.ecosystem)
             builder = f" with {manifest.builder}" if manifest.builder else ""
-            yield f"{_ECOSYSTEMS[manifest.ecosystem]} project: {manifest.path}{builder}"
+            is_deep = manifest.path.count("/") > 1
+            what = f"{_ECOSYSTEMS[manifest.ecosystem]} project: {manifest.path}{builder}"
+            yield f"A part of it is a {what}" if is_deep else what
     code = [each for each in stack.languages if each.kind == "programming"]
     if code:
         share = _percent(code[0].lines, sum(each.lines for each in code))
@@ -211,6 +215,9 @@ _ECOSYSTEMS = {
     "dart": "Dart",
     "elixir": "Elixir",
     "cmake": "CMake",
+    "autotools": "Autotools",
+    "meson": "Meson",
+    "perl": "Perl",
 }
 
 

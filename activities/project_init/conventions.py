@@ -4,10 +4,12 @@ Nothing here is declared by the project, so every command carries the file that 
 are given whose tool the project shows signs of using.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from shlex import quote
 
+from activities.project_init.calls import go_main, python_main
 from activities.project_init.files import SourceTree
 from activities.project_init.manifests.python import COMPILED
 from activities.project_init.parsing import UnreadableError, parse_toml, table
@@ -26,7 +28,7 @@ class Place:
         folder: The folder, "" for the top.
         manifest: The manifest that speaks for it.
         tools: Names of the technologies in use anywhere in the project.
-        entry_points: Where programs of this folder start.
+        entry_points: Where programs of the project start.
         tree: The project.
     """
 
@@ -43,12 +45,27 @@ class Place:
                 return name
         return ""
 
+    def holds(self, folder: str) -> bool:
+        """Return whether a folder is this one, or below it."""
+        return not self.folder or f"{folder}/".startswith(f"{self.folder}/")
+
+    def inside(self, folder: str) -> str:
+        """Return a folder that this one holds as it is named from here; itself is ""."""
+        return folder.removeprefix(self.folder).strip("/")
+
     def has_tests(self, *endings: str) -> bool:
         """Return whether there is a test with one of these endings in or below this folder."""
+        return any(self._tests(*endings))
+
+    def has_tests_with(self, word: str, *endings: str) -> bool:
+        """Return whether one of these tests has a word in it."""
+        return any(word in (self.tree.text(path) or "") for path in self._tests(*endings))
+
+    def _tests(self, *endings: str) -> Iterator[str]:
         prefix = self.folder + "/" if self.folder else ""
-        return any(
-            path.endswith(endings) and path.startswith(prefix) and is_test_code(path) for path in self.tree.by_path
-        )
+        for path in self.tree.by_path:
+            if path.endswith(endings) and path.startswith(prefix) and is_test_code(path):
+                yield path
 
 
 def python_runner(place: Place) -> str:
@@ -87,18 +104,23 @@ def _python(place: Place) -> Iterator[Step]:
             yield "run", f"{run}{quote(entry.name)}", f"starts `{entry.target}`", entry.evidence
     scripts = {entry.target.partition(":")[0].partition(".")[0] for entry in place.manifest.entry_points}
     for entry in place.entry_points:
-        is_below = entry.kind == "main module" and "/" in entry.evidence.path  # the top is no package to itself
-        if is_below and entry.target.split()[-1] not in scripts:
-            yield "run", f"{run}{entry.target}", f"starts `{entry.evidence.path}`"
+        path = entry.evidence.path
+        if entry.kind == "main module" and "/" in path:  # the top is no package to itself
+            home, call = python_main(place.tree, path.rpartition("/")[0])
+            if place.holds(home) and call.split()[-1] not in scripts:
+                yield "run", in_folder(place.inside(home), run + call), f"starts `{path}`"
     for entry in place.entry_points:
-        if entry.kind == "script" and entry.target.startswith("python ") and "/" not in entry.target:
-            yield "run", f"{run}python {quote(entry.evidence.path)}", f"starts `{entry.evidence.path}`"
+        folder, _, name = entry.evidence.path.rpartition("/")
+        if entry.kind == "script" and entry.target.startswith("python ") and folder == place.folder:
+            yield "run", f"{run}python {quote(name)}", f"starts `{entry.evidence.path}`"
     if place.has("manage.py"):
         yield "run", f"{run}python manage.py runserver", "starts Django's development server"
     if "pytest" in place.tools:
         yield "test", f"{run}python -m pytest", "runs the tests"
-    elif place.has_tests(".py"):
+    elif place.has_tests_with("unittest", ".py"):
         yield "test", f"{run}python -m unittest discover", "runs the tests"
+    elif place.has_tests_with("def test", ".py"):  # of functions unittest runs none, and on some Pythons ends well
+        yield "test", f"{run}python -m pytest", "runs the tests"
     checks = {"Ruff": "ruff check .", "mypy": _mypy(place), "Pyright": "pyright", "Flake8": "flake8"}
     for tool, command in checks.items():
         if tool in place.tools:
@@ -143,12 +165,10 @@ def _node(place: Place) -> Iterator[Step]:
 
 def _go(place: Place) -> Iterator[Step]:
     yield "install", "go mod download", "downloads the modules that go.mod asks for"
-    prefix = place.folder + "/" if place.folder else ""
     for entry in place.entry_points:
-        folder = entry.evidence.path.rpartition("/")[0]
-        if entry.kind == "binary" and entry.evidence.path.endswith(".go") and (folder + "/").startswith(prefix):
-            inside = folder.removeprefix(place.folder).strip("/")
-            yield "run", f"go run {quote('./' + inside)}" if inside else "go run .", f"starts `{entry.evidence.path}`"
+        home, call = go_main(place.tree, entry.evidence.path.rpartition("/")[0])
+        if entry.kind == "binary" and entry.evidence.path.endswith(".go") and place.holds(home):
+            yield "run", in_folder(place.inside(home), call), f"starts `{entry.evidence.path}`"
     yield "build", "go build ./...", "compiles every package"
     if place.has_tests("_test.go"):
         yield "test", "go test ./...", "runs the tests of every package"
@@ -210,6 +230,10 @@ def _php(place: Place) -> Iterator[Step]:
     yield "install", "composer install", "installs what composer.json asks for"
     if "PHPUnit" in place.tools:
         yield "test", "vendor/bin/phpunit", "runs the tests"
+    elif "PHPUnit bridge" in place.tools:
+        yield "test", "vendor/bin/simple-phpunit", "runs the tests"
+    for entry in place.manifest.entry_points:
+        yield "run", f"php {quote(entry.target)}", f"starts `{entry.target}`", entry.evidence
     if place.has("artisan"):
         yield "run", "php artisan serve", "starts Laravel's development server"
 
@@ -248,6 +272,33 @@ def _cmake(place: Place) -> Iterator[Step]:
         yield "test", "ctest --test-dir build", "runs the tests of the build"
 
 
+def _autotools(place: Place) -> Iterator[Step]:
+    configure = "./configure" if place.has("configure") else "autoreconf -i && ./configure"
+    if not place.has("Makefile", "GNUmakefile", "makefile"):  # one written by hand says itself how to build
+        yield "build", f"{configure} && make", "configures for this machine and compiles"
+    path = f"{place.folder}/Makefile.am" if place.folder else "Makefile.am"
+    if re.search(r"^(TESTS\b|check_PROGRAMS\b|check(-local)?\s*:)", place.tree.text(path) or "", re.MULTILINE):
+        yield "test", f"{configure} && make check", "configures, compiles and runs the tests"
+
+
+def _meson(place: Place) -> Iterator[Step]:
+    yield "build", "meson setup build && meson compile -C build", "configures and compiles into build/"
+    prefix = place.folder + "/" if place.folder else ""
+    files = [path for path in place.tree.named("meson.build") if path.startswith(prefix)]
+    if any(re.search(r"^\s*test\s*\(", place.tree.text(path) or "", re.MULTILINE) for path in files):
+        yield "test", "meson test -C build", "runs the tests of the build"
+
+
+def _perl(place: Place) -> Iterator[Step]:
+    yield "install", "cpanm --installdeps .", "installs the modules that the project asks for"
+    if place.has("Makefile.PL"):
+        yield "build", "perl Makefile.PL && make", "prepares and builds it"
+    elif place.has("Build.PL"):
+        yield "build", "perl Build.PL && ./Build", "prepares and builds it"
+    if place.has_tests(".t") and (f"{place.folder}/t" if place.folder else "t") in place.tree.folders:
+        yield "test", "prove -lr t", "runs the tests"
+
+
 _CUSTOMS: dict[str, Callable[[Place], Iterator[Step]]] = {
     "python": _python,
     "node": _node,
@@ -260,6 +311,9 @@ _CUSTOMS: dict[str, Callable[[Place], Iterator[Step]]] = {
     "dart": _dart,
     "elixir": _elixir,
     "cmake": _cmake,
+    "autotools": _autotools,
+    "meson": _meson,
+    "perl": _perl,
 }
 _MAIN_MANIFESTS = ("pyproject.toml", "setup.py", "setup.cfg", "Pipfile")
 

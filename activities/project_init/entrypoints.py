@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from activities.project_init.calls import go_main, python_main
+from activities.project_init.conventions import in_folder
 from activities.project_init.files import SourceTree
 from activities.project_init.languages import language_of_file
 from activities.project_init.listing import Progress
@@ -27,8 +29,7 @@ def _python(path: str, text: str) -> tuple[str, str, int] | None:
 
 def _go(path: str, text: str) -> tuple[str, str, int] | None:
     found = _GO_MAIN.search(text) if re.search(r"^package\s+main\b", text, re.MULTILINE) else None
-    folder = path.rpartition("/")[0]
-    return ("binary", f"go run ./{folder}" if folder else "go run .", _line(text, found)) if found else None
+    return ("binary", path, _line(text, found)) if found else None
 
 
 def _rust(path: str, text: str) -> tuple[str, str, int] | None:
@@ -86,9 +87,9 @@ def _in_file(tree: SourceTree, file: SourceFile) -> Iterator[EntryPoint]:
     finder = _FINDERS.get(language or "")
     folder, _, name = file.path.rpartition("/")
     if name == "__main__.py":
-        module = (folder or tree.listing.name).removeprefix("src/")
-        target = f"python -m {module.replace('/', '.')}"
-        yield EntryPoint(name=module, kind="main module", target=target, evidence=Evidence(path=file.path))
+        shown = (folder or tree.listing.name).removeprefix("src/")
+        target = in_folder(*python_main(tree, folder)) if folder else f"python -m {shown}"
+        yield EntryPoint(name=shown, kind="main module", target=target, evidence=Evidence(path=file.path))
         return
     if language == "Python" and (f"{folder}/__init__.py" if folder else "__init__.py") in tree.by_path:
         return  # a module of a package is imported; what it does when run alone is a demonstration
@@ -96,6 +97,7 @@ def _in_file(tree: SourceTree, file: SourceFile) -> Iterator[EntryPoint]:
     start = finder(file.path, text) if finder and text is not None else None
     if start is not None:
         kind, target, line = start
+        target = in_folder(*go_main(tree, folder)) if language == "Go" else target
         home = folder.removesuffix("src").rstrip("/") or tree.listing.name
         shown = home if name in ("main.go", "main.rs") else file.path
         yield EntryPoint(name=shown, kind=kind, target=target, evidence=Evidence(path=file.path, line=line))

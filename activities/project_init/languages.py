@@ -15,7 +15,7 @@ Elm: elm | Emacs Lisp: el | Erlang: erl hrl | F#: fs fsx fsi | Fortran: f f90 f9
 Gleam: gleam | Go: go | Groovy: groovy gvy | HCL: tf hcl tfvars | Haskell: hs lhs | Java: java
 JavaScript: js mjs cjs jsx | Julia: jl | Jupyter Notebook: ipynb | Kotlin: kt kts | Lua: lua | MATLAB: mlx
 Mojo: mojo | Nim: nim nims | Nix: nix | OCaml: ml mli | Objective-C: m mm | PHP: php phtml | Pascal: pas pp
-Perl: pl pm | PowerShell: ps1 psm1 psd1 | Prolog: pro | Protocol Buffers: proto | PureScript: purs
+Perl: pl pm t | PowerShell: ps1 psm1 psd1 | Prolog: pro | Protocol Buffers: proto | PureScript: purs
 Python: py pyi pyw | R: r | Racket: rkt | Ruby: rb rake gemspec | Rust: rs | SQL: sql | Scala: scala sc sbt
 Scheme: scm ss | Shell: sh bash zsh ksh fish | Solidity: sol | Svelte: svelte | Swift: swift | Tcl: tcl
 Thrift: thrift | TypeScript: ts mts cts tsx | V: vlang | VHDL: vhd vhdl | Verilog: v sv svh | Vim script: vim
@@ -104,6 +104,12 @@ _INTERPRETERS = {
 _SHEBANG = re.compile(r"#!\s*(?:\S*/)?(?:env\s+(?:-\S+\s+)*)?(?:\S*/)?([A-Za-z]+)[\d.]*\b")
 _KIND_ORDER: tuple[LanguageKind, ...] = ("programming", "markup", "data", "prose")
 _SHEBANG_BYTES = 128
+_TELLING_BYTES = 4096
+_SHARED_ENDINGS = {
+    "d": re.compile(rb"^\s*(module|import)\s+[\w.]+\s*[:;]|\bvoid main\s*\(|\bunittest\s*\{", re.MULTILINE),
+    "t": re.compile(rb"^\s*use\s+\w|\A#!.*perl|^\s*package\s+\w+(::\w+)*;", re.MULTILINE),
+}
+"""Endings that other files have as well, lists of dependencies and pages, and what shows that it is a program."""
 
 
 def _table() -> tuple[dict[str, str], dict[str, LanguageKind]]:
@@ -169,6 +175,9 @@ def language_of_file(tree: SourceTree, file: SourceFile) -> str | None:
     if file.kind != "text":
         return None
     known = language_of(file.path)
+    telling = _SHARED_ENDINGS.get(file.path.rpartition(".")[2])
+    if known is not None and telling and not telling.search(tree.head(file.path, _TELLING_BYTES) or b""):
+        return None
     if known is not None or "." in file.path.rpartition("/")[2] or file.size == 0:
         return known
     start = (tree.head(file.path, _SHEBANG_BYTES) or b"").split(b"\n", 1)[0]

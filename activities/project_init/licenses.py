@@ -21,11 +21,13 @@ _TEXT_BYTES = 64 * 1024
 _HEAD_BYTES = 2048
 _HEADER = re.compile(r"SPDX-License-Identifier:\s*([\w.+-]+(?:\s+(?:AND|OR|WITH)\s+[\w.+-]+)*)")
 
-# The first row whose every phrase occurs names the licence; the more specific stand first.
+# The row whose every phrase occurs, and whose first phrase occurs earliest, names the licence: several texts name
+# other licences further down. Of rows that begin with the same phrase the more specific stand first.
 _PHRASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("AGPL-3.0", ("gnu affero general public license", "version 3")),
     ("LGPL-3.0", ("gnu lesser general public license", "version 3 29 june 2007")),
     ("LGPL-2.1", ("gnu lesser general public license", "version 2 1 february 1999")),
+    ("LGPL-2.0", ("gnu library general public license", "version 2 june 1991")),
     ("GPL-3.0", ("gnu general public license", "version 3 29 june 2007")),
     ("GPL-2.0", ("gnu general public license", "version 2 june 1991")),
     ("Apache-2.0", ("apache license", "version 2 0 january 2004")),
@@ -55,6 +57,14 @@ _PHRASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("MIT-0", ("permission is hereby granted free of charge to any person obtaining a copy",)),
     ("ISC", ("permission to use copy modify and or distribute this software", "the above copyright notice")),
+    (
+        "curl",
+        (
+            "permission to use copy modify and distribute this software for any purpose with or without fee",
+            "except as contained in this notice the name of a copyright holder",
+        ),
+    ),
+    ("ISC", ("permission to use copy modify and distribute this software for any purpose with or without fee",)),
     ("0BSD", ("permission to use copy modify and or distribute this software for any purpose",)),
     (
         "BSD-4-Clause",
@@ -79,10 +89,12 @@ def recognise(text: str) -> str:
         ('MPL-2.0', 'LicenseRef-unrecognised')
     """
     words = " ".join(re.findall(r"[a-z0-9]+", text.lower()))
-    for spdx, phrases in _PHRASES:
-        if all(phrase in words for phrase in phrases):
-            return spdx
-    return UNRECOGNISED
+    found = [
+        (words.index(phrases[0]), row)
+        for row, (_, phrases) in enumerate(_PHRASES)
+        if all(phrase in words for phrase in phrases)
+    ]
+    return _PHRASES[min(found)[1]][0] if found else UNRECOGNISED
 
 
 def names_license(declared: str, spdx: str) -> bool:

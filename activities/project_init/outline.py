@@ -5,11 +5,13 @@ not followed; what cannot be read is passed over, so the outline may know less t
 """
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _KEY = re.compile(r"""("(?:[^"\\]|\\.)*+"|'[^']*+'|[^\s#'"\[\]{}&*!|>%@`-][^:#]*?|[\w./-]+?)\s*:(?=\s|$)""")
 _BLOCK = re.compile(r"[|>][+-]?\d?[+-]?\s*(#.*)?$")
+_QUOTED = re.compile(r""""((?:[^"\\]|\\.)*+)"?|'((?:[^']|'')*+)'?""")
 _MAXIMUM_DEPTH = 40
 _LONGEST_LINE = 2000
 
@@ -70,7 +72,11 @@ def _nodes(lines: list[str]) -> Iterator[Node]:
             continue
         found = _KEY.match(rest)
         if found is None:
-            if rest and levels:
+            if rest and levels and _BLOCK.match(rest):
+                block, after = _block(lines, number, levels[-1][0])
+                yield Node(tuple(name for _, name in levels), block, number)
+                number = after
+            elif rest and levels:
                 yield from _scalars(tuple(name for _, name in levels), rest, number)
             continue
         _close(levels, indent, item=False)
@@ -99,7 +105,7 @@ def _block(lines: list[str], start: int, indent: int) -> tuple[str, int]:
     end = start
     while end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > indent):
         end += 1
-    return "\n".join(line.strip() for line in lines[start:end]).strip(), end
+    return textwrap.dedent("\n".join(line.rstrip() for line in lines[start:end])).strip(), end
 
 
 def _scalars(path: tuple[str, ...], value: str, line: int) -> Iterator[Node]:
@@ -114,7 +120,7 @@ def _unquoted(value: str) -> str:
     value = value.strip()
     if value.startswith("#"):
         return ""
-    if value[:1] in ("'", '"'):
-        end = value.find(value[0], 1)
-        return value[1:end] if end > 0 else value[1:]
+    quoted = _QUOTED.match(value)
+    if quoted:
+        return re.sub(r'\\(["\\/])', r"\1", quoted[1]) if value[0] == '"' else quoted[2].replace("''", "'")
     return re.split(r"\s#", value, maxsplit=1)[0].strip()

@@ -168,7 +168,8 @@ class Manifest(Record):
 
     Attributes:
         path: The manifest's file.
-        ecosystem: `python`, `node`, `go`, `rust`, `jvm`, `ruby`, `php`, `dotnet`, `dart`, `elixir`, `cmake`.
+        ecosystem: `python`, `node`, `go`, `rust`, `jvm`, `ruby`, `php`, `dotnet`, `dart`, `elixir`, `cmake`,
+            `autotools`, `meson`, `perl`.
         name: The project's or package's name.
         version: As declared.
         description: One line.

@@ -43,8 +43,16 @@ _MANIFESTS = {
     "mix": ("mix.exs",),
     "cmake": ("CMakeLists.txt",),
     "ctest": ("CMakeLists.txt",),
-    "php": ("artisan",),
+    "autoreconf": ("configure.ac", "configure.in"),
+    "./configure": ("configure", "configure.ac", "configure.in"),
+    "meson": ("meson.build",),
+    "cpanm": ("Makefile.PL", "Build.PL", "cpanfile"),
+    "./Build": ("Build.PL",),
 }
+_MADE_BEFORE = ("./configure", "./Build")  # by the command that goes before them in the line
+_MADE_TARGETS = {"check": ("Makefile.am",)}
+"""What `make` knows in a Makefile that is still to be made from these files."""
+
 _ENVIRONMENTS = (".venv/bin", ".venv/Scripts", "venv/bin", "venv/Scripts", "node_modules/.bin")
 _COMPOSE_NAMES = ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml")
 
@@ -95,6 +103,8 @@ class CommandResolver:
             "docker": self._docker,
             "dotnet": self._dotnet,
             "go": self._go,
+            **dict.fromkeys(("perl", "php"), self._file),
+            "prove": self._prove,
             **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "composer"), self._script),
         }
 
@@ -135,7 +145,7 @@ class CommandResolver:
         if program in _MANIFESTS or program in self._programs:
             return ""
         if program in _TOOLS or program.startswith("vendor/bin/"):
-            name = program.rpartition("/")[2]
+            name = program.rpartition("/")[2].removeprefix("simple-")  # as Symfony's bridge calls PHPUnit
             is_declared = any(name in package for package in self._packages)
             return "" if is_declared else f"{name!r} is declared by no manifest"
         if self._has(folder, program.removeprefix("./")):
@@ -158,7 +168,7 @@ class CommandResolver:
 
     def _manifest(self, program: str, folder: str) -> str:
         names = _MANIFESTS[program]
-        if program.startswith("./") and not self._has(folder, program[2:]):
+        if program.startswith("./") and program not in _MADE_BEFORE and not self._has(folder, program[2:]):
             return f"there is no {program[2:]!r} in {folder or 'the top folder'}"
         if any(self._has(folder, name) for name in names):
             return ""
@@ -166,6 +176,10 @@ class CommandResolver:
 
     def _task(self, runner: str, words: list[str], folder: str) -> str:
         known = self._tasks.get((runner, folder), set())
+        if runner == "make":
+            known = known | {
+                target for target, files in _MADE_TARGETS.items() if any(self._has(folder, name) for name in files)
+            }
         unknown = [word for word in words if word not in known and not word.startswith("-")]
         return f"{runner} knows no {unknown[0]!r} in {folder or 'the top folder'}" if unknown else ""
 
@@ -186,11 +200,18 @@ class CommandResolver:
         if rest[:1] == ["-m"] and len(rest) > 1:
             module = rest[1]
             is_known = module in _STANDARD_MODULES or module in self._packages
-            is_here = self._modules.path_of(module) or self._modules.path_of(f"{module}.__main__")
-            return "" if is_known or is_here else f"there is no module {module!r}"
+            return "" if is_known or self._has_module(folder, module) else f"there is no module {module!r}"
         if rest and not rest[0].startswith("-"):
-            return "" if self._has(folder, rest[0]) else f"there is no {rest[0]!r}"
+            is_here = self._has(folder, rest[0]) or self._has(folder, f"{rest[0]}/__main__.py")
+            return "" if is_here else f"there is no {rest[0]!r}"
         return "" if not rest else f"python is called with {rest[0]!r} alone"
+
+    def _has_module(self, folder: str, module: str) -> bool:
+        """Return whether a module can be run in a folder: below the top, what is imported from there alone."""
+        if not folder:
+            return any(self._modules.path_of(name) for name in (module, f"{module}.__main__"))
+        path = module.replace(".", "/")
+        return any(self._has(folder, f"{base}{path}{end}") for base in ("", "src/") for end in (".py", "/__main__.py"))
 
     def _docker(self, words: list[str], folder: str) -> str:
         named = words[words.index("-f") + 1] if "-f" in words[:-1] else ""
@@ -205,6 +226,13 @@ class CommandResolver:
             target = f"{folder}/{words[2].removeprefix('./').rstrip('.')}".strip("/")
             return "" if target in self._tree.folders else f"there is no folder {target!r}"
         return ""
+
+    def _file(self, words: list[str], folder: str) -> str:
+        return "" if self._has(folder, words[1]) else f"there is no {words[1]!r}"
+
+    def _prove(self, words: list[str], folder: str) -> str:
+        target = f"{folder}/{words[-1]}".strip("/")
+        return "" if target in self._tree.folders else f"there is no folder {target!r}"
 
     def _dotnet(self, words: list[str], folder: str) -> str:
         if "--project" in words[:-1]:

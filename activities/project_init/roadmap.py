@@ -3,6 +3,7 @@
 P1 blocks others or is a risk today, P2 costs something every week, P3 is worth doing when one passes by.
 """
 
+import re
 from collections.abc import Iterator
 
 from activities.project_init.commands import best_command
@@ -11,15 +12,25 @@ from activities.project_init.files import SourceTree
 from activities.project_init.ignore import may_hold_secrets
 from activities.project_init.licenses import UNRECOGNISED
 from activities.project_init.records import Dependency, Evidence, Priority, RoadmapItem, TechStack
-from activities.project_init.roles import is_test_code
-from activities.project_init.structure import LONG_FUNCTION, Module, Structure, cycles
+from activities.project_init.roles import is_test_code, role_of
+from activities.project_init.structure import IMPORTS_READ, LONG_FUNCTION, Module, Structure, cycles
 
 SHOWN = 15
 """Pieces of evidence that an item carries; `found` says how many there are."""
 
+_CHANGELOG = re.compile(
+    r"(docs?/|documentation/)?[\d_-]*(change[-_]?log|changes|history|news|release[-_]?notes|releases/|relnotes|whats[-_]?new)",
+    re.IGNORECASE,
+)
+_BUILD_FILE = re.compile(
+    r"(.*/)?(GNUm|M|m)akefile|configure|SConstruct|BUILD(\.bazel)?|MODULE\.bazel|build\.(zig|sbt|xml|sh)|Package\.swift"
+    r"|.*\.(cabal|sln|xcodeproj/.*)|stack\.yaml|dune-project|rebar\.config|deps\.edn|project\.clj|Project\.toml|DESCRIPTION"
+)
+"""What says how to build, of tools whose manifests are not read here."""
+
+_WITHOUT_CODE = ("package-info.java", "module-info.java")
 _LONG_FILE = 800
 _TRIVIAL = 15
-_TESTED_LANGUAGES = ("Python", "JavaScript", "TypeScript", "Go", "Java", "Kotlin", "Rust", "Ruby", "PHP", "C#", "Vue")
 
 
 def derive_roadmap(tree: SourceTree, stack: TechStack, structure: Structure) -> tuple[RoadmapItem, ...]:
@@ -80,7 +91,7 @@ def _missing(tree: SourceTree, stack: TechStack) -> Iterator[RoadmapItem]:
     elif tree.by_path[readmes[0]].lines < 10:
         found = [f"{readmes[0]} has {counted(tree.by_path[readmes[0]].lines, 'line')}"]
         yield _item("P2", "Say more in the README", "It is all that most people ever read.", found)
-    if code and not stack.manifests:
+    if code and not stack.manifests and not any(_BUILD_FILE.fullmatch(path) for path in tree.by_path):
         why = "Nobody can install what is not declared."
         yield _item("P1", "Add a manifest", why, [f"{counted(code[0].files, f'{code[0].name} file')}, no manifest"])
     if ".gitignore" not in tree.by_path and tree.listing.method == "git":
@@ -89,9 +100,14 @@ def _missing(tree: SourceTree, stack: TechStack) -> Iterator[RoadmapItem]:
 
 def _risks(tree: SourceTree, stack: TechStack) -> Iterator[RoadmapItem]:
     secrets = [path for path in tree.by_path if may_hold_secrets(path)]
-    if secrets:
+    of_tests = [path for path in secrets if role_of(path) == "test"]
+    serious = [path for path in secrets if path not in of_tests]
+    if serious:
         why = "Files with such names hold keys or passwords; what is committed once stays in the history."
-        yield _item("P1", "Take files that may hold secrets out of the project", why, secrets)
+        yield _item("P1", "Take files that may hold secrets out of the project", why, serious)
+    if of_tests:
+        why = "Keys of tests are public with them; one that opens anything else must not be there."
+        yield _item("P3", "Make sure that keys among the tests are good for tests alone", why, of_tests)
     broken = [f"{each.path}: {each.problem}" for each in stack.manifests if each.problem]
     if broken:
         yield _item("P1", "Repair manifests that cannot be read", "Tools that read them fail too.", broken)
@@ -116,8 +132,17 @@ def _risks(tree: SourceTree, stack: TechStack) -> Iterator[RoadmapItem]:
 
 def _dependencies(stack: TechStack) -> Iterator[Dependency]:
     for manifest in stack.manifests:
-        if manifest.ecosystem not in ("cmake", "jvm"):  # versions come from elsewhere there, by custom
-            yield from (each for each in manifest.dependencies if each.group != "indirect")
+        if manifest.ecosystem not in (
+            "cmake",
+            "jvm",
+            "autotools",
+            "meson",
+            "perl",
+        ):  # versions come from elsewhere there, by custom
+            itself = manifest.name.lower()
+            yield from (
+                each for each in manifest.dependencies if each.group != "indirect" and each.name.lower() != itself
+            )
 
 
 def _dependency(dependency: Dependency) -> str:
@@ -155,7 +180,8 @@ def untested_modules(structure: Structure, tests: list[Module]) -> list[Module]:
         module
         for module in structure.modules.values()
         if module.role == "source"
-        and module.language in _TESTED_LANGUAGES
+        and module.language in IMPORTS_READ
+        and module.path.rpartition("/")[2] not in _WITHOUT_CODE
         and module.lines > _TRIVIAL
         and not module.has_own_tests
         and module.path not in touched
@@ -216,7 +242,7 @@ def _of_documentation(tree: SourceTree, structure: Structure) -> Iterator[Roadma
         shown = [each for each in shown if ": 0 of" not in each]
         why = f"Only {documented} of {public} public definitions say what they do."
         yield _item("P3", "Write docstrings", why, shown)
-    if not any(path.lower().startswith(("changelog", "changes", "history", "news")) for path in tree.by_path):
+    if not any(_CHANGELOG.match(path) for path in tree.by_path):
         why = "Users cannot see what a new version changes for them."
         yield _item("P3", "Keep a changelog", why, [str(Evidence(path="no CHANGELOG at the top"))])
     if not any(path.lower().rpartition("/")[2].startswith("contributing") for path in tree.by_path):

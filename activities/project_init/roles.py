@@ -10,19 +10,25 @@ from typing import Literal
 Role = Literal["source", "test", "docs", "example", "generated", "vendored"]
 
 _VENDORED = {"vendor", "third_party", "thirdparty", "3rdparty", "_vendor", "_vendored"}
+_VENDORED_AT_TOP = re.compile(r"deps/[^/]+/(?!.*\.pyi?$)")  # in Python, and deeper, it is a package's name
 _TEST_DATA = {"testdata", "test-data", "fixtures", "__fixtures__", "__snapshots__", "snapshots", "testfixtures"}
 _TEST_FOLDERS = {"test", "tests", "__tests__", "spec", "specs", "e2e", "cypress", "androidTest"}
+_PERL_TEST_FOLDERS = {"t", "xt"}  # of Perl, and of what was written beside it; elsewhere such a name may be anything
 _EXAMPLES = {"example", "examples", "sample", "samples", "demo", "demos", "playground"}
 _TELLING_BELOW_SRC = _VENDORED | _TEST_DATA | _TEST_FOLDERS
 _DOCS = {"doc", "docs", "documentation", "website"}
 _TEST_FILE = re.compile(
     r"""(?x) (test_.*|.*_tests?|conftest|tests)\.pyi? | .*_test\.(go|dart|exs|cc|cpp|c|rs) | .*_spec\.(rb|lua)
       | .*\.(test|spec|cy|e2e)\.(js|jsx|ts|tsx|mjs|cjs|mts|cts|vue|svelte)
-      | .*(Test|Tests|IT|Spec|TestCase)\.(java|kt|scala|groovy|cs|php|swift) | test_.*\.(rb|c|cpp|sh) | .*_test\.rb"""
+      | .*(Test|Tests|IT|Spec|TestCase)\.(java|kt|scala|groovy|cs|php|swift) | test_.*\.(rb|c|cpp|sh)
+      | .*_test\.rb | .*\.t"""
 )
 _GENERATED_FILE = re.compile(
     r"""(?x) .*\.min\.(js|css) | .*\.(map|snap|lock|sum) | .*_pb2(_grpc)?\.pyi? | .*\.pb\.(go|cc|h)
-      | .*\.(g|freezed)\.dart | .*\.designer\.cs | .*\.bundle\.js | .*_generated\.\w+ | .*\.generated\.\w+"""
+      | .*\.(g|freezed)\.dart | .*\.designer\.cs | .*\.bundle\.js | .*_generated\.\w+ | .*\.generated\.\w+
+      | configure | config\.(guess|sub|rpath) | ltmain\.sh | libtool\.m4 | lt(options|sugar|version|~obsolete)\.m4
+      | aclocal\.m4 | depcomp | missing | compile | install-sh | mkinstalldirs | ylwrap | ar-lib | py-compile
+      | test-driver | Makefile\.in"""  # the last three lines: what Autotools put beside a source
 )
 _LOCK_NAMES = """
 uv.lock poetry.lock pdm.lock pylock.toml Pipfile.lock package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml
@@ -54,11 +60,11 @@ def role_of(path: str) -> Role:
         at = folders.index("src")
         folders = folders[:at] + [each for each in folders[at + 1 :] if each in _TELLING_BELOW_SRC]
     above = set(folders)
-    if above & _VENDORED:
+    if above & _VENDORED or _VENDORED_AT_TOP.match(path):
         return "vendored"
     if is_lock_file(path) or _GENERATED_FILE.fullmatch(name):
         return "generated"
-    if above & (_TEST_FOLDERS | _TEST_DATA) or _TEST_FILE.fullmatch(name):
+    if above & (_TEST_FOLDERS | _TEST_DATA) or set(folders[:1]) & _PERL_TEST_FOLDERS or _TEST_FILE.fullmatch(name):
         return "test"
     if above & _EXAMPLES:
         return "example"
@@ -81,8 +87,11 @@ def is_test_code(path: str) -> bool:
 def belongs_to_project(path: str) -> bool:
     """Return whether a manifest or script at ``path`` speaks for the project, not for test data or an example.
 
+    What stands in a hidden folder serves a tool of the project.
+
     Example:
         >>> belongs_to_project("web/package.json"), belongs_to_project("tests/data/web/package.json")
         (True, False)
     """
-    return role_of(path) in ("source", "generated")
+    is_hidden = any(folder.startswith(".") for folder in path.split("/")[:-1])
+    return not is_hidden and role_of(path) in ("source", "generated")

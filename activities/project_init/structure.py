@@ -31,7 +31,11 @@ LONG_FUNCTION = 80
 """Lines from which on a Python function counts as long."""
 
 _MOST_MODULES = 5000
+IMPORTS_READ = ("Python", "JavaScript", "TypeScript", "Vue", "Svelte", "Go", "Java", "Kotlin", "Scala", "Rust")
+"""Languages whose imports are read; of the others nothing is known about what depends on what."""
+
 _NOTE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?:\([^)]{0,60}\))?[:\s-]*(.{0,200})")
+_NOTE_START = re.compile(r"(?:[#/*;%!-]|<!--)[\s@*-]*$")
 _HASH = re.compile("#")
 _COMMENT_STARTS = {
     **dict.fromkeys(("Python", "Shell", "Ruby", "Perl", "R", "Elixir", "Makefile", "Dockerfile", "CMake"), _HASH),
@@ -203,10 +207,15 @@ def find_notes(path: str, text: str, language: str) -> list[Note]:
     notes: list[Note] = []
     for number, line in comments:
         found = _NOTE.search(line[:1000])
-        if found and start.search(line[: found.start()]):
+        if found and start.search(line[: found.start()]) and _is_note(line, found):
             words = " ".join(found[2].split()).removesuffix("*/").removesuffix("-->").strip()
             notes.append(Note(path, number, found[1], words))
     return notes
+
+
+def _is_note(line: str, found: re.Match[str]) -> bool:
+    """Return whether the word opens the comment or is marked as a note; `XXX` in a sentence stands for anything."""
+    return line[found.end(1) : found.end(1) + 1] in (":", "(") or bool(_NOTE_START.search(line[: found.start()]))
 
 
 def _python_comments(text: str) -> list[tuple[int, str]]:

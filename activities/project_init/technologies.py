@@ -120,9 +120,11 @@ ruby | jobs and messaging | Sidekiq=sidekiq Resque=resque
 ruby | tests | RSpec=rspec* Minitest=minitest Capybara=capybara Cucumber=cucumber
 ruby | lint and types | RuboCop=rubocop* Sorbet=sorbet Standard=standard
 ruby | build | Rake=rake Jekyll=jekyll
-php | web framework | Laravel=laravel/framework Symfony=symfony/* Slim=slim/slim Laminas=laminas/*
+php | web framework | Laravel=laravel/framework Symfony=symfony/framework-bundle Symfony=symfony/symfony Slim=slim/slim
+php | web framework | Laminas=laminas/laminas-mvc CakePHP=cakephp/cakephp Yii=yiisoft/yii2
+php | command line | Symfony-Console=symfony/console
 php | database | Doctrine=doctrine/*
-php | tests | PHPUnit=phpunit/phpunit Pest=pestphp/pest Behat=behat/behat
+php | tests | PHPUnit=phpunit/phpunit PHPUnit-bridge=symfony/phpunit-bridge Pest=pestphp/pest Behat=behat/behat
 php | lint and types | PHPStan=phpstan/phpstan Psalm=vimeo/psalm PHP-CS-Fixer=friendsofphp/php-cs-fixer
 dotnet | web framework | ASP.NET=microsoft.aspnetcore* Blazor=microsoft.aspnetcore.components* gRPC=grpc.aspnetcore
 dotnet | database | Entity-Framework=microsoft.entityframeworkcore* Dapper=dapper Npgsql=npgsql*
@@ -183,6 +185,23 @@ def _in_family(name: str, pattern: str) -> bool:
     return core in name if pattern.startswith("*") else name.startswith(core)
 
 
+def built_with(manifests: Iterable[Manifest]) -> frozenset[str]:
+    """Return the names of the technologies that the programs themselves rest on: not of tests, tools and plugins.
+
+    A language counts wherever it is asked for: its compiler is a tool.
+    """
+    shipped = []
+    for manifest in manifests:
+        kept = [
+            each
+            for each in manifest.dependencies
+            if each.group not in ("development", "build")
+            or (known_as(manifest.ecosystem, each.name) or ("", ""))[1] == "language"
+        ]
+        shipped.append(manifest.model_copy(update={"dependencies": tuple(kept), "tools": ()}))
+    return frozenset(each.name for each in technologies_of(shipped))
+
+
 def technologies_of(manifests: Iterable[Manifest]) -> tuple[Technology, ...]:
     """Return the technologies that manifests declare: each once, with its first evidence, sorted by category.
 
@@ -200,10 +219,11 @@ def technologies_of(manifests: Iterable[Manifest]) -> tuple[Technology, ...]:
 def _candidates(manifests: Iterable[Manifest]) -> Iterator[tuple[tuple[bool, bool], Technology]]:
     """Yield what is worth naming with its rank: the package itself before its plugins, runtime before tools."""
     for manifest in manifests:
+        itself = _normal(manifest.ecosystem, manifest.name.lower())  # with its extras, or for its own tools
         declared = [
             (each.name, each.requirement, each.group == "runtime", each.evidence)
             for each in manifest.dependencies
-            if each.group != "indirect"
+            if each.group != "indirect" and _normal(manifest.ecosystem, each.name.lower()) != itself
         ]
         declared += [(each.name, each.version, False, each.evidence) for each in manifest.tools]
         for name, version, at_runtime, evidence in declared:

@@ -1,4 +1,4 @@
-"""Manifests of Ruby, PHP, .NET, Dart, Elixir and CMake."""
+"""Manifests of Ruby, PHP, .NET, Dart and Elixir."""
 
 import re
 
@@ -28,7 +28,6 @@ _SPEC_DEPENDENCY = re.compile(
     r"""^\s*\w+\.add_(?:(development|runtime)_)?dependency\s*\(?\s*["']([\w-]+)["']\s*(?:,\s*["']([^"']+)["'])?"""
 )
 _SPEC_FIELD = re.compile(r"""^\s*\w+\.(name|version|summary|license|required_ruby_version)\s*=\s*["']([^"']+)["']""")
-_FIND_PACKAGE = re.compile(r"find_package\s*\(\s*(\w+)(?:\s+(\d[\d.]*))?", re.IGNORECASE)
 _MIX_DEPENDENCY = re.compile(r"""^\s*\{\s*:(\w+)\s*,\s*(?:"([^"]+)")?(.*)""")
 
 
@@ -117,6 +116,16 @@ def read_composer(path: str, text: str) -> Manifest:
         runtime_line=lines.of("php", after="require"),
         builder="composer",
         dependencies=tuple(wanted),
+        entry_points=tuple(
+            EntryPoint(
+                name=program.rpartition("/")[2],
+                kind="console script",
+                target=program.removeprefix("./"),
+                evidence=Evidence(path=path, line=lines.of("bin")),
+            )
+            for program in (strings(data.get("bin")) or [string(data.get("bin"))])
+            if program
+        ),
         scripts=tuple(
             Script(
                 name=name,
@@ -213,29 +222,5 @@ def read_mix(path: str, text: str) -> Manifest:
         runtime=f"Elixir {elixir[1]}" if elixir else "",
         runtime_line=line_of(elixir),
         builder="mix",
-        dependencies=tuple(wanted),
-    )
-
-
-def read_cmake(path: str, text: str) -> Manifest:
-    """Read project name, version and packages looked for from a `CMakeLists.txt`."""
-    project = re.search(r"^[ \t]*project\s*\(\s*([\w.+-]+)([^)]*)\)", text, re.MULTILINE | re.IGNORECASE)
-    version = re.search(r"VERSION\s+([\d.]+)", project[2]) if project else None
-    least = re.search(r"cmake_minimum_required\s*\(\s*VERSION\s+([\d.]+)", text, re.IGNORECASE)
-    wanted: list[Dependency] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        found = _FIND_PACKAGE.search(line)
-        if found:
-            evidence = Evidence(path=path, line=number)
-            asked = found[2] or ""
-            wanted.append(Dependency(name=found[1], requirement=asked, group="runtime", evidence=evidence))
-    return Manifest(
-        path=path,
-        ecosystem="cmake",
-        name=project[1] if project else "",
-        version=version[1] if version else "",
-        runtime=f"CMake >={least[1]}" if least else "",
-        runtime_line=line_of(least),
-        builder="cmake",
         dependencies=tuple(wanted),
     )

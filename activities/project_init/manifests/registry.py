@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from activities.project_init.files import SourceTree
 from activities.project_init.listing import Progress
-from activities.project_init.manifests import jvm, node, others, python, rust_and_go
+from activities.project_init.manifests import jvm, native, node, others, python, rust_and_go
 from activities.project_init.parsing import UnreadableError
 from activities.project_init.records import Manifest
 from activities.project_init.roles import belongs_to_project
@@ -34,7 +34,13 @@ _BY_NAME: dict[str, tuple[str, Reader]] = {
     "composer.json": ("php", others.read_composer),
     "pubspec.yaml": ("dart", others.read_pubspec),
     "mix.exs": ("elixir", others.read_mix),
-    "CMakeLists.txt": ("cmake", others.read_cmake),
+    "CMakeLists.txt": ("cmake", native.read_cmake),
+    "configure.ac": ("autotools", native.read_autotools),
+    "configure.in": ("autotools", native.read_autotools),
+    "meson.build": ("meson", native.read_meson),
+    "Makefile.PL": ("perl", native.read_perl),
+    "Build.PL": ("perl", native.read_perl),
+    "cpanfile": ("perl", native.read_perl),
 }
 _BY_PATTERN: tuple[tuple[re.Pattern[str], str, Reader], ...] = (
     (

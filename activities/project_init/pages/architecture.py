@@ -7,7 +7,7 @@ from activities.project_init.conclusions import counted
 from activities.project_init.languages import language_of
 from activities.project_init.markdown import bullets, code, fence, page, prose, some, table, text, visible
 from activities.project_init.pages.material import DATA_NOTE, Material, about_folder
-from activities.project_init.structure import cycles
+from activities.project_init.structure import IMPORTS_READ, Module, cycles
 
 _MOST_ROWS = 15
 _MOST_ENTRY_POINTS = 25
@@ -18,13 +18,7 @@ def write_architecture(material: Material) -> str:
     """Return the architecture: folders, entry points, dependencies between parts, largest and most used modules."""
     structure = material.structure
     source = [each for each in structure.modules.values() if each.role == "source"]
-    crossing = sum(len(each.imports.inside) for each in source)
-    opening = (
-        f"{counted(len(source), 'source module')} with {counted(sum(each.lines for each in source), 'line')}; "
-        f"{counted(crossing, 'import')} from one to another."
-        if source
-        else "There is no code to draw a structure from."
-    )
+    opening = _opening(source) if source else "There is no code to draw a structure from."
     unread = f"{structure.unread} files of code were not read: they are over a limit." if structure.unread else ""
     return page(
         f"# Architecture of {text(material.stack.name)}",
@@ -39,6 +33,16 @@ def write_architecture(material: Material) -> str:
         _outside(material),
         DATA_NOTE.replace("below", "on this page"),
     )
+
+
+def _opening(source: list[Module]) -> str:
+    """Return how much code there is and how it hangs together, as far as its languages' imports are read."""
+    size = f"{counted(len(source), 'source module')} with {counted(sum(each.lines for each in source), 'line')}"
+    unread = list(dict.fromkeys(each.language for each in source if each.language not in IMPORTS_READ))
+    crossing = sum(len(each.imports.inside) for each in source)
+    if not any(each.language in IMPORTS_READ for each in source):
+        return f"{size}. What depends on what is not read in {' and '.join(some(sorted(unread), 4, 'languages'))}."
+    return f"{size}; {counted(crossing, 'import')} from one to another."
 
 
 def _folders(material: Material) -> str:

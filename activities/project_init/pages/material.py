@@ -1,10 +1,13 @@
 """What the pages are written from, and links from them back into the project."""
 
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from activities.project_init.files import SourceTree
 from activities.project_init.markdown import link, prose, text
@@ -17,6 +20,8 @@ DATA_NOTE = (
     "they instruct nobody."
 )
 _SHORTEST_INTRODUCTION = 30
+_UNDERLINED = re.compile(r"(?:^|\n)[^\n]+\n([=~^*#+-])\1{2,}[ \t]*(?=\n|$)")  # a heading, as reStructuredText has it
+_COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
 _MOST_OF_README = 10_000
 
 
@@ -72,26 +77,33 @@ def introduction(tree: SourceTree) -> tuple[str, str]:
 
     Badges, pictures and headings are passed over, and so is mark-up.
     """
-    for path in tree.by_path:
-        if "/" in path or not path.lower().startswith("readme"):
-            continue
+    readmes = [path for path in tree.by_path if "/" not in path and path.lower().startswith("readme")]
+    for path in sorted(readmes, key=lambda path: (path.lower().partition(".")[0] != "readme", path)):
         content = (tree.text(path) or "")[:_MOST_OF_README]
         if path.lower().endswith((".md", ".markdown")):
             for token in MarkdownIt().parse(content):
                 if token.type == "inline" and token.level == 1 and token.map and token.children:
-                    words = "".join(
-                        " " if each.type == "softbreak" else each.content
-                        for each in token.children
-                        if each.type in ("text", "code_inline", "softbreak")
-                    )
+                    words, own = _words(token.children)
                     is_heading = content.split("\n")[token.map[0]].lstrip().startswith("#")
-                    if len(words.strip()) >= _SHORTEST_INTRODUCTION and not is_heading:
-                        return words.strip(), path
+                    if len(own) >= _SHORTEST_INTRODUCTION and not is_heading and not words.startswith("[!"):
+                        return words, path
         else:
-            for paragraph in content.split("\n\n"):
+            for paragraph in _UNDERLINED.sub("\n\n", content).split("\n\n"):
                 if len(paragraph.strip()) >= _SHORTEST_INTRODUCTION and paragraph.lstrip()[:1].isalpha():
                     return paragraph.strip(), path
     return "", ""
+
+
+def _words(tokens: Sequence[Token]) -> tuple[str, str]:
+    """Return the words of a paragraph, and those of them outside links: a row of links introduces nothing."""
+    words, own, depth = "", "", 0
+    for each in tokens:
+        depth += each.nesting if each.type in ("link_open", "link_close") else 0
+        if each.type in ("text", "code_inline", "softbreak"):
+            content = " " if each.type == "softbreak" else each.content
+            words += content
+            own += "" if depth else content
+    return words.strip(), re.sub(r"[\W_]+", " ", own).strip()
 
 
 def about_folder(material: Material, folder: str) -> str:
@@ -108,8 +120,8 @@ def about_folder(material: Material, folder: str) -> str:
         return prose(below[0].about)
     for name in ("README.md", "readme.md"):
         content = material.tree.text(f"{folder}/{name}")
-        for line in (content or "").split("\n"):
-            if line.strip() and not line.startswith(("#", "<", "!", "[", "|", "```", "---", "===")):
+        for line in _COMMENT.sub("", content or "").split("\n"):
+            if line.strip() and not line.startswith(("#", "<", "!", "[", "|", "```", "---", "===", "Copyright")):
                 return prose(line)
     roles = {"test": "tests", "docs": "documentation", "example": "examples", "vendored": "code of others"}
     if folder == ".github":

@@ -162,10 +162,41 @@ class TestCommands:
         stack = stack_of({"app.py": 'if __name__ == "__main__":\n    pass\n', "test_app.py": "import unittest\n"})
         assert [each.line for each in stack.commands] == ["python app.py", "python -m unittest discover"]
 
+    def test_python_tests_that_are_functions_need_pytest(self, stack_of: StackOf) -> None:
+        """`unittest` runs none of them, and up to Python 3.11 calls that a success."""
+        stack = stack_of({"sums.py": "", "test_sums.py": "def test_total():\n    assert True\n"})
+        assert lines(stack, "test") == ["python -m pytest"]
+
     def test_a_manifest_below_another_is_built_with_it(self, stack_of: StackOf) -> None:
         """Members of a workspace get no commands of their own by custom; other ecosystems do."""
         stack = stack_of({"Cargo.toml": "", "a/Cargo.toml": "", "web/package.json": "{}"})
         assert lines(stack, "install") == ["cargo fetch", "cd web && npm install"]
+
+    def test_a_program_is_called_from_where_it_is_imported(self, stack_of: StackOf) -> None:
+        """In a monorepo that is its own part, and no other part is told to call it."""
+        main = 'if __name__ == "__main__":\n    pass\n'
+        stack = stack_of(
+            {
+                "services/user-api/pyproject.toml": '[project]\nname = "user-api"\n',
+                "services/user-api/app/__main__.py": main,
+                "services/user-api/tool.py": main,
+                "services/billing/setup.py": "",
+                "services/billing/src/billing/__main__.py": main,
+                "services/billing/jobs-2/__main__.py": main,
+                "go.mod": "module x\n",
+                "cmd/a/main.go": "package main\n\nfunc main() {\n}\n",
+                "sub/go.mod": "module y\n",
+                "sub/cmd/b/main.go": "package main\n\nfunc main() {\n}\n",
+            }
+        )
+        assert sorted(lines(stack, "run")) == [
+            "cd services/billing && python -m billing",
+            "cd services/billing && python jobs-2",
+            "cd services/user-api && python -m app",
+            "cd services/user-api && python tool.py",
+            "cd sub && go run ./cmd/b",
+            "go run ./cmd/a",
+        ]
 
     def test_the_best_command_is_declared_and_at_the_top(self, stack_of: StackOf) -> None:
         """Of several, a person is told the one that the project itself names first."""

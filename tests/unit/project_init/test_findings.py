@@ -68,6 +68,22 @@ class TestLicenses:
             ("GNU GENERAL PUBLIC LICENSE\nVersion 3, 29 June 2007", "GPL-3.0"),
             ("GNU LESSER GENERAL PUBLIC LICENSE\nVersion 3, 29 June 2007\n gnu general public license", "LGPL-3.0"),
             ("GNU AFFERO GENERAL PUBLIC LICENSE\nVersion 3", "AGPL-3.0"),
+            (
+                "GNU GENERAL PUBLIC LICENSE\nVersion 3, 29 June 2007\n13. GNU Affero General Public License\n"
+                "... consider using the GNU Lesser General Public License instead",
+                "GPL-3.0",
+            ),
+            (
+                "Mozilla Public License Version 2.0\n1.12. the GNU General Public License, Version 2.0, the GNU Lesser "
+                "General Public License, Version 2.1, the GNU Affero General Public License, Version 3.0",
+                "MPL-2.0",
+            ),
+            ("GNU LIBRARY GENERAL PUBLIC LICENSE\nVersion 2, June 1991\nthe GNU General Public License", "LGPL-2.0"),
+            (
+                "Redistribution and use in source and binary forms\nThe documentation is licensed under Creative "
+                "Commons Attribution-ShareAlike 4.0 International",
+                "BSD-2-Clause",
+            ),
             ("Redistribution and use in source and binary forms", "BSD-2-Clause"),
             (
                 "Redistribution and use in source and binary forms ... may be used to endorse or promote products "

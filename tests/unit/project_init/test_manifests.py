@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from activities.project_init.files import survey
-from activities.project_init.manifests import jvm, node, others, python, rust_and_go
+from activities.project_init.manifests import jvm, native, node, others, python, rust_and_go
 from activities.project_init.manifests.registry import MOST_MANIFESTS, read_manifests, reader_for
 from activities.project_init.parsing import UnreadableError
 from activities.project_init.records import Manifest
@@ -326,7 +326,7 @@ class TestOthers:
             "cmake_minimum_required(VERSION 3.20)\nproject(app VERSION 1.2 LANGUAGES CXX)\n"
             "find_package(Boost 1.80 REQUIRED)\n"
         )
-        found = others.read_cmake("CMakeLists.txt", text)
+        found = native.read_cmake("CMakeLists.txt", text)
         assert (found.name, found.version, wanted(found)) == ("app", "1.2", [("Boost", "1.80", "runtime", 3)])
 
 

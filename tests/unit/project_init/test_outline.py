@@ -29,6 +29,10 @@ class TestOutline:
             pytest.param("\"a b\": \"c\"\n'd': 'e'\n", id="quoted keys and values"),
             pytest.param("a: [x, 'y', z]\n", id="lists in brackets"),
             pytest.param("a: http://x:80/y\n", id="colons in values"),
+            pytest.param("a: \"echo \\\"B=$B\\\" >> f\"\nb: 'it''s'\n", id="quotes in quotes"),
+            pytest.param(
+                "a:\n  - |-\n    if x\n      y\n    fi\n  - z\n", id="blocks in lists, their indentation kept"
+            ),
         ],
     )
     def test_agrees_with_a_real_parser(self, text: str) -> None:

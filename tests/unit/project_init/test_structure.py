@@ -172,6 +172,9 @@ class TestFindNotes:
             pytest.param("-- TODO d\n", "SQL", [(1, "TODO", "d")], id="dashes"),
             pytest.param('let x = "TODO";\n', "Rust", [], id="no comment"),
             pytest.param("# TODOS\n", "Shell", [], id="another word"),
+            pytest.param("/* using help XXX, we init it */\n", "C", [], id="a placeholder in a sentence"),
+            pytest.param("/* 'HTTP/1.? XXX' or */\n", "C", [], id="a placeholder in a quotation"),
+            pytest.param("x(); // see below, TODO: e\n", "C", [(1, "TODO", "e")], id="later, but marked"),
         ],
     )
     def test_are_found_in_comments_alone(self, text: str, language: str, notes: list[tuple[int, str, str]]) -> None:
