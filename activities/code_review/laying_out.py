@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,16 @@ async def ask_program(program: str, arguments: list[str], laid: Laid) -> Any:
 
 def finding_in(file: SourceText, *, line: int, end_line: int, **members: Any) -> Finding:
     """Return a finding in a file, with the text of its first line, unless that holds a secret."""
-    lines = file.text.split("\n")
+    lines = _lines(file.text)
     first = min(max(line, 1), len(lines))
     code = "" if is_secret(members["rule"]) else lines[first - 1].strip()[:200]
     return Finding(path=file.path, line=first, end_line=max(first, end_line), code=code, **members)
+
+
+@lru_cache(maxsize=1)
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text; the last text's are kept, since findings come file by file."""
+    return text.split("\n")
 
 
 def is_secret(rule: str) -> bool:

@@ -54,11 +54,13 @@ class Unread(Record):
         reason: Why, as a short clause.
         count: How many.
         examples: Up to five of them.
+        missed: Whether programs are among them that should have been looked at.
     """
 
     reason: str
     count: int = Field(ge=1)
     examples: tuple[str, ...] = ()
+    missed: bool = False
 
 
 class Snapshot(Record):

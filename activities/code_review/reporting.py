@@ -1,5 +1,6 @@
 """What the reviewers report: each to the coordinator, and the coordinator to whoever asked for the review."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from activities.code_review.records import (
@@ -52,7 +53,8 @@ def report_of(review: Review, snapshot: Snapshot, most: int | None = None) -> Ha
     """
     told = review.open if most is None else review.open[:most]
     untold = len(review.open) - len(told)
-    complete = not review.unread
+    missed = [*review.unread, *(one for one in snapshot.unread if one.missed)]
+    complete = not missed
     used = ", ".join(f"{one.name} {one.version}".strip() for one in review.analysers)
     summary = (
         f"Looked for {review.concern} findings in {review.files} of {counted(len(snapshot.files), 'file')}"
@@ -68,7 +70,7 @@ def report_of(review: Review, snapshot: Snapshot, most: int | None = None) -> Ha
         summary=summary,
         findings=ReportFindings(discoveries=[_discovery(one, with_code=most is None) for one in told]),
         context=ReportContext(relevant_files=_relevant(review.open)),
-        blockers=[f"Not analysed: {_unread(one)}" for one in review.unread],
+        blockers=[f"Not analysed: {_unread(one)}" for one in missed],
         recommendations=_advice(told) if most is None else [],
         verification_script=_SCRIPTS[review.concern],
         readiness=Readiness.YES if complete else Readiness.WITH_CAVEATS,
@@ -103,11 +105,12 @@ def completed(
         update={"relevant_files": _relevant(findings), "decisions": [*merged.context.decisions, decision]}
     )
     made = [f"`{name}` - the review" for name in files]
+    gravest_first = sorted(merged.findings.discoveries, key=_gravity)  # one reviewer's stand before the other's
     return merged.model_copy(
         update={
             "summary": summary,
             "context": context,
-            "findings": merged.findings.model_copy(update={"artifacts_created": made}),
+            "findings": merged.findings.model_copy(update={"artifacts_created": made, "discoveries": gravest_first}),
             "notes": [*merged.notes, *_notes(snapshot, reviews)],
         }
     )
@@ -149,6 +152,12 @@ def _discovery(finding: Finding, *, with_code: bool) -> str:
         f"{code(finding.place)} **{finding.severity}** {text(finding.message, _LONGEST)} "
         f"({finding.rule}{cwe}, by {by}, {finding.confidence} %){shown}"
     )
+
+
+def _gravity(discovery: str) -> int:
+    """Return where a discovery stands among others by its severity, the gravest first; the unknown last."""
+    found = re.match(r"`+.*?`+ \*\*(\w+)\*\* ", discovery)
+    return [*SEVERITIES, ""].index(found[1] if found and found[1] in SEVERITIES else "")
 
 
 def _advice(findings: Iterable[Finding]) -> list[str]:

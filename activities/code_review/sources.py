@@ -14,13 +14,14 @@ from pathlib import Path
 from activities.code_review.records import CodeReviewError, Snapshot, SourceText, Unread
 from activities.project_init.files import SourceTree, as_text, survey
 from activities.project_init.languages import kind_of, language_of, language_of_file
-from activities.project_init.records import ProjectError, SourceFile
+from activities.project_init.records import LeftOut, ProjectError, SourceFile
 from activities.project_init.roles import role_of
 from activities.workbench.diffs import DiffError, FileDiff, apply_diff, is_applied, parse_diff
 from activities.workbench.git import Git
 
 _MOST_BYTES = 32_000_000
 _MOST_EXAMPLES = 5
+_NOT_READ = ("cannot be ", "folder cannot be ", "over the limit", "listed by size only", "name is not UTF-8")
 _DIFF_BYTES = 16_000_000
 
 Passages = tuple[tuple[int, int], ...]
@@ -32,16 +33,24 @@ class _Left:
     def __init__(self) -> None:
         self._paths: dict[str, list[str]] = {}
         self._counts: dict[str, int] = {}
+        self._missed: set[str] = set()
 
-    def add(self, reason: str, path: str, count: int = 1) -> None:
-        """Record one file or several."""
+    def add(self, reason: str, path: str, count: int = 1, *, missed: bool = False) -> None:
+        """Record one file or several, and whether they should have been reviewed."""
         self._paths.setdefault(reason, []).append(path)
         self._counts[reason] = self._counts.get(reason, 0) + count
+        if missed:
+            self._missed.add(reason)
 
     def result(self) -> tuple[Unread, ...]:
         """Return what was recorded, sorted by reason."""
         return tuple(
-            Unread(reason=reason, count=self._counts[reason], examples=tuple(sorted(paths)[:_MOST_EXAMPLES]))
+            Unread(
+                reason=reason,
+                count=self._counts[reason],
+                examples=tuple(sorted(paths)[:_MOST_EXAMPLES]),
+                missed=reason in self._missed,
+            )
             for reason, paths in sorted(self._paths.items())
         )
 
@@ -98,7 +107,9 @@ def snapshot_of_diff(tree: SourceTree, diff: str, name: str) -> Snapshot:
     """
     try:
         diffs = parse_diff(diff)
-        texts = {one.new: _with_diff(tree, one) for one in diffs if one.new and one.hunks}
+        texts = {
+            one.new: text for one in diffs if one.new and one.hunks and (text := _with_diff(tree, one)) is not None
+        }
     except DiffError as error:
         raise CodeReviewError(f"the diff {name!r} cannot be reviewed: {error}") from None
     added = {one.new: _passages(number for number, _ in one.added) for one in diffs if one.new}
@@ -168,19 +179,29 @@ def _snapshot(tree: SourceTree, scope: _Scope) -> Snapshot:
             continue
         text = tree.text(path) if text is None else text
         if text is None:
-            left.add("too large, unreadable, or may hold secrets", path)
+            left.add("too large, unreadable, or may hold secrets", path, missed=True)
             continue
         passages = scope.changed(path, text)
         size += len(text)
-        if passages == () or size > _MOST_BYTES:
-            left.add("no added line" if passages == () else f"over {_MOST_BYTES:,} characters", path)
+        if passages == ():
+            left.add("no added line", path)
+            continue
+        if size > _MOST_BYTES:
+            left.add(f"over {_MOST_BYTES:,} characters", path, missed=True)
             continue
         files.append(
             SourceText(path=path, language=language, text=text, changed=passages, is_test=role_of(path) == "test")
         )
     for omission in tree.listing.left_out if scope.touched is None else ():
-        left.add(omission.reason, ", ".join(omission.examples[:1]), omission.count)
+        left.add(omission.reason, ", ".join(omission.examples[:1]), omission.count, missed=_is_missed(omission))
     return Snapshot(name=tree.listing.name, compared_with=scope.compared_with, files=tuple(files), unread=left.result())
+
+
+def _is_missed(omission: LeftOut) -> bool:
+    """Return whether programs may be among what the survey could not read, or not all of."""
+    return omission.reason.startswith(_NOT_READ) and any(
+        path.endswith("/") or kind_of(language_of(path) or "") == "programming" for path in omission.examples
+    )
 
 
 def _language(tree: SourceTree, file: SourceFile | None, text: str | None, path: str) -> str | None:
@@ -190,13 +211,19 @@ def _language(tree: SourceTree, file: SourceFile | None, text: str | None, path:
     return language_of_file(tree, file) if file else None
 
 
-def _with_diff(tree: SourceTree, diff: FileDiff) -> str:
-    """Return a file's text with the diff applied, whether it is applied already or not."""
+def _with_diff(tree: SourceTree, diff: FileDiff) -> str | None:
+    """Return a file's text with the diff applied, whether it is applied already or not; None where none is read.
+
+    Raises:
+        DiffError: It fits neither way, or there is no such file.
+    """
     now = tree.text(diff.new or "")
     if now is not None and is_applied(diff, now):
         return now
     old = tree.text(diff.old) if diff.old else ""
     if old is None:
+        if {diff.old, diff.new} & tree.by_path.keys():
+            return None  # too large, or may hold secrets
         raise DiffError(f"{diff.old}: there is no such text in the project; review the diff beside its project")
     return apply_diff(diff, old)
 

@@ -112,7 +112,7 @@ async def take_snapshot(context: Context) -> StageResult:
     patch = BatonPatch(
         current_state=[
             _scope_in_words(snapshot),
-            *(["Not under review: " + "; ".join(unread)[:400]] if unread else []),
+            *([f"Not under review: {unread}"[:400]] if unread else []),
         ],
         decision_log=[f"Reviewed {_what(snapshot)} as it was when the review began"],
     )
@@ -153,10 +153,7 @@ async def coordinate_review(context: Context) -> StageResult:
     out, fail_on = _output_folder(context), _fail_on(context)
     snapshot = await _handed(context, "snapshot", Snapshot)
     reviews = [await _handed(context, f"{concern}-review", Review) for concern in ANALYSERS]
-    told = [report_of(review, snapshot) for review in reviews]
-    merged = merge_reports(told, sender=COORDINATOR, receiver="parent", task=f"Review {snapshot.name}")
-    report = completed(merged, snapshot, reviews, fail_on, [REPORT, SARIF])
-    shown, sarif = render_report(report), to_sarif(snapshot, reviews)
+    shown, sarif = await asyncio.to_thread(_merged, snapshot, reviews, fail_on)
     await use(
         context,
         "files",
@@ -219,6 +216,14 @@ async def _hand_on(context: Context, id: str, result: Record, summary: str) -> N
 async def _handed(context: Context, id: str, kind: type[RecordT]) -> RecordT:
     """Return what an earlier stage handed on; the store has checked its hash."""
     return await asyncio.to_thread(kind.model_validate_json, await context.artifacts.read(id))
+
+
+def _merged(snapshot: Snapshot, reviews: list[Review], fail_on: Severity) -> tuple[str, str]:
+    """Return the merged report as Markdown, and the findings as SARIF; for thousands of findings this takes a while."""
+    told = [report_of(review, snapshot) for review in reviews]
+    merged = merge_reports(told, sender=COORDINATOR, receiver="parent", task=f"Review {snapshot.name}")
+    report = completed(merged, snapshot, reviews, fail_on, [REPORT, SARIF])
+    return render_report(report), to_sarif(snapshot, reviews)
 
 
 def _write(out: Path, files: dict[str, str]) -> None:

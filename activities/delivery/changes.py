@@ -33,6 +33,9 @@ async def make_change(tree: Worktree, change: Change) -> None:
     elif change.edits is not None:
         paths = paths_of(await tree.git.run("ls-files", "-z"))
         await asyncio.to_thread(_edit, tree.folder, paths, change.edits)
+        new = [f":(top,literal){edit.path}" for edit in change.edits if not edit.find]
+        if new:  # also what the project ignores: it was ordered by name
+            await tree.git.run("add", "--force", "--", *new)
     elif change.command is not None:
         environment = environment_of(tree.plan.folder, tree.folder, tree.plan.order)
         ran = await run_program(
@@ -50,18 +53,34 @@ def read_patch(given: str) -> str:
     Raises:
         DeliveryError: It can be neither read nor understood.
     """
-    text = given
-    if "\n" not in given:
-        try:
-            with Path(given).open("rb") as file:
-                text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-        except OSError as error:
-            raise DeliveryError(f"the diff {given!r} cannot be read ({error.strerror}); name a file") from None
+    text = given if "\n" in given else _text_of(Path(given))
     try:
         parse_diff(text)
     except DiffError as error:
         raise DeliveryError(f"the parameter 'patch' cannot be used: {error}") from None
     return text
+
+
+def _text_of(place: Path) -> str:
+    """Return the text of a diff's file, to the letter.
+
+    Raises:
+        DeliveryError: It cannot be read whole.
+    """
+    try:
+        with place.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise DeliveryError(f"the diff {str(place)!r} cannot be read ({error.strerror}); name a file") from None
+    if len(content) > _MOST_BYTES:
+        raise DeliveryError(f"the diff {str(place)!r} is larger than {_MOST_BYTES:,} bytes; deliver it in parts")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise DeliveryError(
+            f"the diff {str(place)!r} is not UTF-8, so its lines would be changed on the way; let git apply it: "
+            f"--param command='git apply {place}'"
+        ) from None
 
 
 def environment_of(repository: Path, folder: Path, order: Order) -> dict[str, str]:
@@ -130,8 +149,11 @@ def _write_new(folder: Path, edit: Edit) -> None:
         raise DeliveryError(f"an edit is to write {edit.path!r}, which is no place in the repository; mend the edit")
     if place.exists() or not place.parent.resolve().is_relative_to(folder.resolve()):
         raise DeliveryError(f"an edit is to write {edit.path!r}, which is there already; say what to find in it")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(edit.replace)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(edit.replace.encode())
+    except OSError as error:
+        raise DeliveryError(f"an edit cannot write {edit.path!r} ({error.strerror}); mend the edit") from None
 
 
 def matches(path: str, pattern: str) -> bool:

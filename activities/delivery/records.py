@@ -25,6 +25,8 @@ def _as_command(value: Any) -> Any:
     """Return a command's arguments; a text is a line for the shell, as a person would type it."""
     if isinstance(value, str):
         return ("sh", "-c", value) if value.strip() else ()
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"a command is a text or a list of texts, not {json.dumps(value)}; put it in quotation marks")
     return tuple(value) if isinstance(value, list) else value
 
 

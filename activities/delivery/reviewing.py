@@ -18,10 +18,10 @@ from activities.code_review.records import CodeReviewError, Concern, Snapshot
 from activities.code_review.sources import snapshot_of_diff
 from activities.delivery.changes import matches
 from activities.delivery.records import Order, Remark
-from activities.project_init.files import survey
+from activities.project_init.files import as_text, survey
 from activities.project_init.ignore import may_hold_secrets
 from activities.project_init.roles import role_of
-from activities.workbench.diffs import FileDiff
+from activities.workbench.diffs import DiffError, FileDiff, apply_diff, reverse_diff
 
 _CONFLICT = re.compile(r"(<{7}|>{7}|\|{7}) |={7}$")
 _DEBUGGING = re.compile(r"\bbreakpoint\(\)|\b(pdb|ipdb|pudb)\.set_trace\(|^\s*debugger;?\s*$|\bbinding\.pry\b")
@@ -30,6 +30,7 @@ _SKIPPED = re.compile(
     r"pytest\.mark\.(skip|xfail)|pytest\.skip\(|unittest\.skip|\b(it|describe|test)\.(skip|only)\(|\bx(it|describe)\("
     r"|#\[ignore\]|\bt\.Skip\("
 )
+_WITH_COMMENTS = re.compile(r"(^|/)((ts|js)config[^/]*|\.?devcontainer|\.eslintrc|\.swcrc)\.json$|(^|/)\.vscode/")
 _A_TEST = re.compile(r"^\s*(async )?def test\w*\(|\b(it|test)\(['\"`]|^\s*func Test\w+\(|#\[test\]|@Test\b")
 _CONCERNS: tuple[Concern, ...] = ("security", "performance")
 
@@ -103,9 +104,10 @@ def _file(diff: FileDiff, folder: Path, order: Order) -> Iterator[Remark]:
         yield Remark(path=path, blocks=False, rule="binary", message="the change of a binary file cannot be read")
     for number, line in diff.added:
         yield from _line(path, number, line, is_test=_is_test(diff))
-    fault = _syntax_fault(folder / diff.new) if diff.new else None
-    if fault:
-        yield Remark(path=path, line=fault[0], blocks=True, rule="syntax", message=fault[1])
+    text = _text_of(folder / diff.new) if diff.new else None
+    fault = _syntax_fault(path, text) if text is not None else None
+    if fault and text is not None:
+        yield Remark(path=path, line=fault[0], blocks=not _was_broken(diff, text), rule="syntax", message=fault[1])
 
 
 def _line(path: str, number: int, line: str, *, is_test: bool) -> Iterator[Remark]:
@@ -125,24 +127,36 @@ def _is_test(diff: FileDiff) -> bool:
     return role_of(diff.path) == "test"
 
 
-def _syntax_fault(place: Path) -> tuple[int, str] | None:
-    """Return line and reason where a file is broken that can be checked without running anything."""
-    try:
-        if place.is_symlink() or not place.is_file():
-            return None
-        text = place.read_bytes().decode()
-        if place.suffix in (".py", ".pyi"):
-            ast.parse(text)
-        elif place.suffix == ".json":
-            json.loads(text)
-        elif place.suffix == ".toml":
-            tomllib.loads(text)
-    except UnicodeDecodeError:
+def _text_of(place: Path) -> str | None:
+    """Return a file's text, as the diff's lines are read; None where it is none."""
+    if place.is_symlink() or not place.is_file():
         return None
+    text = as_text(place.read_bytes())
+    return None if "\ufffd" in text else text
+
+
+def _was_broken(diff: FileDiff, text: str) -> bool:
+    """Return whether a file was broken before the change, which then has not broken it."""
+    try:
+        return diff.old is not None and _syntax_fault(diff.old, apply_diff(reverse_diff(diff), text)) is not None
+    except DiffError:
+        return False
+
+
+def _syntax_fault(path: str, text: str) -> tuple[int, str] | None:
+    """Return line and reason where a text is broken that can be checked without running anything."""
+    suffix = Path(path).suffix
+    try:
+        if suffix in (".py", ".pyi"):
+            ast.parse(text)
+        elif suffix == ".json" and not _WITH_COMMENTS.search(path):
+            json.loads(text)
+        elif suffix == ".toml":
+            tomllib.loads(text)
     except SyntaxError as error:
         return error.lineno or 0, f"this is no valid Python: {error.msg}"
     except json.JSONDecodeError as error:
         return error.lineno, f"this is no valid JSON: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:
-        return 0, f"this is no valid {place.suffix.removeprefix('.').upper()}: {type(error).__name__}"
+        return 0, f"this is no valid {suffix.removeprefix('.').upper()}: {type(error).__name__}"
     return None

@@ -362,11 +362,15 @@ def _test_command(folder: Path, order: Order) -> tuple[tuple[str, ...], str]:
 
 
 def _files(diff: str) -> tuple[FileDiff, ...]:
-    """Return what a diff of git's own changes; an empty one changes nothing."""
+    """Return what a diff of git's own changes; an empty one changes nothing.
+
+    Raises:
+        DeliveryError: It cannot be read, so nobody can say what is in it.
+    """
     try:
-        return parse_diff(diff)
-    except DiffError:
-        return ()
+        return parse_diff(diff) if diff else ()
+    except DiffError as error:
+        raise DeliveryError(f"the branch's diff cannot be reviewed: {error}") from None
 
 
 def _size(diff: str) -> str:

@@ -14,6 +14,7 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _ESCAPED = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
 _NOWHERE = "/dev/null"
+_BYTE_ORDER_MARK = "\ufeff"  # which no text has that is read as such
 
 
 class DiffError(BatonError):
@@ -108,7 +109,7 @@ def parse_diff(text: str) -> tuple[FileDiff, ...]:
 
 
 def apply_diff(diff: FileDiff, text: str) -> str:
-    r"""Return a text with a diff applied.
+    r"""Return a text with a diff applied; whether its last line ends with a newline stays as it is.
 
     Raises:
         DiffError: A line that it keeps or takes away is not there.
@@ -129,6 +130,22 @@ def apply_diff(diff: FileDiff, text: str) -> str:
         done += [*lines[at:start], *hunk.new]
         at = start + len(old)
     return "\n".join([*done, *lines[at:]])
+
+
+def reverse_diff(diff: FileDiff) -> FileDiff:
+    r"""Return the diff that leads back.
+
+    Example:
+        >>> [one] = parse_diff("--- a/x.py\n+++ b/x.py\n@@ -1 +1,2 @@\n import os\n+import re\n")
+        >>> apply_diff(reverse_diff(one), "import os\nimport re\n")
+        'import os\n'
+    """
+    signs = {" ": " ", "+": "-", "-": "+"}
+    hunks = (
+        Hunk(hunk.new_start, hunk.old_start, tuple(signs[line[0]] + line[1:] for line in hunk.lines))
+        for hunk in diff.hunks
+    )
+    return FileDiff(diff.new, diff.old, tuple(hunks), diff.binary)
 
 
 def is_applied(diff: FileDiff, text: str) -> bool:
@@ -193,17 +210,16 @@ class _Reader:
             first = self._at = self._at + 1
             lines: list[str] = []
             while old_count > 0 or new_count > 0:
-                line = self._lines[self._at] if self._at < len(self._lines) else "\\"
+                line = self._lines[self._at] if self._at < len(self._lines) else "@"
                 sign = line[:1] or " "  # some programs strip the blank of an empty line that is kept
                 if sign not in " +-":
                     raise DiffError(f"line {first}: this hunk of the diff is cut off; give the whole diff")
-                lines.append(line or " ")
+                lines.append(sign + (line[1:].removeprefix(_BYTE_ORDER_MARK) if old_start < 2 else line[1:]))
                 old_count -= sign in " -"
                 new_count -= sign in " +"
-                self._at += 1
+                # "\\ No newline at end of file", in any language: of the old text in the middle of a hunk, too
+                self._at += 2 if self._next().startswith("\\") else 1
             yield Hunk(old_start, new_start, tuple(lines))
-            if self._at < len(self._lines) and self._lines[self._at].startswith("\\ No newline"):
-                self._at += 1
 
 
 def _is_extended_header(line: str) -> bool:

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from baton.edge.child import bound_to_parent
+from baton.edge.child import group_bound_to_parent
 from baton.protocol.errors import BatonError
 
 _USUAL = ("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TERM", "USER", "LOGNAME", "SHELL")
@@ -119,8 +119,8 @@ async def run_program(
         given: Its standard input.
         most_bytes: How much of each stream is kept; of more, the beginning and the end.
         together: Keep standard error in its place between the lines of standard output.
-        bound: End it with the worker, on Linux, even if the worker is killed; needless for what takes a moment. What
-            it started itself may then run on to its own end.
+        bound: End it and what it started with the worker, on Linux, even if the worker is killed; needless for what
+            takes a moment.
 
     Raises:
         ProgramError: There is no such program, or it cannot be started.
@@ -140,7 +140,7 @@ async def run_program(
         written, said = await _pipe(output, open_ends), await _pipe(errors, open_ends)
         try:
             process = await asyncio.create_subprocess_exec(
-                *(bound_to_parent([program, *command[1:]]) if bound else [program, *command[1:]]),
+                *(group_bound_to_parent([program, *command[1:]]) if bound else [program, *command[1:]]),
                 cwd=folder,
                 env=dict(environment),
                 stdin=_input(given, open_ends),

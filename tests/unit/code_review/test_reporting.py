@@ -68,6 +68,16 @@ class TestReportOf:
         assert (report.status, report.readiness, report.confidence) == (Status.PARTIAL, Readiness.WITH_CAVEATS, 70)
         assert report.blockers == ["Not analysed: 7 × written in Go (a.go, b.go, …)"]
 
+    def test_is_unsure_where_a_program_could_not_be_read(self) -> None:
+        """What is no program at all does not make the review partial; a program that is too large does."""
+        prose = Unread(reason="no program, but prose", count=2)
+        large = Unread(reason="too large", count=1, examples=("a.py",), missed=True)
+        whole = report_of(review(), SNAPSHOT.model_copy(update={"unread": (prose,)}))
+        assert (whole.status, whole.readiness) == (Status.COMPLETED, Readiness.YES)
+        part = report_of(review(), SNAPSHOT.model_copy(update={"unread": (prose, large)}))
+        assert (part.status, part.readiness, part.confidence) == (Status.PARTIAL, Readiness.WITH_CAVEATS, 70)
+        assert part.blockers == ["Not analysed: 1 × too large (a.py)"]
+
 
 class TestCompleted:
     """The coordinator's report."""
@@ -95,6 +105,13 @@ class TestCompleted:
         assert report.findings.discoveries == []
         [note] = [one for one in report.notes if one.heading == "Suppressed in the Source"]
         assert "c.py:2 ``" in note.items[0]
+
+    def test_tells_the_gravest_of_all_reviewers_first(self) -> None:
+        """What the verdict rests on is not behind the lesser findings of the reviewer that comes before."""
+        slow = review(finding(8, "high"), finding(9, "low")).model_copy(update={"concern": "performance"})
+        report = self.merged([review(finding(1, "medium"), finding(2, "low")), slow], "high")
+        severities = [one.split("**")[1] for one in report.findings.discoveries]
+        assert severities == ["high", "medium", "low", "low"]
 
     @staticmethod
     def merged(reviews: list[Review], fail_on: Severity) -> HandoffReport:

@@ -1,5 +1,7 @@
 """The code under review: all of a project, what changed since a commit, or what a diff changes."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from activities.code_review.sources import (
     snapshot_of_diff,
     snapshot_of_project,
 )
-from activities.project_init.files import SourceTree
+from activities.project_init.files import SourceTree, as_text
 from tests.unit.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
 
 
@@ -48,6 +50,19 @@ class TestSnapshotOfProject:
         snapshot = snapshot_of_project(tree_of(write(tmp_path, files)))
         assert [file.path for file in snapshot.files] == ["app/x.py"]
         assert {one.reason for one in snapshot.unread} == {"generated code", "vendored packages"}
+
+    def test_marks_programs_that_it_could_not_read(self, tmp_path: Path) -> None:
+        """One too large and one without a readable name are missed; prose is not, however its file is named."""
+        write(tmp_path, {"large.py": "x = 1\n" * 200_000, "README.md": "# Demo\n", "a.py": "x = 1\n"})
+        for name in (b"odd\xff.py", b"odd\xff.md"):
+            Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("x = 1\n")
+        snapshot = snapshot_of_project(tree_of(tmp_path))
+        assert {one.reason: one.missed for one in snapshot.unread} == {
+            "content not analysed: text over 1 MiB": False,
+            "name is not UTF-8": True,
+            "no program, but prose": False,
+            "too large, unreadable, or may hold secrets": True,
+        }
 
 
 class TestSnapshotOfChanges:
@@ -118,6 +133,36 @@ class TestSnapshotOfDiff:
         assert passages(snapshot) == {"app/new.py": ((1, 1),), "app/weak.py": ((5, 5),)}
         assert {file.path: file.text for file in snapshot.files}["app/weak.py"] == changed
         assert contents(root) == before
+
+    @pytest.mark.parametrize("applied", [pytest.param(True, id="applied"), pytest.param(False, id="not applied")])
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            pytest.param(b"a = 1\nb = 1", b"a = 1\nb = 2", id="no newline at the end"),
+            pytest.param(b"\xef\xbb\xbfa = 1\nb = 1\n", b"\xef\xbb\xbfa = 1\nb = 2\n", id="a mark of the byte order"),
+            pytest.param(b"a = 1\r\nb = 1\r\n", b"a = 1\r\nb = 2\r\n", id="line ends of Windows"),
+        ],
+    )
+    def test_reads_what_editors_write(self, tmp_path: Path, before: bytes, after: bytes, applied: bool) -> None:
+        """Marks at the beginning and the end of a file are no part of its lines."""
+        root = repository(tmp_path / "r", {"README.md": "x\n"})
+        (root / "a.py").write_bytes(before)
+        git(root, "add", "-A")
+        git(root, "commit", "-q", "-m", "first")
+        (root / "a.py").write_bytes(after)
+        diff = as_text(subprocess.run(["git", "diff"], cwd=root, check=True, capture_output=True).stdout)
+        if not applied:
+            git(root, "checkout", "-q", "a.py")
+        assert passages(snapshot_of_diff(tree_of(root), diff, "change.diff")) == {"a.py": ((2, 2),)}
+
+    def test_leaves_out_what_is_too_large_to_read(self, tmp_path: Path) -> None:
+        """A lock file of a megabyte in the diff is counted, and the rest of the diff is reviewed."""
+        lock = "\n".join(f"package-{number} = {number}" for number in range(60_000))
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n", "some.lock": lock})
+        write(root, {"a.py": "a = 2\n", "some.lock": lock.replace("package-7 = 7", "package-7 = 8")})
+        snapshot = snapshot_of_diff(tree_of(root), git(root, "diff"), "change.diff")
+        assert passages(snapshot) == {"a.py": ((1, 1),)}
+        assert [one.examples for one in snapshot.unread] == [("some.lock",)]
 
     def test_refuses_a_diff_of_another_text(self, tmp_path: Path) -> None:
         """The file and line are named."""

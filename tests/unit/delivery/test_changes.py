@@ -1,6 +1,7 @@
 """Changes and test runs in a real worktree: exactly what was ordered, or an error that says why not."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,22 @@ class TestMakeChange:
         await make_change(tree, tree.plan.changes[0])
         assert (tree.folder / "docs/a/new.md").read_text() == "new\n"
 
+    async def test_commits_a_new_file_that_the_project_ignores(self, repo: Path) -> None:
+        """It was ordered by name, so the commit has it; what a pattern of git's would mean is not meant."""
+        write(repo, {".gitignore": "build/\n", "build/keep.txt": "mine\n"})
+        git(repo, "add", "-A")
+        git(repo, "commit", "-q", "-m", "ignore")
+        edits = [
+            {"path": "app/more.py", "find": "= 1", "replace": "= 2"},
+            {"path": "build/[a]?.py", "replace": "new\n"},
+        ]
+        tree = await opened(repo, edits=edits)
+        await tree.commit("round-1", "Both", partial(make_change, tree, tree.plan.changes[0]))
+        assert git(tree.folder, "show", "--format=", "--name-only", "HEAD").splitlines() == [
+            "app/more.py",
+            "build/[a]?.py",
+        ]
+
     @pytest.mark.parametrize(
         ("edit", "message"),
         [
@@ -61,6 +78,7 @@ class TestMakeChange:
             pytest.param({"path": ".git/hooks/x", "replace": "x"}, "no place in the repository", id="git's own"),
             pytest.param({"path": "out/x", "replace": "x"}, "is there already", id="through a link"),
             pytest.param({"path": "app/more.py", "replace": "x"}, "is there already", id="over a file"),
+            pytest.param({"path": "app/more.py/x", "replace": "x"}, "cannot write", id="below a file"),
         ],
     )
     async def test_refuses_an_edit_that_is_not_exactly_so(self, repo: Path, edit: dict[str, Any], message: str) -> None:
@@ -88,6 +106,14 @@ class TestMakeChange:
         (tmp_path / "fix.diff").write_text(FIX)
         assert read_patch(str(tmp_path / "fix.diff")) == read_patch(FIX) == FIX
 
+    @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+    def test_changes_no_byte_of_a_diff_silently(self, tmp_path: Path, encoding: str) -> None:
+        """A diff that is not UTF-8 cannot be handed on to the letter, so it is refused, with the way to apply it."""
+        diff = tmp_path / "fix.diff"
+        diff.write_bytes("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+é\n".encode(encoding))
+        with pytest.raises(DeliveryError, match=r"is not UTF-8.* --param command='git apply "):
+            read_patch(str(diff))
+
     def test_prefers_the_repositorys_own_environment(self, repo: Path) -> None:
         """Its virtual environment comes first on the path, and Python imports from the worktree."""
         (repo / ".venv" / "bin").mkdir(parents=True)
@@ -106,6 +132,9 @@ class TestOrder:
             pytest.param({}, "repository: Field required", id="no repository"),
             pytest.param({"repository": "r", "command": ""}, "command", id="an empty command"),
             pytest.param({"repository": "r", "changes": [{"patch": "x", "command": ["y"]}]}, "exactly one", id="both"),
+            pytest.param(
+                {"repository": "r", "test": True}, "test: .*put it in quotation marks", id="a truth for a command"
+            ),
             pytest.param({"repository": "r", "rounds": 0}, "greater than or equal to 1", id="no round"),
             pytest.param({"repository": "r", "branch": "-x"}, "no name for a branch", id="an option for a branch"),
             pytest.param({"repository": "r", "branch": "a..b"}, "no name for a branch", id="a range for a branch"),

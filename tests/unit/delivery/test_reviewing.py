@@ -10,6 +10,7 @@ from activities.workbench.diffs import parse_diff
 from tests.unit.code_review.material import git, repository, write
 
 BEFORE = {
+    "bare.py": "x = 1",
     "app/a.py": "x = 1\n",
     "tests/test_a.py": "def test_a():\n    assert 1\n\n\ndef test_b():\n    assert 1\n",
     "data.json": "{}\n",
@@ -53,6 +54,7 @@ class TestReviewDiff:
             ),
             pytest.param({"app/b.py": "y = 1\n" * 60}, "app/b.py", "size", id="more than can be reviewed"),
             pytest.param({"docs/b.md": "b\n"}, "docs/b.md", "outside", id="a file that may not change"),
+            pytest.param({"bare.py": "x = 1\nbreakpoint()"}, "bare.py:2", "debugging", id="a last line without an end"),
         ],
     )
     def test_blocks(self, tmp_path: Path, files: dict[str, str], place: str, rule: str) -> None:
@@ -67,6 +69,35 @@ class TestReviewDiff:
         """More tests, a renamed file, a word like those it looks for: none of it blocks."""
         files = {"app/a.py": "debugger_name = '<<<<'\n", "tests/test_a.py": BEFORE["tests/test_a.py"] * 2}
         diffs = parse_diff(change(tmp_path, files))
+        assert review_diff(diffs, tmp_path / "r", Order.of({"repository": "r", "command": "x"})) == []
+
+    @pytest.mark.parametrize(
+        ("path", "before", "after"),
+        [
+            pytest.param("old.py", 'print "x"\n', 'print "y"\n', id="Python 2"),
+            pytest.param("{{name}}.json", '{"a": {{name}}}\n', '{"b": {{name}}}\n', id="a template"),
+        ],
+    )
+    def test_does_not_block_for_what_was_broken_before(
+        self, tmp_path: Path, path: str, before: str, after: str
+    ) -> None:
+        """The change has not broken it; that it is so is still said."""
+        root = repository(tmp_path / "r", {path: before})
+        write(root, {path: after})
+        remarks = review_diff(parse_diff(git(root, "diff")), root, Order.of({"repository": "r", "command": "x"}))
+        assert [(one.rule, one.blocks) for one in remarks] == [("syntax", False)]
+
+    @pytest.mark.parametrize(
+        ("path", "text"),
+        [
+            pytest.param("app/a.py", "\ufeffx = 2\n", id="a mark of the byte order"),
+            pytest.param("web/tsconfig.base.json", '{\n  // for the build\n  "strict": true,\n}\n', id="tsconfig"),
+            pytest.param(".vscode/settings.json", '{\n  /* ours */\n  "a": 1\n}\n', id="an editor's settings"),
+        ],
+    )
+    def test_knows_what_is_valid_where_it_stands(self, tmp_path: Path, path: str, text: str) -> None:
+        """Files of editors and compilers are JSON with comments, and a mark at the beginning is no character."""
+        diffs = parse_diff(change(tmp_path, {path: text}))
         assert review_diff(diffs, tmp_path / "r", Order.of({"repository": "r", "command": "x"})) == []
 
 

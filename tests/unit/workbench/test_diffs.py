@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.workbench.diffs import DiffError, apply_diff, is_applied, parse_diff
+from activities.workbench.diffs import DiffError, apply_diff, is_applied, parse_diff, reverse_diff
 
 _GIT = ["git", "-c", "core.quotePath=true", "diff", "--no-index", "--no-color"]
 
@@ -77,6 +77,12 @@ class TestParseDiff:
         )
         assert one.added == [(1, "y")]
 
+    def test_reads_a_last_line_without_a_newline(self) -> None:
+        """The remark on it stands in the middle of the hunk, and is no line of either text."""
+        hunk = "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ Kein Zeilenumbruch am Dateiende.\n"
+        [one] = parse_diff(f"--- a/x\n+++ b/x\n{hunk}")
+        assert (one.removed, one.added) == (["a"], [(1, "b")])
+
     @pytest.mark.parametrize(
         ("diff", "message"),
         [
@@ -97,21 +103,28 @@ class TestApplyDiff:
     """Diffs of git, applied without git."""
 
     @given(
-        old=st.lists(st.sampled_from(["a", "b", "", "--- x", "+++ y", "@@ z"]), max_size=12),
+        old=st.lists(st.sampled_from(["a", "b", "", "--- x", "+++ y", "@@ z", "\\ x"]), max_size=12),
         new=st.lists(st.sampled_from(["a", "b", "c", "", "-- ", "++"]), max_size=12),
+        ends=st.tuples(st.sampled_from(["\n", ""]), st.sampled_from(["\n", ""])),
         context=st.sampled_from(["-U0", "-U3"]),
     )
     def test_makes_what_git_compared(
-        self, tmp_path_factory: pytest.TempPathFactory, old: list[str], new: list[str], context: str
+        self,
+        tmp_path_factory: pytest.TempPathFactory,
+        old: list[str],
+        new: list[str],
+        ends: tuple[str, str],
+        context: str,
     ) -> None:
-        """Whatever the texts are, git's diff of them leads from one to the other, and the added lines are there."""
-        before, after = ("".join(f"{line}\n" for line in lines) for lines in (old, new))
+        """Whatever the texts are, with a newline at their end or without, git's diff of them leads to and fro."""
+        before, after = ("\n".join(lines) + end if lines else "" for lines, end in zip((old, new), ends, strict=True))
         diff = diff_of(tmp_path_factory.mktemp("d", numbered=True), before, after, context)
         if not diff:
             return
         [one] = parse_diff(diff)
-        made = apply_diff(one, before)
-        assert made == after
+        ended = "" if ends == ("\n", "\n") else "\n"  # what is at the end of the last line is not in the diff's lines
+        assert apply_diff(one, before).rstrip(ended) == after.rstrip(ended)
+        assert apply_diff(reverse_diff(one), after).rstrip(ended) == before.rstrip(ended)
         assert is_applied(one, after)
         lines = after.split("\n")
         assert all(lines[number - 1] == text for number, text in one.added)
