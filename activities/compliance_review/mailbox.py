@@ -4,6 +4,8 @@ The addresses in it are personal data. They are read here, counted by domain, an
 not into a text (`without_addresses`), not into a message of an error.
 """
 
+import codecs
+import contextlib
 import email
 import email.policy
 import hashlib
@@ -13,8 +15,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from html.parser import HTMLParser
+from itertools import chain
 from mailbox import mbox
 from pathlib import Path
 
@@ -23,8 +26,11 @@ from activities.contract_review.facts import AMOUNT, amount_of
 
 MOST_BYTES = 64_000_000
 MOST_MESSAGES = 2_000
+MOST_NESTED = 30
 
-_ADDRESS = re.compile(r"[^\s<>()\[\],;:\"'@]+@[^\s<>()\[\],;:\"'@]+\.[^\s<>()\[\],;:\"'@]*[^\s<>()\[\],;:\"'@.]")
+_SIGN, _NO_DOT = r"[^\s<>()\[\],;:\"'@]", r"[^\s<>()\[\],;:\"'@.]"
+# It begins where a run of such signs does and goes on without a choice, so that a long run costs one look at each sign.
+_ADDRESS = re.compile(rf"(?<!{_SIGN}){_SIGN}+@{_SIGN}{_NO_DOT}*(?:\.+{_NO_DOT}+)+")
 _DOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+")
 _EXTENSION = re.compile(r"\.([A-Za-z0-9]{1,12})$")
 _TYPE = re.compile(r"[a-z0-9]{1,12}$")
@@ -32,6 +38,13 @@ _RECIPIENTS = ("to", "cc", "bcc", "resent-to", "resent-cc", "resent-bcc")
 _UNSENT = "x-unsent"
 _SUFFIXES = {".mbox": True, ".mbx": True, ".eml": False}
 _HIDDEN = ("script", "style")
+# The tags of HTML that stand inside a word or a line; every other one begins a new line where it is seen.
+_INLINE = re.compile(
+    "a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|label|mark|nobr|q|s|samp|small|span|strike|"
+    "strong|sub|sup|time|tt|u|var|wbr"
+)
+_BEGINNING = re.compile(rb"From +\S.*[0-9]:[0-9][0-9].*\n(>From |[!-9;-~]+:)")
+_BROKEN = (ValueError, IndexError, AttributeError, TypeError, RecursionError)  # of the parser, on broken headers
 
 
 @dataclass(frozen=True)
@@ -60,18 +73,18 @@ def read_mailbox(path: Path, message_id: str | None = None) -> Correspondence:
         message_id: The `Message-ID` of the proposed e-mail, with or without its angle brackets.
 
     Raises:
-        ComplianceError: The file is missing, of another format, too large or empty, or it is not clear which of its
-            messages is proposed.
+        ComplianceError: The file is missing, of another format, too large or empty, a message is nested too deep, or
+            it is not clear which of them is proposed.
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise ComplianceError(f"{path.name!r} is no mailbox; found {path.suffix!r}, expected .mbox or .eml")
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ComplianceError(f"{path.name!r} is larger than {MOST_BYTES:,} bytes; give the thread alone")
-        found = _mbox(path) if _SUFFIXES[path.suffix.lower()] else [path.read_bytes()]
+        found = _mbox(path) if _SUFFIXES[path.suffix.lower()] else [path.read_bytes().removeprefix(codecs.BOM_UTF8)]
     except OSError as error:
         raise ComplianceError(f"the mailbox {str(path)!r} cannot be read ({error.strerror})") from None
-    messages = [email.message_from_bytes(data, policy=email.policy.default) for data in found]
+    messages = [_parsed(data, path.name) for data in found]
     at = _proposed(messages, message_id, path.name)
     return Correspondence(messages[at], found[at], (*messages[:at], *messages[at + 1 :]))
 
@@ -102,7 +115,7 @@ def text_of(message: EmailMessage) -> str:
     """
     parts = [_header(message, "subject")]
     for part in message.walk():
-        if part.get_content_maintype() == "text":
+        if part.get_content_maintype() == "text" or _is_broken_multipart(part):
             content = _content(part)
             parts.append(_seen(content) if part.get_content_subtype() == "html" else content)
     text = unicodedata.normalize("NFKC", "\n".join(parts))
@@ -140,11 +153,12 @@ def _mbox(path: Path) -> list[bytes]:
     """Return the messages of an mbox file.
 
     Raises:
-        ComplianceError: There are too many.
+        ComplianceError: There are too many, or it is not clear where one begins.
         OSError: It cannot be read.
     """
     if not path.is_file():
         raise FileNotFoundError(2, "no such file")
+    _check_beginnings(path)
     box: mbox = mbox(path, create=False)
     try:
         if len(box) > MOST_MESSAGES:
@@ -152,6 +166,50 @@ def _mbox(path: Path) -> list[bytes]:
         return [box.get_bytes(key) for key in box.iterkeys()]
     finally:
         box.close()
+
+
+def _check_beginnings(path: Path) -> None:
+    """Make sure that each line that Python's reader takes for the beginning of a message is one, from the first on.
+
+    Else the rest of an e-mail would go for another one, and would not be reviewed.
+
+    Raises:
+        ComplianceError: One is not.
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        before, number, is_first = next(file, b""), 1, True
+        for line in chain(file, [b""]):
+            begins = before.startswith(b"From ")
+            if not _BEGINNING.match(before + line) if begins else is_first and before.strip():
+                raise ComplianceError(
+                    f"line {number} of {path.name!r} is not the beginning of a message; write '>From' where a text has "
+                    "'From' at the beginning of a line, or give the e-mail alone as .eml"
+                )
+            is_first = is_first and not begins
+            before, number = line, number + 1
+
+
+def _parsed(data: bytes, name: str) -> EmailMessage:
+    """Return a message that is not nested so deep that its readers, which recurse, would fail.
+
+    Raises:
+        ComplianceError: It is.
+    """
+    try:
+        message = email.message_from_bytes(data, policy=email.policy.default)
+    except RecursionError:
+        raise _too_deep(name) from None
+    level: list[MIMEPart] = [message]
+    for _ in range(MOST_NESTED):
+        level = [part for outer in level if outer.is_multipart() for part in outer.iter_parts()]
+    if level:
+        raise _too_deep(name)
+    return message
+
+
+def _too_deep(name: str) -> ComplianceError:
+    return ComplianceError(f"{name!r} has a message with parts nested more than {MOST_NESTED} deep; leave it out")
 
 
 def _proposed(messages: Sequence[EmailMessage], message_id: str | None, name: str) -> int:
@@ -181,7 +239,7 @@ def _header(message: EmailMessage, name: str) -> str:
     """Return a header's text; empty where there is none, or none that can be decoded."""
     try:
         return str(message.get(name, ""))
-    except (ValueError, IndexError, AttributeError, TypeError):  # what the parser raises on headers that are broken
+    except _BROKEN:
         return ""
 
 
@@ -201,7 +259,7 @@ def _domains_in(message: EmailMessage, names: Sequence[str]) -> Iterator[str]:
         try:
             headers = message.get_all(name, [])
             addresses = [header.addresses for header in headers]
-        except (ValueError, IndexError, AttributeError, TypeError):
+        except _BROKEN:
             yield ""
             continue
         raw = [str(value) for key, value in message.raw_items() if key.lower() == name]
@@ -239,7 +297,7 @@ def _attachments(message: EmailMessage) -> Iterator[Attachment]:
 def _file_name(part: EmailMessage) -> str:
     try:
         return part.get_filename() or ""
-    except (ValueError, IndexError, AttributeError, TypeError):
+    except _BROKEN:
         return "unknown"
 
 
@@ -248,12 +306,25 @@ def _size(part: EmailMessage) -> int:
     return len(payload) if isinstance(payload, bytes) else len(bytes(part))
 
 
+def _is_broken_multipart(part: EmailMessage) -> bool:
+    """Return whether a part says that it has parts, and none was found: mail programs show it as text."""
+    return part.get_content_maintype() == "multipart" and not part.is_multipart()
+
+
 def _content(part: EmailMessage) -> str:
+    """Return a part's text: in the charset that it names if it is in that, else as mail programs guess it."""
+    payload = part.get_payload(decode=True)
+    if not isinstance(payload, bytes):
+        return ""
     try:
-        return str(part.get_content())
-    except (LookupError, ValueError, AttributeError):  # a charset that nobody knows, or bytes that are none of it
-        payload = part.get_payload(decode=True)
-        return payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""
+        named = part.get_content_charset("utf-8")
+    except _BROKEN:
+        named = "utf-8"
+    marked = ["utf-16"] if payload.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else []
+    for charset in (*marked, named, "utf-8", "cp1252"):
+        with contextlib.suppress(LookupError, ValueError):
+            return payload.decode(charset).replace("\r\n", "\n")
+    return payload.decode("latin-1")
 
 
 class _Words(HTMLParser):
@@ -265,16 +336,22 @@ class _Words(HTMLParser):
         self._inside: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._break(tag)
         if tag in _HIDDEN:
             self._inside.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
+        self._break(tag)
         if self._inside and tag == self._inside[-1]:
             self._inside.pop()
 
     def handle_data(self, data: str) -> None:
         if not self._inside:
             self.words.append(data)
+
+    def _break(self, tag: str) -> None:
+        if not _INLINE.fullmatch(tag):
+            self.words.append("\n")
 
 
 def _seen(html: str) -> str:

@@ -204,7 +204,7 @@ def read_policy(path: Path) -> Policy:
         return policy_of(json.dumps(reader(path.read_text("utf-8")), default=str), path.name)
     except OSError as error:
         raise ComplianceError(f"the policy {str(path)!r} cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ComplianceError(f"the policy {path.name!r} cannot be read: {error}") from None
 
 

@@ -38,7 +38,7 @@ _TABLE: tuple[tuple[Kind, str, str], ...] = (
     (
         "liability",
         r"(?:limitations? of |limits? (?:of|on) )?liabilit(?:y|ies)|exclusions? of liability|damages",
-        r"aggregate liability|be liable for|liability of|(?:indirect|consequential)[\w, ]{0,60} damages"
+        r"aggregate liability|be liable (?:to \w+ )?for|liability of|(?:indirect|consequential)[\w, ]{0,60} damages"
         r"|liability \w+ (?:is|be) (?:un)?limited",
     ),
     ("indemnity", r"indemnit(?:y|ies)|indemnification", r"indemnif\w+|hold harmless"),

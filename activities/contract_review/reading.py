@@ -36,6 +36,9 @@ _UNSEEN = re.compile(
 _SPACES = re.compile(r"\s+")
 _MOST_IN_A_LINE = 100_000
 _EDGE_LINES = 2  # running headers and footers are among the first and last lines of a page
+_SMALL_WORD = re.compile("the|and|to|shall|any|by|for|this|that|with|such|not|or|which|are|from|is|be|has|its|may|will")
+_LEAST_PERCENT = 8  # of the words; English contracts have 20 and more, other languages 2
+_ENOUGH_LETTERS = 120
 _EMPTY_PAGE = 16  # characters: a scanned page has at most a stamp or a number
 
 
@@ -94,6 +97,16 @@ def read_document(path: Path, limits: Limits | None = None) -> Document:
         lines=tuple(lines),
         notes=tuple(notes),
     )
+
+
+def is_english(document: Document) -> bool:
+    """Return whether a document has the small words of English as often as any contract has; a short one passes.
+
+    The rules know English alone: of a contract in another language they would say that clauses are missing.
+    """
+    words = re.findall(r"[^\W\d_]+", " ".join(line.text for line in document.lines).lower())
+    known = sum(_SMALL_WORD.fullmatch(word) is not None for word in words)
+    return sum(map(len, words)) < _ENOUGH_LETTERS or known * 100 >= len(words) * _LEAST_PERCENT
 
 
 def squeeze(text: str) -> str:

@@ -21,8 +21,9 @@ _BEYOND = re.compile(
     r"|\bmoral rights\b"
 )
 _VESTS = re.compile(
-    r"(?i)\b(?:vests? in|belongs? to|(?:is|are|remains?) (?:the )?(?:sole )?(?:property of"
-    r"|owned by))\s+(?:the )?(\w[\w \-]{0,40})"
+    r"(?i)\b(?:vests? in|belongs? to|(?:is|are|be|remains?|becomes?) (?:and (?:shall )?remains? )?(?:the )?"
+    r"(?:(?:sole|exclusive)(?: and exclusive)? )?(?:property of|owned (?:solely |exclusively )?by))"
+    r"\s+(?:the )?(\w[\w \-]{0,40})"
 )
 _MADE_FOR_US = re.compile(r"(?i)\b(?:deliverables|work product|results of the services)\b")
 _PERSONAL = re.compile(r"(?i)\bpersonal (?:data|information)\b|\bdata subjects?\b|\bgdpr\b")
@@ -39,7 +40,7 @@ _DUTIES = (
         "reports breaches",
         re.compile(r"(?i)\bbreach\w*\b[^.;]{0,120}\bnotif|\bnotif\w*\b[^.;]{0,120}\bbreach|\bhours\b"),
     ),
-    ("binds its sub-processors", re.compile(r"(?i)\bsub-?(?:processor|contract)")),
+    ("binds its sub-processors", re.compile(r"(?i)\bsub-?(?:processor|contract)\w*\b(?![^.;]{0,60}\bwithout\b)")),
     ("returns or deletes the data at the end", re.compile(r"(?i)\b(?:delet|return|eras|destroy)\w*\b")),
     ("keeps the data secure", re.compile(r"(?i)\bsecurity\b|\bsecure\b|\btechnical and organi[sz]ational\b")),
     ("helps with the rights of data subjects", re.compile(r"(?i)\bdata subjects?\b|\bassist\w*\b")),

@@ -17,7 +17,7 @@ from pydantic import JsonValue, ValidationError
 from activities.contract_review.agents import Consultation, HttpChatModel, ModelSettings, spend_of
 from activities.contract_review.analysis import analyse
 from activities.contract_review.clauses import extract
-from activities.contract_review.reading import read_document
+from activities.contract_review.reading import is_english, read_document
 from activities.contract_review.records import (
     Analysis,
     ClauseKey,
@@ -65,6 +65,11 @@ async def extract_clauses(context: Context) -> StageResult:
     source, policy = Path(_text(context, "source")), _policy(context)
     _text(context, "output")  # said now, not after three stages
     document = await asyncio.to_thread(read_document, source)
+    if not await asyncio.to_thread(is_english, document):
+        raise ReviewError(
+            f"{source.name!r} is not in English, as it seems; the rules know English alone, and would call clauses "
+            "missing that are there: translate it first"
+        )
     extraction = await asyncio.to_thread(extract, document)
     talk = _consultation(context)
     if talk:

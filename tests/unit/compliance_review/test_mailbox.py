@@ -63,6 +63,33 @@ class TestReadMailbox:
         with pytest.raises(ComplianceError, match=message):
             read_mailbox(tmp_path / name)
 
+    @pytest.mark.parametrize(
+        ("content", "line"),
+        [
+            pytest.param(b"\nTo: a@b.example\n\nHello\n\nFrom now on\nwe promise it.\n", 6, id="a line of the text"),
+            pytest.param(b"\nTo: a@b.example\n\nFrom 10:00 to 11:00 we\nare out\n", 4, id="one with a time"),
+            pytest.param(b"\nTo: a@b.example\n\nFrom 10:00 to 11:00", 4, id="the last line"),
+            pytest.param(None, 1, id="no beginning"),
+        ],
+    )
+    def test_refuses_to_review_a_part_of_a_message(self, tmp_path: Path, content: bytes | None, line: int) -> None:
+        """A line of the text that Python takes for the beginning of the next message is named."""
+        start = b"From ann@own.example Thu Jan  1 10:00:00 2026"
+        (tmp_path / "x.mbox").write_bytes(b"To: a@b.example\n\nx\n" if content is None else start + content)
+        with pytest.raises(ComplianceError, match=f"line {line} of 'x.mbox' is not the beginning of a message"):
+            read_mailbox(tmp_path / "x.mbox")
+
+    @pytest.mark.parametrize("who", [b"From - Thu", b"From MAILER-DAEMON Thu", b"From 17@xxx Thu"])
+    def test_knows_how_mail_programs_begin_a_message(self, tmp_path: Path, who: bytes) -> None:
+        """With either line end, after empty lines, and with a mark of the byte order in an .eml."""
+        mail = b"To: a@b.example\nX-Unsent: 1\n\n>From now on\n"
+        text = b"\n" + who + b" Jan  1 10:00:00 2026\n" + mail
+        for content in (text, text.replace(b"\n", b"\r\n")):
+            (tmp_path / "x.mbox").write_bytes(content)
+            assert read(tmp_path / "x.mbox").domains == {"b.example": 1}
+        (tmp_path / "x.eml").write_bytes(b"\xef\xbb\xbf" + mail)
+        assert read(tmp_path / "x.eml").domains == {"b.example": 1}
+
     def test_refuses_to_guess(self, tmp_path: Path) -> None:
         """Of two drafts none is taken, and no address is in the message."""
         shutil.copy(OFFER, tmp_path / "two.mbox")
@@ -168,6 +195,42 @@ class TestContents:
         message.set_content(body)
         assert contains(read_mail(message, b"").text, "we guarantee")
 
+    @pytest.mark.parametrize(
+        "html",
+        [
+            pytest.param("<p>As promised, we<br>guarantee it for</p>1000 EUR", id="a break of the line"),
+            pytest.param("<div>we</div><div>guarantee it</div><ul><li>Item 5</li><li>1000 EUR</li></ul>", id="blocks"),
+            pytest.param("<p>we <b>gu</b>arant<a href='x'>ee</a></p>10<span>00</span> EUR", id="marks in a word"),
+        ],
+    )
+    def test_words_in_html_are_apart_where_a_reader_sees_them_apart(self, html: str) -> None:
+        """No phrase is hidden by a break, and no two numbers are one."""
+        message = EmailMessage()
+        message.set_content(html, subtype="html")
+        mail = read_mail(message, b"")
+        assert contains(mail.text, "we guarantee")
+        assert mail.amounts == (Amount(currency="EUR", cents=100_000),)
+
+    @pytest.mark.parametrize(
+        ("head", "body"),
+        [
+            pytest.param("Content-Type: text/plain; charset=us-ascii", "utf-8", id="UTF-8 that says it is ASCII"),
+            pytest.param("Content-Type: text/plain", "utf-8", id="UTF-8 that says nothing"),
+            pytest.param("Subject: x", "utf-8", id="no type"),
+            pytest.param("Content-Type: text/plain; charset=utf-8", "cp1252", id="Windows that says it is UTF-8"),
+            pytest.param("Content-Type: text/plain; charset=nobody-knows", "cp1252", id="a charset that nobody knows"),
+            pytest.param("Content-Type: text/plain; charset=utf-8", "utf-16", id="UTF-16 with its mark"),
+            pytest.param("Content-Type: multipart/mixed", "utf-8", id="parts without a boundary"),
+        ],
+    )
+    def test_are_read_whatever_charset_they_claim(self, head: str, body: str) -> None:
+        """An amount in euros is one, as mail programs show it."""
+        data = head.encode() + b"\n\n" + "We guarantee € 12000 – für Sie.\n".encode(body)
+        message = email.message_from_bytes(data, policy=email.policy.default)
+        mail = read_mail(message, data)
+        assert mail.amounts == (Amount(currency="EUR", cents=1_200_000),)
+        assert contains(mail.text, "we guarantee")
+
     def test_a_damaged_message_is_read_as_far_as_it_goes(self, tmp_path: Path) -> None:
         """Unknown charsets, broken encodings and headers do not end the review."""
         head = "To: a@acme.example\nSubject: =?utf-8?b?//?=\nContent-Type: text/plain; charset=no-such"
@@ -241,6 +304,28 @@ class TestHostileMessages:
         mail = read_mail(message, b"")
         if any("a@acme.example" in str(raw) for name, raw in message.raw_items() if name == "To"):
             assert mail.domains or mail.unreadable
+
+    def test_a_header_that_is_nested_without_end_is_unreadable(self, tmp_path: Path) -> None:
+        """Not a failure of the review: anybody can send such a header."""
+        many = "(" * 5_000
+        mail = read(eml(tmp_path, f"From: ann@acme.example{many}\nTo: ann@acme.example{many}\nSubject: {many}"))
+
+        assert (mail.domains, mail.unreadable) == ({}, 1)
+
+    @pytest.mark.parametrize("kind", ["message/rfc822\n", "multipart/mixed; boundary=b{0}\n\n--b{0}"])
+    def test_parts_that_are_nested_without_end_are_refused(self, tmp_path: Path, kind: str) -> None:
+        """With the reason, instead of a failure somewhere in the reader."""
+        path = tmp_path / "deep.eml"
+        nested = "".join(f"Content-Type: {kind.format(at)}\n" for at in range(1_500))
+        path.write_text(f"From: ann@acme.example\nMIME-Version: 1.0\n{nested}", encoding="ascii", newline="\n")
+
+        with pytest.raises(ComplianceError, match="nested more than 30 deep"):
+            read_mailbox(path)
+
+    @pytest.mark.parametrize("run", ["a", ".", "a@", "a@b.", "a."])
+    def test_a_long_run_of_signs_is_read_in_one_pass(self, tmp_path: Path, run: str) -> None:
+        """An attached key or a picture in the text; with the square of its length it would take hours."""
+        assert read(eml(tmp_path, "To: ann@acme.example", run * 1_000_000)).domains == {"acme.example": 1}
 
 
 class TestWithoutAddresses:

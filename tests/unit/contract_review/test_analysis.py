@@ -137,10 +137,22 @@ CASES = [
         "1. Ownership\nThe Deliverables belong to the Customer.",
     ),
     (
+        "IPR-2",
+        "1. Intellectual Property\nAll deliverables are the sole and exclusive property of Supplier.",
+        "1. Intellectual Property\nAll deliverables are the sole and exclusive property of Customer.",
+    ),
+    (
         "DPA-2",
         "1. Data Protection\nThe Supplier processes personal data.",
         "1. Data Protection\nThe Supplier processes personal data on instructions only, keeps them secure, notifies a "
         "breach in 48 hours, binds each sub-processor, assists data subjects, and deletes the data at the end.",
+    ),
+    (
+        "DPA-2",
+        "1. Data Protection\nThe Supplier processes personal data on instructions only, keeps them secure, notifies a "
+        "breach in 48 hours, may use sub-processors without consent, assists data subjects, and deletes the data.",
+        "1. Data Protection\nThe Supplier processes personal data on instructions only, keeps them secure, notifies a "
+        "breach in 48 hours, uses sub-processors with consent, assists data subjects, and deletes the data at the end.",
     ),
     (
         "DPA-3",

@@ -115,6 +115,26 @@ class TestParameters:
         with pytest.raises(ReviewError, match=message):
             await extract_clauses(context)
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            pytest.param(
+                "DIENSTLEISTUNGSVERTRAG\n\n§ 1 Haftung\nDer Auftragnehmer haftet unbeschränkt für Vorsatz und grobe "
+                "Fahrlässigkeit.\n\n§ 2 Kündigung\nDer Vertrag kann mit einer Frist von sechs Monaten gekündigt "
+                "werden. Es gilt das Recht der Schweiz.\n",
+                id="German",
+            ),
+            pytest.param(
+                "本合同由双方签订。甲方应当按月支付服务费用、任何一方可以提前三十日通知解除本合同。" * 8, id="Chinese"
+            ),
+        ],
+    )
+    async def test_of_a_contract_in_another_language_are_refused(self, tmp_path: Path, text: str) -> None:
+        """A clause on termination that the rules cannot read is not reported as missing."""
+        (tmp_path / "contract.txt").write_text(text, "utf-8")
+        with pytest.raises(ReviewError, match=r"'contract.txt' is not in English, as it seems"):
+            await run_all({"source": str(tmp_path / "contract.txt"), "output": str(tmp_path / "out")})
+
     async def test_of_a_policy_move_the_appetite(self, tmp_path: Path) -> None:
         """The reviewing side says what it accepts, and the verdict follows."""
         params: dict[str, JsonValue] = {"source": str(SERVICES), "output": str(tmp_path), "policy": {"appetite": 25}}
