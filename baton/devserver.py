@@ -50,6 +50,7 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _LOCK_SECONDS = 3.0  # a server that is just stopping needs about one
 _POLL_SECONDS = 0.02
+_TAKEN = "address already in use"
 _TAIL_BYTES = 2000
 
 
@@ -187,14 +188,18 @@ class DevServer:
         lock = await self._lock_database()
         # The process inherits both and keeps them; this program needs them only until it serves.
         with lock, self._open_log() as log:
-            begin = os.fstat(log.fileno()).st_size
-            self._port, self._ui_port = _ports(self.options.port, self.options.ui_port)
-            try:
-                self._process = await self._launch(program, log, lock)
-                await self._serving(self._process, log, begin)
-            except BaseException:
-                await self._end(grace=0)
-                raise
+            for again in (True, True, False):
+                begin = os.fstat(log.fileno()).st_size
+                self._port, self._ui_port = _ports(self.options.port, self.options.ui_port)
+                try:
+                    self._process = await self._launch(program, log, lock)
+                    await self._serving(self._process, log, begin)
+                    break
+                except BaseException as error:
+                    await self._end(grace=0)
+                    # Between the look and the launch somebody else may take a port, this one or an inner one.
+                    if not (again and isinstance(error, ServerError) and _TAKEN in str(error)):
+                        raise
         return self
 
     async def stop(self) -> None:
@@ -250,17 +255,24 @@ class DevServer:
 
     async def _serving(self, process: asyncio.subprocess.Process, log: IO[bytes], begin: int) -> None:
         """Wait until the server answers and has what was asked of it; ``begin`` is where its output begins."""
+        answering, ending = asyncio.create_task(self._until_it_answers()), asyncio.create_task(process.wait())
         try:
-            async with asyncio.timeout(_START_SECONDS):
-                while process.returncode is None:
-                    if await self._answers():
-                        return
-                    await asyncio.sleep(_POLL_SECONDS)
-        except TimeoutError:
+            await asyncio.wait((answering, ending), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done() and process.returncode is None:
+                return answering.result()
+        finally:
+            answering.cancel()
+            ending.cancel()
+            await asyncio.gather(answering, ending, return_exceptions=True)
+        if process.returncode is None:
             what = f"does not serve at {self.address!r} after {_START_SECONDS:.0f} seconds"
         else:
             what = f"ended with code {process.returncode} before it served"
         raise ServerError(f"the Temporal server {what}; its last output:\n{_tail(log, begin)}")
+
+    async def _until_it_answers(self) -> None:
+        while not await self._answers():  # noqa: ASYNC110 - a server gives no event
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _answers(self) -> bool:
         request = ListSearchAttributesRequest(namespace=self.options.namespace)

@@ -21,7 +21,7 @@ FrontMatter = dict[str, str | tuple[str, ...]]
 _BREAK = re.compile(r"\r\n|\r|\n")
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(?:[ ]+(.*))?")
 _ITEM = re.compile(r"([ ]*)-(?:[ ]+(.*))?")
-_COMMENT = re.compile(r"(?:^|[ ]+)#.*$")
+_COMMENT = re.compile(r"(?:^|(?<=[ ]))#.*$")
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"(.*)')
 _SINGLE = re.compile(r"'((?:[^']|'')*)'(.*)")
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
@@ -174,30 +174,29 @@ class _Reader:
     def members(self) -> FrontMatter:
         """Return the members by name."""
         found: FrontMatter = {}
-        items: list[str] = []
+        lists: dict[str, list[str]] = {}
         name, indent = "", None  # the member whose list may go on, and how far its items are indented
         for number, line in enumerate(self.lines[1:], 1):
             if not line.isprintable():
                 raise self._error(number, "has a tab or another sign that is not printed; write blanks")
-            if not _COMMENT.sub("", line.rstrip()):
+            if not _uncommented(line.rstrip()):
                 continue
             key, item = _KEY.fullmatch(line.rstrip()), _ITEM.fullmatch(line.rstrip())
             if key:
                 if key[1] in found:
                     raise self._error(number, f"names {key[1]!r} a second time; name it once")
                 found[key[1]] = self._value(number, key[2] or "")
-                name, items, indent = "" if _COMMENT.sub("", key[2] or "") else key[1], [], None
+                name, indent = "" if _uncommented(key[2] or "") else key[1], None
             elif item and name and indent in (None, len(item[1])):
                 indent = len(item[1])
-                items.append(self._text(number, item[2] or ""))
-                found[name] = tuple(items)
+                lists.setdefault(name, []).append(self._text(number, item[2] or ""))
             else:
                 raise self._error(number, "is neither 'name: text' nor an item '- text' of a list")
-        return found
+        return found | {name: tuple(items) for name, items in lists.items()}
 
     def _value(self, number: int, text: str) -> str | tuple[str, ...]:
         """Return a text, or a list in brackets."""
-        bare = _COMMENT.sub("", text)
+        bare = _uncommented(text)
         if not bare.startswith("["):
             return self._text(number, text)
         if not bare.endswith("]"):
@@ -209,10 +208,10 @@ class _Reader:
         """Return a text, plain or quoted, without a comment behind it."""
         quoted = (_DOUBLE if text.startswith('"') else _SINGLE).fullmatch(text) if text[:1] in "\"'" and text else None
         if quoted:
-            if _COMMENT.sub("", quoted[2]):
+            if _uncommented(quoted[2]):
                 raise self._error(number, "goes on behind a quoted text; quote the whole text")
             return self._unescaped(number, quoted[1]) if text.startswith('"') else quoted[1].replace("''", "'")
-        plain = _COMMENT.sub("", text)
+        plain = _uncommented(text)
         if plain[:1] in tuple("\"'&*!|>%@`{}[],") or plain[:2] in ("? ", "- ", ": ") or plain in ("?", "-", ":"):
             raise self._error(number, f"has a value that begins with {plain[:1]!r}; put it in double quotes")
         if ": " in plain or plain.endswith(":") or any(sign in plain for sign in inside):
@@ -229,6 +228,11 @@ class _Reader:
     def _error(self, number: int, what: str) -> AgentFileError:
         """Return the error for a line, by its index."""
         return AgentFileError(f"{self.source}: line {number + 1}: {what}")
+
+
+def _uncommented(text: str) -> str:
+    """Return a text without the comment behind it; in one pass, however many blanks there are."""
+    return _COMMENT.sub("", text).rstrip(" ")
 
 
 def _listed(value: str | tuple[str, ...]) -> tuple[str, ...]:

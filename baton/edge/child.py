@@ -15,6 +15,7 @@ if sys.platform != "win32":
     import fcntl
 
 _RETRY_SECONDS = 0.05
+_GROUP_GRACE = 2.0  # seconds that a group has between SIGTERM and SIGKILL
 
 # Run by a fresh interpreter that becomes the command. (A hook between fork and exec would do the same in
 # fewer milliseconds, but Python code there can deadlock, and temporalio has threads.)
@@ -23,6 +24,35 @@ import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 if os.getppid() != int(sys.argv[1]): sys.exit("the parent ended first")
 os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+# Run by a fresh interpreter that stays, as the head of the group, until the command has ended. A SIGTERM is for the
+# command, which gets its own: only with the parent gone it is the kernel's word that the group is to end.
+_GUARD = """\
+import ctypes, os, signal, sys, time
+parent, grace = int(sys.argv[1]), float(sys.argv[2])
+def end(*_):
+    if os.getppid() == parent: return
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+    time.sleep(grace)
+    os.killpg(0, signal.SIGKILL)
+if os.getpgrp() != os.getpid(): os.setpgid(0, 0)
+signal.signal(signal.SIGTERM, end)
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+if os.getppid() != parent: sys.exit("the parent ended first")
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.execv(sys.argv[3], sys.argv[3:])
+os.closerange(0, 3)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+if code < 0:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if -code != signal.SIGKILL: signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
 """
 
 
@@ -35,6 +65,18 @@ def bound_to_parent(command: list[str]) -> list[str]:
     if sys.platform != "linux" or not sys.executable:
         return command
     return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
+
+
+def group_bound_to_parent(command: list[str]) -> list[str]:
+    """Return ``command`` wrapped so that its whole process group ends when this process does, however it ends.
+
+    Whatever the command started in its group is asked to end, and killed two seconds later. The process that is
+    started is the group's head, a small guard that ends as the command does: with its exit code, or of its signal.
+    Linux only: elsewhere ``command`` comes back as it is. Start it from a thread that does not end before it does.
+    """
+    if sys.platform != "linux" or not sys.executable:
+        return command
+    return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), str(_GROUP_GRACE), *command]
 
 
 class ChildLock:

@@ -8,34 +8,31 @@ It decodes whatever it is asked to. With a codec that encrypts, who may call it 
 seals a handoff, so nobody can have it vouch for one.
 """
 
-import asyncio
 import contextlib
 import hmac
 import logging
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-import uvicorn
 from google.protobuf import json_format
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
-from baton.edge.compression import CompressionCodec
+from baton.edge.compression import MAX_DECODED_BYTES, CompressionCodec
 from baton.edge.encryption import EncryptionCodec
 from baton.edge.keyring import Keyring
-from baton.protocol.errors import PayloadError, ServerError
+from baton.edge.serving import serving
+from baton.protocol.errors import PayloadError
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """A request's body may not be larger: twice what one gRPC message can carry."""
 
 _ALLOWED_HEADERS = ("content-type", "x-namespace", "authorization", "authorization-extras")
-_STOP_SECONDS = 2
 _log = logging.getLogger(__name__)
 
 _Transform = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
@@ -94,6 +91,7 @@ def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: 
             Route("/encode", endpoint(_through([codec.encode for codec in codecs])), methods=["POST"]),
         ],
         middleware=[cors],
+        exception_handlers={ClientDisconnect: _gone},
     )
 
 
@@ -125,41 +123,8 @@ async def serve_codec(
         ValueError: As for `codec_app`.
     """
     app = codec_app(codecs, origins=origins, token=token)
-    with _listening(host, port) as listener:
-        config = uvicorn.Config(
-            app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=_STOP_SECONDS
-        )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        name, bound = listener.getsockname()[:2]
-        try:
-            # The socket listens already: a call that comes before the task runs just waits for it.
-            yield f"http://[{name}]:{bound}" if ":" in name else f"http://{name}:{bound}"
-        finally:
-            server.should_exit = True
-            await serving
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: a guest in a program does not take its Ctrl-C."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise ServerError(
-            f"the codec server cannot listen on {host!r} port {port}: {error.strerror or error}; "
-            "choose another port, or 0 for a free one"
-        ) from error
-    with listener:
-        yield listener
+    async with serving(app, "the codec server", host=host, port=port) as url:
+        yield url
 
 
 def _may_call(request: Request, token: str | None) -> bool:
@@ -171,12 +136,24 @@ def _may_call(request: Request, token: str | None) -> bool:
 
 def _through(steps: Sequence[_Transform]) -> _Transform:
     async def transform(payloads: Sequence[Payload]) -> list[Payload]:
-        done = list(payloads)
-        for step in steps:
-            done = await step(done)
+        done: list[Payload] = []
+        size = 0
+        for payload in payloads:  # one after the other: a short request must not fill the memory
+            made = [payload]
+            for step in steps:
+                made = await step(made)
+            done += made
+            size += sum(len(one.data) for one in made)
+            if size > MAX_DECODED_BYTES:
+                raise PayloadError(f"the payloads hold more than {MAX_DECODED_BYTES} bytes; ask for fewer at once")
         return done
 
     return transform
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    """Let go of a request whose sender hung up while sending it; nobody reads this answer."""
+    return PlainTextResponse("the body ended too soon", status_code=400)
 
 
 async def _answer(request: Request, transform: _Transform) -> Response:

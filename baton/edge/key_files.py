@@ -64,7 +64,7 @@ def read_file(path: Path) -> KeyFile:
         raise KeyringError(
             f"cannot read the keys in {str(path)!r}: {error.strerror}; make them with `baton keys new {path}`"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         # Without the parser's own words, which may quote a secret.
         raise KeyringError(f"the keys in {str(path)!r} are not TOML") from error
     return _file(members, path)
@@ -157,10 +157,13 @@ def _file(members: Mapping[str, Any], path: Path) -> KeyFile:
     rows = members.get("key")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise KeyringError(f"the file {str(path)!r} has no [[key]]; `baton keys new FILE` writes one that has")
+    development = members.get("development", False)
+    if not isinstance(development, bool):
+        raise KeyringError(f"development in {str(path)!r} is {development!r}; it is true or false, without quotes")
     return KeyFile(
         tuple(_key(row, path) for row in rows),
         _seal_with(members.get("seal_with", "hmac-sha256"), f"seal_with in {str(path)!r}"),
-        bool(members.get("development", False)),
+        development,
     )
 
 

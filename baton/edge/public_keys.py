@@ -135,7 +135,7 @@ class PublicKeys:
         try:
             members = json.loads(text)["keys"]
             jwks = [dict(one) for one in members]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise PublicKeysError(
                 "this is no JWK Set: expected {'keys': […]} as `baton keys public` writes it"
             ) from error

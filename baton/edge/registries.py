@@ -127,11 +127,11 @@ def _tables(path: Path) -> Any:
     """Return what is written in a TOML or JSON file."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise RegistryError(f"{path}: the file cannot be read: {error}") from error
     try:
         return loads_strict(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, MalformedMessageError) as error:
+    except (ValueError, RecursionError, MalformedMessageError) as error:  # tomllib raises more than its own
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise RegistryError(f"{path}: not {kind}: {error}") from error
 

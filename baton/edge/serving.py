@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from baton.protocol.errors import ServerError
 
 _STOP_SECONDS = 2
+_LAST_PORT = 65535
 
 
 @contextlib.asynccontextmanager
@@ -54,6 +55,8 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _listening(what: str, host: str, port: int) -> Iterator[socket.socket]:
+    if not 0 <= port <= _LAST_PORT:
+        raise ServerError(f"{what} cannot listen on port {port}; choose one up to {_LAST_PORT}, or 0 for a free one")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)

@@ -160,6 +160,25 @@ class TestMigrate:
         assert {await revision(database) for database in databases} == {VERSION}
         await asyncio.gather(*(database.close() for database in databases))
 
+    async def test_only_the_owner_gives_rights(self, urls: Urls) -> None:
+        """A worker's role is told who could, instead of a success that gave and took nothing."""
+        writer = open_database(urls.writer)
+
+        with pytest.raises(LedgerError, match="only its owner can give rights on it; migrate as postgres"):
+            await migrate(writer, keeper="baton_keeper")
+
+        await migrate(writer)  # nothing is to do, and nothing to give
+        await writer.close()
+
+    async def test_a_role_that_there_is_not_is_named(self, urls: Urls) -> None:
+        """A misspelt role is no fault of the database or its disk."""
+        owner = open_database(urls.owner)
+
+        with pytest.raises(LedgerError, match=r'refused: role "baton_writerr" does not exist$'):
+            await migrate(owner, writer="baton_writerr")
+
+        await owner.close()
+
     @pytest.mark.parametrize("role", ["x; DROP TABLE handoff_audit", 'x"', "X", ""])
     async def test_a_role_is_a_name(self, urls: Urls, role: str) -> None:
         """It becomes part of a statement."""

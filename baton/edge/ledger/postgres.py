@@ -26,6 +26,8 @@ _HOLD = (
     "SELECT pg_advisory_xact_lock(key) FROM (SELECT DISTINCT hashtextextended(task, ?::bigint) AS key "
     "FROM unnest(?::text[]) AS task ORDER BY key) AS tasks"
 )
+_REFUSED = (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedObjectError)
+"""Rights that a role lacks, and a role that there is not."""
 _LOST = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.OperatorInterventionError, ConnectionError)
 
 
@@ -113,7 +115,7 @@ class PostgresDatabase:
         except asyncpg.IntegrityConstraintViolationError as error:
             raise LedgerConflictError(f"the ledger at {self.where!r} refused a row: {first_line(error)}") from error
         except asyncpg.PostgresError as error:
-            if isinstance(error, asyncpg.InsufficientPrivilegeError) or APPEND_ONLY in str(error):
+            if isinstance(error, _REFUSED) or APPEND_ONLY in str(error):
                 raise refused(self.where, error) from error
             raise unavailable(self.where, error) from error
         except (asyncpg.InterfaceError, OSError, TimeoutError) as error:

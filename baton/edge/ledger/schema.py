@@ -27,6 +27,11 @@ _HAS_TABLE = {
     "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
     "postgresql": "SELECT 1 WHERE to_regclass(?) IS NOT NULL",
 }
+_OWNER = (
+    "SELECT CAST(pg_get_userbyid(relowner) AS TEXT) FROM pg_class"
+    " WHERE oid = to_regclass(?) AND NOT pg_has_role(relowner, 'USAGE')"
+)
+"""The owner of a table, if the role that asks cannot act as it."""
 
 
 async def migrate(
@@ -44,7 +49,7 @@ async def migrate(
 
     Raises:
         LedgerSchemaError: The tables are newer than this version of Baton.
-        LedgerError: The database refused, or cannot be reached.
+        LedgerError: The database refused, or cannot be reached; or rights shall be given by another than the owner.
     """
 
     def work(connection: Connection) -> None:
@@ -108,10 +113,21 @@ def _grant(connection: Connection, role: str, statements: frozenset[str]) -> Non
         raise LedgerError(f"only Postgres has roles; leave {role!r} out for a ledger in a file")
     if not _ROLE.fullmatch(role):
         raise ValueError(f"{role!r} is not the name of a role: lower-case letters, digits and _ are")
+    _check_owner(connection)
     tables = ", ".join([*TABLES, VERSION_TABLE])
     connection.rows(f"REVOKE ALL ON {tables} FROM {role}")
     for statement in sorted(statements):
         connection.rows(statement.format(role=role))
+
+
+def _check_owner(connection: Connection) -> None:
+    """Make sure that rights can be given: from anybody but an owner Postgres takes a GRANT with a mere warning."""
+    for name in (*TABLES, VERSION_TABLE):
+        owner = scalar(connection, _OWNER, name)
+        if owner is not None:
+            raise LedgerError(
+                f"the table {name!r} belongs to {owner!r}, and only its owner can give rights on it; migrate as {owner}"
+            )
 
 
 def _revision(connection: Connection) -> str | None:

@@ -5,6 +5,7 @@ that were destroyed; the list tells which, and whoever opens the vault erases th
 """
 
 import os
+import re
 import sqlite3
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +24,7 @@ from baton.protocol.personal import ErasureNotice
 ERASED, REFUSED, UNKNOWN = "ERASED", "REFUSED", "UNKNOWN"
 LEGAL_HOLD = "LEGAL_HOLD"
 """The reason that the ledger has for a refusal; the hold's own words stay in the vault."""
+_RECORDABLE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 
 
 class ErasureRecorder(Protocol):
@@ -118,6 +120,27 @@ class ErasureList:
             file.flush()
             os.fsync(descriptor)
         _sync_folder(self.path.parent)
+
+
+def check_recordable(request_id: str, actor: str | None) -> None:
+    """Refuse what could not be put on record, as long as no key is destroyed.
+
+    Args:
+        request_id: The id of the request to erase.
+        actor: Who carries it out.
+
+    Raises:
+        VaultError: It is empty, too long, or has control characters.
+
+    Example:
+        >>> check_recordable("request-1", "Ann Smith")
+    """
+    for what, word in (("the id of the request", request_id), ("the name of who erases", actor)):
+        if word is not None and not _RECORDABLE.fullmatch(word):
+            raise VaultError(
+                f"{what} goes on record for ever: give 1 to 200 characters in one line, without control characters; "
+                "nothing was erased"
+            )
 
 
 def erase(

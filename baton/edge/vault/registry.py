@@ -158,8 +158,10 @@ class Registry:
 
         Raises:
             ErasureUnrecordedError: The keys are destroyed, but the ledger did not record it in every task.
-            VaultError: An INDEX key is missing, so the subject may be there under another pseudonym.
+            VaultError: An INDEX key is missing, so the subject may be there under another pseudonym; or the id or the
+                actor cannot be put on record. Nothing was erased then.
         """
+        erasing.check_recordable(request_id, actor)
         at = self._options.clock()
         report, tasks = await self._file.write(lambda one: self._erase(one, subject, request_id, actor, at))
         if report.status == erasing.REFUSED:

@@ -180,6 +180,21 @@ class TestReadAgentFile:
 
         assert read_agent_file(file).used_by == ("all-agents", "multi-agent-workflows")
 
+    @pytest.mark.parametrize(
+        "line",
+        ["model: a" + " " * 400_000 + "b", " " * 400_000 + "x: y", "tools:" + "\n- a" * 200_000],
+        ids=["blanks inside", "blanks before", "a long list"],
+    )
+    def test_the_largest_file_is_read_in_one_pass(self, tmp_path: Path, line: str) -> None:
+        """However its signs are arranged; with the square of its length it would take minutes."""
+        (tmp_path / "long.md").write_text(definition(f"name: first\n{line}"), encoding="utf-8")
+        try:
+            found = read_agent_file(tmp_path / "long.md").name
+        except AgentFileError as error:
+            found = str(error)
+
+        assert found == "first" or "is neither" in found
+
     def test_a_folder_holds_several(self, tmp_path: Path) -> None:
         """In the order of the files; other files are left alone."""
         (tmp_path / "b.md").write_text(definition("name: second"), encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.child import ChildLock, bound_to_parent
+from baton.edge.child import ChildLock, bound_to_parent, group_bound_to_parent
 from baton.protocol.errors import ServerError
 
 SLEEP = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"]
@@ -61,6 +61,64 @@ class TestBoundToParent:
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         output, _ = await process.communicate()
         assert (int(output), process.returncode) == (process.pid, 7)
+
+
+# A parent that starts a bound group, prints the ids of its head and its processes, and waits to be killed.
+GROUP_PARENT = """\
+import subprocess, sys
+from baton.edge.child import group_bound_to_parent
+command = group_bound_to_parent(sys.argv[1:])
+child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+print(child.pid, child.stdout.readline().decode().strip(), flush=True)
+child.wait()
+"""
+# A program that starts another; both are deaf to SIGTERM.
+DEAF = """\
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if child := os.fork():
+    print(os.getpid(), child, flush=True)  # one of them only: two who print at once can mix their lines
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no signal for a parent's death")
+class TestGroupBoundToParent:
+    """A program that cannot be left behind, with all that it started."""
+
+    async def test_all_of_it_ends_when_the_parent_is_killed(self) -> None:
+        """Also what is deaf to being asked, such as a test that hangs, and its head."""
+        parent = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", GROUP_PARENT, sys.executable, "-c", DEAF), stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert parent.stdout is not None
+            left = [os.pidfd_open(int(pid)) for pid in (await parent.stdout.readline()).split()]
+        finally:
+            parent.kill()
+            await parent.communicate()
+        try:
+            assert len(left) == 3
+            await asyncio.gather(*map(_ended, left))
+        finally:
+            for one in left:
+                os.close(one)
+
+    @pytest.mark.parametrize(
+        ("ending", "code"),
+        [
+            pytest.param("os._exit(7)", 7, id="its exit code"),
+            pytest.param("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, id="killed"),
+            pytest.param("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, id="ended by a signal"),
+            pytest.param("os.killpg(0, signal.SIGTERM)", -signal.SIGTERM, id="ended by a signal to its group"),
+        ],
+    )
+    async def test_it_ends_as_the_command_does(self, ending: str, code: int) -> None:
+        """The group's head is told apart from the command by its process id only."""
+        command = group_bound_to_parent([sys.executable, "-c", f"import os, signal; {ending}"])
+        process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+
+        assert await process.wait() == code
 
 
 class TestChildLock:

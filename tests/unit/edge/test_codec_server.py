@@ -158,6 +158,28 @@ class TestDecode:
             answer = await _call(f"{url}/decode", b" " * (MAX_BODY_BYTES + 1))
         assert (answer.status, str(MAX_BODY_BYTES) in answer.body.decode()) == (413, True)
 
+    async def test_a_short_body_cannot_fill_the_memory_either(self) -> None:
+        """Each of these payloads may be decoded by itself; together they would be a gigabyte from some 40 KB."""
+        large = Payload(metadata={"encoding": b"json/plain"}, data=b'"' + b"a" * (48 * 1024 * 1024) + b'"')
+        [small] = await CompressionCodec().encode([large])
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            answer = await _call(f"{url}/decode", _body(*[small] * 20), origin=UI)
+        assert (answer.status, b"ask for fewer at once" in answer.body) == (400, True)
+        assert answer.headers["access-control-allow-origin"] == UI
+
+    async def test_who_hangs_up_in_the_middle_leaves_no_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A browser's page that is closed is no fault of the server."""
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            host, port = url.removeprefix("http://").split(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"POST /decode HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            await writer.drain()
+            await asyncio.sleep(0.2)  # it reads the body by now
+            writer.close()
+            await writer.wait_closed()
+            assert (await _call(f"{url}/decode", _body(PLAIN))).status == 200
+        assert [record for record in caplog.records if record.exc_info] == []
+
     async def test_only_posts_are_answered(self) -> None:
         """A link or an image can't make the browser decode."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
@@ -252,6 +274,12 @@ class TestServeCodec:
             with pytest.raises(ServerError, match=f"port {port}: Address already in use"):
                 async with serve_codec([CompressionCodec()], origins=[UI], port=port):
                     pass
+
+    async def test_a_port_that_is_none_is_an_error_that_names_it(self) -> None:
+        """A digit too many in a setting is told like a taken port."""
+        with pytest.raises(ServerError, match="port 808080"):
+            async with serve_codec([], origins=[UI], port=808080):
+                pass
 
     async def test_signals_stay_the_programs_own(self) -> None:
         """A Ctrl-C is for the program, which then leaves the context."""

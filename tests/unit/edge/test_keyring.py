@@ -166,6 +166,8 @@ class TestFile:
         [
             pytest.param("", r"has no \[\[key\]\]", id="an empty file"),
             pytest.param("[[key", "are not TOML", id="no TOML"),
+            pytest.param(f"a = {'[' * 5000}", "are not TOML", id="TOML nested without end"),
+            pytest.param(f"a = {'9' * 5000}", "are not TOML", id="TOML with an endless number"),
             pytest.param(
                 '[[key]]\nid="k"\npurpose="seal"', r"missing: \['created_at', 'secret'\]", id="members missing"
             ),
@@ -184,6 +186,7 @@ class TestFile:
                 "the secret of key 'k' is not base64url",
                 id="a secret that is no base64url",
             ),
+            pytest.param('development="false"\nkey=[]', "development .* is 'false'; it is true or false", id="a text"),
             pytest.param(
                 'seal_with="none"\nkey=[]', "seal_with .* is 'none'; expected one of hmac-sha256", id="alg none"
             ),
@@ -397,6 +400,7 @@ class TestPublicKeys:
         [
             pytest.param("[]", "no JWK Set", id="a list"),
             pytest.param("{", "no JWK Set", id="no JSON"),
+            pytest.param("[" * 100_000, "no JWK Set", id="nested without end"),
             pytest.param('{"keys":[{"kty":"oct","crv":"","kid":"k"}]}', "'k' is no Ed25519 key", id="a shared secret"),
             pytest.param('{"keys":[{"kid":"k","d":"x"}]}', "comes with its private half", id="a private key"),
             pytest.param('{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k"}]}', "needs kty, crv, kid, x", id="no bytes"),

@@ -90,6 +90,8 @@ class TestFiles:
         ("name", "text", "message"),
         [
             pytest.param("x.toml", "agents = [", "not TOML", id="no TOML"),
+            pytest.param("x.toml", f"a = {'[' * 5000}", "not TOML", id="TOML nested without end"),
+            pytest.param("x.toml", f"a = {'9' * 5000}", "not TOML", id="TOML with an endless number"),
             pytest.param("x.json", "{", "not JSON", id="no JSON"),
             pytest.param("x.json", "[]", "expected `agents` and `output_schemas`, found no object", id="a list"),
             pytest.param("x.toml", "[[agent]]", r"found \['agent'\]", id="a table that is misspelled"),

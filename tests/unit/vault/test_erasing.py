@@ -206,6 +206,30 @@ class TestErase:
         assert (report.status, report.removed, bool(report)) == ("UNKNOWN", {}, True)
         assert await vault.erasures() == []
 
+    @pytest.mark.parametrize(
+        ("request_id", "actor"),
+        [
+            pytest.param("r-1", "Ann\nSmith", id="a name of two lines"),
+            pytest.param("r-1", "x" * 201, id="a name that is too long"),
+            pytest.param("r-1", "J\udcfcrgen", id="a name that is no text"),
+            pytest.param("r\t1", "ann", id="an id with a tab"),
+            pytest.param("", "ann", id="no id"),
+        ],
+    )
+    async def test_what_cannot_be_recorded_erases_nothing(
+        self, vault: Vault, ledger: Ledger, path: Path, request_id: str, actor: str
+    ) -> None:
+        """The keys go before the records, so a record that cannot be written is refused while they are there."""
+        payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+        await hand_on(ledger, payload)
+
+        with pytest.raises(VaultError, match="nothing was erased"):
+            await vault.erase(SUBJECT, request_id, actor)
+        assert await vault.finish_erasures() == 0
+        assert {"email": MARKER} in (await vault.open(payload, TASK)).values()
+        assert await vault.erase(SUBJECT, "r-2", "ann")
+        assert len((await ledger.trace(TASK)).records) == 2
+
     async def test_a_pipeline_under_way_cannot_bring_it_back(self, vault: Vault) -> None:
         """(e) What a stage still has in its memory is not sealed any more, until somebody readmits (C-24)."""
         before = await vault.seal(SUBJECT, TASK, {"email": MARKER})
@@ -243,55 +267,6 @@ class TestErase:
             assert report.removed == {"keys": 1, "places": 100_001}
             assert sum("UPDATE wrapped_key" in statement for statement in writes) == 1
             assert len(writes) < 40
-
-
-class TestHold:
-    """`Vault.hold` and `Vault.release_hold`."""
-
-    async def test_a_held_subject_is_not_erased_and_that_is_on_record(
-        self, vault: Vault, ledger: Ledger, keyring: Keyring
-    ) -> None:
-        """The refusal is reported, recorded in each task, and ends with the hold (S3-12.3-a)."""
-        payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
-        await vault.hold(SUBJECT, "case 12/2026", "counsel")
-        refused = await vault.erase(SUBJECT, "r-1", "dpo")
-
-        assert (bool(refused), refused.status, refused.why, refused.task_ids) == (
-            False,
-            "REFUSED",
-            "case 12/2026",
-            (TASK,),
-        )
-        assert list((await vault.open(payload, TASK)).values()) == [{"email": MARKER}]
-        await vault.erase(SUBJECT, "r-1", "dpo")
-        assert await vault.release_hold(SUBJECT, "settled", "counsel")
-        assert not await vault.release_hold(SUBJECT, "settled", "counsel")
-        assert (await vault.erase(SUBJECT, "r-1", "dpo")).status == "ERASED"
-
-        trace = await ledger.trace(TASK, verifier=keyring.public())
-        assert [one.fields.status for one in trace.records] == ["REFUSED", "ERASED"]
-        assert trace.records[0].fields.reason == "LEGAL_HOLD"
-        assert trace.report.verdict is Verdict.VALID
-        assert all(b"12/2026" not in one.message for one in trace.records)
-
-    async def test_who_did_what_is_in_the_journal(self, vault: Vault) -> None:
-        """Holds, refusals, erasures and readmissions are noted with their actor (S3-12.3-a)."""
-        await vault.hold(SUBJECT, "case", "counsel")
-        await vault.erase(SUBJECT, "r-1", "dpo")
-        await vault.release_hold(SUBJECT, "settled", "counsel")
-        await vault.erase(SUBJECT, "r-2", "dpo")
-        await vault.readmit(SUBJECT, "desk")
-
-        rows = await vault._file.read(
-            lambda one: list(one.execute("SELECT event, actor, request_id, why FROM journal"))
-        )
-        assert rows == [
-            ("HELD", "counsel", None, "case"),
-            ("REFUSED", "dpo", "r-1", None),
-            ("RELEASED", "counsel", None, "settled"),
-            ("ERASED", "dpo", "r-2", None),
-            ("READMITTED", "desk", None, None),
-        ]
 
 
 @dataclass
