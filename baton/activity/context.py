@@ -206,10 +206,10 @@ class StageContext(Generic[BatonT]):
             allowed = self.able - self.forbids or None
         return Toolbox(allowed, self.session, self.handoff_id, self._denied)
 
-    async def _denied(self, tool: str, number: int) -> None:
+    async def _denied(self, tool: str, handoff_id: str, number: int) -> None:
         """Put a denied call on record."""
         if self.parts.gate is not None:
-            await denied_on_record(self.parts.gate, self.given, tool, number)
+            await denied_on_record(self.parts.gate, self.given, tool, handoff_id, number)
 
     @property
     def handoff_id(self) -> str:

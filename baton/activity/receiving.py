@@ -266,13 +266,14 @@ async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], erro
         _log.warning("that a stage failed is not on record: %s", unrecorded)
 
 
-async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, number: int) -> None:
+async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, handoff_id: str, number: int) -> None:
     """Put on record that a stage called a tool that its contract does not allow; without the ledger it is in the log.
 
     Args:
         gate: The worker's gate.
         given: The stage's input.
         tool: The tool.
+        handoff_id: The handoff under which it was called.
         number: Which denial of this run it was, from 1.
     """
     info = activity.info() if activity.in_activity() else None
@@ -285,9 +286,9 @@ async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, nu
         status=TOOL_DENIED,
         timestamp=now_utc(),
         from_agent=given.stage,
-        details=f"{tool!r} is not among the tools of handoff {given.handoff_id!r}; it did not run",
+        details=f"{tool!r} is not among the tools of handoff {handoff_id!r}; it did not run",
         run_id=run_of_activity(),
-        message={"tool": tool, "handoffId": given.handoff_id},
+        message={"tool": tool, "handoffId": handoff_id},
     )
     try:
         await gate.record(entry)

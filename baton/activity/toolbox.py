@@ -38,11 +38,11 @@ class ToolAnswer:
 class Denials(Protocol):
     """Puts a denied call on record."""
 
-    async def __call__(self, tool: str, number: int) -> None:
-        """Record the ``number``-th denial of this run."""
+    async def __call__(self, tool: str, handoff_id: str, number: int) -> None:
+        """Record the ``number``-th denial of this run, and under which handoff the tool was called."""
 
 
-async def _unrecorded(tool: str, number: int) -> None:
+async def _unrecorded(tool: str, handoff_id: str, number: int) -> None:
     """Leave a denial to the log alone, where there is no ledger."""
 
 
@@ -78,7 +78,7 @@ class Toolbox:
         self._session = session
         self._handoff_id = handoff_id
         self._denials = denials
-        self._denied: list[str] = []
+        self._denied: list[tuple[str, str]] = []  # tool and handoff
         self._recorded = 0
 
     @property
@@ -143,11 +143,27 @@ class Toolbox:
 
         return plain
 
+    async def deny(self, name: str, handoff_id: str) -> None:
+        """Put a call on record that was denied before it reached a stage, as in workflow code.
+
+        Args:
+            name: The tool.
+            handoff_id: The handoff under which it was called.
+        """
+        self._deny(name, handoff_id)
+        await self.settle()
+
     async def settle(self) -> None:
         """Put denied calls on record that are not yet; a plain function cannot wait for the ledger."""
         while self._recorded < len(self._denied):
-            tool, self._recorded = self._denied[self._recorded], self._recorded + 1
-            await self._denials(tool, self._recorded)
+            denied, self._recorded = self._denied[self._recorded], self._recorded + 1
+            await self._denials(*denied, self._recorded)
+
+    def _deny(self, tool: str, handoff_id: str) -> None:
+        """Note that a call was denied."""
+        self._denied.append((tool, handoff_id))
+        _log.warning("%s: %r was called under handoff %s and did not run", TOOL_DENIED, tool, handoff_id)
+        self._session.tool_result(tool, TOOL_DENIED, success=False)
 
     def _begin(self, tool: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Record a call, unless it is denied.
@@ -156,9 +172,7 @@ class Toolbox:
             ToolDeniedError: The contract does not allow it.
         """
         if not self.allows(tool):
-            self._denied.append(tool)
-            _log.warning("%s: %r was called under handoff %s and did not run", TOOL_DENIED, tool, self._handoff_id)
-            self._session.tool_result(tool, TOOL_DENIED, success=False)
+            self._deny(tool, self._handoff_id)
             raise ToolDeniedError(tool, self._handoff_id, allowed=self._allowed or ())
         return self._session.tool_call(tool, {"args": [repr(one) for one in args], **_shown(kwargs)})
 

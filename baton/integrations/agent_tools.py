@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter, validate_call
 
 from baton.activity import StageContext
+from baton.protocol.json_values import well_formed
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -83,15 +84,24 @@ class AgentTool:
         return replace(self, function=checked)
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Call it with arguments by name, as a model gives them.
+        """Call it with arguments by name, as a model gives them, and return what can be sent to the model.
 
         Raises:
             pydantic.ValidationError: The arguments do not fit its parameters.
             ToolDeniedError: A guarded one is not allowed.
         """
         if inspect.iscoroutinefunction(self.function):
-            return await self.function(**arguments)
-        return await asyncio.to_thread(self.function, **arguments)
+            return _sendable(await self.function(**arguments))
+        return _sendable(await asyncio.to_thread(self.function, **arguments))
+
+
+def _sendable(value: Any) -> Any:
+    """Return a value whose texts can be sent: names of files that are no UTF-8 have halves of characters."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if type(value) in (list, tuple):
+        return type(value)(_sendable(one) for one in value)
+    return {_sendable(key): _sendable(one) for key, one in value.items()} if type(value) is dict else value
 
 
 def tools_of(given: Iterable[Callable[..., Any] | AgentTool]) -> tuple[AgentTool, ...]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Protocol, Unpack, runtime_checkable
 
+from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from baton.activity import Stage, StageContext, stage
@@ -24,7 +25,7 @@ from baton.protocol.errors import AgentError
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageResult
 from baton.protocol.output_schemas import OutputSchemas
-from baton.protocol.stages import StageSpec
+from baton.protocol.stages import Retries, StageSpec
 
 __all__ = [
     "HANDOFF_HEADER",
@@ -43,6 +44,7 @@ HANDOFF_HEADER = "X-Baton-Handoff-Id"
 """The header by which every request to a provider names the handoff it is made under (S5-fields-a)."""
 
 _SHARE_OF_TIMEOUT = 0.95  # an agent that is ended by itself still tells its bill; one that is lost does not
+_LONGEST_PAUSE = 366 * 86_400.0  # seconds; a provider may name any number
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,8 @@ def agent_stage(
         try:
             answer = await agent.run(work)
         except AgentError as error:
-            raise _failure(error, context) from None  # the chain would carry a provider's own words into the history
+            # The chain would carry a provider's own words into the history.
+            raise _failure(error, context, made.spec.retries) from None
         return _result(answer, context)
 
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
@@ -289,12 +292,20 @@ def _result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:
     )
 
 
-def _failure(error: AgentError, context: StageContext[Any]) -> ApplicationError:
+def _failure(error: AgentError, context: StageContext[Any], retries: Retries) -> ApplicationError:
     """Return an agent's failure as Temporal is to see it: worth another run or not, when, and at what cost so far."""
     return ApplicationError(
         str(error),
         *context.told(),
         type=type(error).__name__,
         non_retryable=error.permanent,
-        next_retry_delay=None if error.retry_after is None else timedelta(seconds=error.retry_after),
+        next_retry_delay=None if error.retry_after is None else _pause(error.retry_after, retries),
     )
+
+
+def _pause(wanted: float, retries: Retries) -> timedelta | None:
+    """Return how many seconds to wait as a provider wants it; None where the stage's own retries wait as long."""
+    run = activity.info().attempt if activity.in_activity() else 1
+    grown = retries.first.total_seconds() * retries.factor ** min(run - 1, 60)
+    own = min(grown, retries.longest.total_seconds())
+    return timedelta(seconds=min(wanted, _LONGEST_PAUSE)) if wanted > own else None

@@ -31,7 +31,7 @@ from baton.protocol.history import Spend
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.summarising import Price
 
-PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Statuses that another run may not meet again; every other one that is no success is permanent."""
 
 _SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
@@ -87,9 +87,8 @@ class ChatCompletionsAgent:
             if calls := message.get("tool_calls"):
                 await talk.call(calls)
                 continue
-            text = message.get("content") or ""
             try:
-                return work.read(text)
+                return work.read(_text(message.get("content")))
             except PatchError as error:
                 if mends == 0:
                     raise
@@ -217,13 +216,21 @@ async def _result(tools: Mapping[str, AgentTool], call: Mapping[str, Any]) -> st
     if tool is None:
         return f"error: there is no tool {call['name']!r}; there is {', '.join(tools) or 'none'}"
     try:
-        arguments = loads_strict(call.get("arguments") or "{}")
+        arguments = call.get("arguments") or "{}"
+        arguments = loads_strict(arguments) if isinstance(arguments, str) else arguments
         if not isinstance(arguments, dict):
             return "error: the arguments are expected as a JSON object"
         value = await tool.call(arguments)
     except (MalformedMessageError, ValidationError) as error:
         return f"error: the arguments do not fit: {_short(error)}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message, which some endpoints send in parts."""
+    parts = content if isinstance(content, list) else [content]
+    texts = [one.get("text") if isinstance(one, Mapping) else one for one in parts]
+    return "".join(one for one in texts if isinstance(one, str))
 
 
 def _body(answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from baton.edge.addresses import is_this_machine
+from baton.integrations.provider_errors import seconds_of
 from baton.protocol.errors import AgentError
 
 MOST_BYTES = 8 * 1024 * 1024
@@ -28,7 +29,7 @@ class Answered:
     Attributes:
         status: The HTTP status.
         body: The bytes of the body.
-        retry_after: After how many seconds it wants to be asked again, if it said so in seconds.
+        retry_after: After how many seconds it wants to be asked again, if it said so.
     """
 
     status: int
@@ -100,7 +101,7 @@ async def post_json(
             client.stream("POST", url, json=message, headers={**accepts, **headers}) as response,
         ):
             body = await _read(response)
-            return Answered(response.status_code, body, _seconds(response.headers.get("Retry-After")))
+            return Answered(response.status_code, body, seconds_of(response.headers.get("Retry-After")))
     except TimeoutError:
         raise AgentError(f"{host!r} did not answer in time") from None
     except httpx2.HTTPError as error:
@@ -131,8 +132,3 @@ def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | No
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error
-
-
-def _seconds(header: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; its other form, a date, is left to the retry policy."""
-    return float(header) if header and header.strip().isdigit() else None

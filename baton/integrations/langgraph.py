@@ -1,8 +1,8 @@
 """LangGraph nodes and compiled graphs as stages: what they add to their state becomes the baton's patch.
 
 A stage is one activity around the whole node or graph. Temporal keeps what came of it and runs it again if its worker
-is lost, so a graph needs no checkpointer. Its models and tools are watched from outside: requests are counted and
-charged, and a tool that the contract does not allow does not run.
+is lost, so a graph needs no checkpointer; where it has one, each run begins a thread of its own. Its models and tools
+are watched from outside: requests are counted and charged, and a tool that the contract does not allow does not run.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
+from uuid import uuid4
 
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.errors import GraphRecursionError
@@ -121,8 +122,10 @@ class LangGraphAgent:
             ToolDeniedError: It called a tool that its contract does not allow.
         """
         given = self._state(work)
+        before = self._taken(work, given)  # now: a node may change the very lists that it is given
         watch = Watch(work, self._price)
-        config: RunnableConfig = {"callbacks": [watch], "configurable": {"thread_id": work.handoff_id or self.name}}
+        thread = f"{work.handoff_id or self.name}:{uuid4()}"  # a run inherits no state from a checkpointer
+        config: RunnableConfig = {"callbacks": [watch], "configurable": {"thread_id": thread}}
         try:
             async with in_time(work, self.name):
                 returned = await self._runnable.ainvoke(given, config)
@@ -138,7 +141,7 @@ class LangGraphAgent:
         if _INTERRUPT in state:
             message = f"the graph {self.name!r} stopped at an interrupt; ask people with the pipeline's approvals"
             raise AgentError(message, permanent=True)
-        return self._answer(work, given, state, goto)
+        return self._answer(work, before, state, goto)
 
     def _state(self, work: AgentWork) -> Any:
         """Return the state that the node is given."""
@@ -164,19 +167,32 @@ class LangGraphAgent:
                 raise AgentError(_unknown(self.name, "into", source, [*fields, *special]), permanent=True)
         return state
 
-    def _answer(self, work: AgentWork, given: Any, state: Mapping[str, Any], goto: JsonValue) -> AgentAnswer:
+    def _sources(self, work: AgentWork) -> dict[str, str]:
+        """Return what is taken from the state, a field of the baton or an answer or an output, and its member there."""
+        fields = type(work.context.baton).model_fields
+        return {name: name for name in fields} if self._out is None or callable(self._out) else dict(self._out)
+
+    def _taken(self, work: AgentWork, state: Any) -> dict[str, Any]:
+        """Return the members of a state that fields of the baton are taken from, as JSON; others may hold anything."""
+        fields = type(work.context.baton).model_fields
+        members = {member for field, member in self._sources(work).items() if field in fields}
+        found = state if isinstance(state, Mapping) and not callable(self._out) else {}
+        return {name: _plain(found[name]) for name in found if name in members}
+
+    def _answer(
+        self, work: AgentWork, before: Mapping[str, Any], state: Mapping[str, Any], goto: JsonValue
+    ) -> AgentAnswer:
         """Return what the node's state says, in the words of the baton."""
         if callable(self._out):
             told = self._out(state)
             return told if isinstance(told, AgentAnswer) else AgentAnswer(patch=told, output=goto)
         fields = type(work.context.baton).model_fields
-        before = given if isinstance(given, Mapping) else {}
-        changed = self._changed(before, state)
-        taken = {name: name for name in fields} if self._out is None else dict(self._out)
+        taken = self._sources(work)
         if unknown := taken.keys() - fields - {ANSWER, OUTPUT}:
             raise AgentError(_unknown(self.name, "out", min(unknown), [*fields, ANSWER, OUTPUT]), permanent=True)
         answer, output = taken.pop(ANSWER, None), taken.pop(OUTPUT, None)
         told = work.read(_text(state.get(answer))) if answer is not None else AgentAnswer()
+        changed = self._changed(before, self._taken(work, state))
         patch = {field: changed[member] for field, member in taken.items() if member in changed}
         if output is not None:
             goto = _plain(state.get(output))
@@ -187,15 +203,16 @@ class LangGraphAgent:
     def _changed(self, before: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the members that are new; of a list that only grew where it may only grow, what was added to it.
 
-        A node returns what it changed, and a graph its whole state. Decisions are appended by the baton itself.
+        A node returns what it changed, or like a graph its whole state. Decisions are appended by the baton itself.
         """
         changed: dict[str, Any] = {}
-        for name, value in state.items():
-            new, old = _plain(value), _plain(before.get(name))
-            if self._is_graph and new == old:
+        whole = self._is_graph or (before and before.keys() <= state.keys())
+        for name, new in state.items():
+            old: Any = before.get(name)
+            if whole and new == old:
                 continue
-            grew = name == "decision_log" and isinstance(new, list) and old and new[: len(old)] == old
-            changed[name] = new[len(old) :] if grew else new
+            kept = len(old) if name == "decision_log" and isinstance(old, list) and isinstance(new, list) else 0
+            changed[name] = new[kept:] if kept and new[:kept] == old else new
         return changed
 
 

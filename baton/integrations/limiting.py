@@ -64,6 +64,7 @@ class Bill:
         Raises:
             AgentError: The run has now taken more tokens, or cost more, than its limits allow.
         """
+        prompt_tokens, completion_tokens = max(0, prompt_tokens), max(0, completion_tokens)  # -1 is "unknown" to some
         if not prompt_tokens and not completion_tokens:
             return
         money = cost(model, prompt_tokens, completion_tokens, cached_tokens, price=self._price)

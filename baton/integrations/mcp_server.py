@@ -19,7 +19,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
@@ -116,6 +116,10 @@ def _told(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
             return await function(*args, **kwargs)
         except BatonError as error:
             raise ToolError(str(error)) from error
+        except ValidationError as error:
+            rows = error.errors(include_url=False, include_input=False, include_context=False)
+            faults = (f"{'.'.join(map(str, row['loc']))}: {row['msg']}" for row in rows)
+            raise ToolError("; ".join(faults)) from error
         except TemporalError as error:
             what = error.status.name.lower() if isinstance(error, RPCError) else type(error).__name__
             raise ToolError(f"the pipeline cannot be asked just now ({what}); try again") from error
@@ -194,11 +198,15 @@ class HandoffDesk:
         summary: str | None = None,
     ) -> dict[str, Any]:
         """Keep a work product. A report takes it along by itself; in a patch, put the answer into `artifacts`."""
-        await self._accepted(handoff_id)
+        _, handed = await self._accepted(handoff_id)
         data = text.encode()
         sha256 = await self._store().put(data)
         ref = ArtifactRef(id=artifact_id, type=type, hash=sha256, size=len(data), path=path, summary=summary)
-        self._saved.setdefault(handoff_id, []).append(ref)
+        saved = self._saved.get(handoff_id, [])
+        named = [*(handed.baton.artifacts if handed.baton else ()), *saved]
+        if any(one.id == ref.id and one.hash != ref.hash for one in named):  # no report could take both along
+            raise ToolError(f"{artifact_id!r} already names another text; a new version takes a new artifact_id")
+        self._saved[handoff_id] = [*(one for one in saved if one.id != ref.id), ref]
         return ref.model_dump(mode="json")
 
     @_told

@@ -115,7 +115,7 @@ class Rehearsal:
     def hidden(self) -> dict[str, str]:
         """Return the tools that are there and not allowed: by the name for the model, that of the contract."""
         context = self._work.context
-        known = self._cast.tool_names | context.able | self._mcp_tools
+        known = self._cast.tool_names | context.able | self._work.withheld | self._mcp_tools
         known |= frozenset(context.contract.forbidden_tools if context.contract else ())
         return {AgentTool(name, _nothing).wire_name: name for name in known if not context.tools.allows(name)}
 

@@ -19,7 +19,7 @@ def cost(
         model: The model.
         read: The tokens it read, those from the provider's cache among them.
         written: The tokens it wrote.
-        cached: The tokens that it read from the provider's cache.
+        cached: The tokens that it read from the provider's cache; some endpoints count more than were read.
         price: What it costs, if that is known here.
         url: The provider's address, which tells one provider of a model from another.
 
@@ -34,7 +34,7 @@ def cost(
         return None
     from genai_prices import Usage, calc_price  # noqa: PLC0415 - optional, and half a second of import
 
-    usage = Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
+    usage = Usage(input_tokens=read, output_tokens=written, cache_read_tokens=min(cached, read))
     try:
         found = calc_price(usage, model, provider_api_url=url)
     except LookupError:

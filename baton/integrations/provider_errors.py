@@ -4,6 +4,9 @@ A provider may repeat a key, or what it was sent, in the body of its error; so o
 The clients of OpenAI, Anthropic and others are known by what they have in common: `status_code` and `response`.
 """
 
+import math
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from baton.protocol.errors import AgentError
@@ -40,10 +43,31 @@ def provider_error(error: Exception, agent: str) -> AgentError | None:
     return None
 
 
+def seconds_of(retry_after: str | None, now: datetime | None = None) -> float | None:
+    """Return after how many seconds a `Retry-After` header asks to be asked again; None if it says nothing of use.
+
+    Args:
+        retry_after: The header: seconds, or a date.
+        now: The time now.
+
+    Example:
+        >>> seconds_of("2.5"), seconds_of("soon")
+        (2.5, None)
+        >>> seconds_of("Sat, 21 Nov 2026 10:00:30 GMT", datetime(2026, 11, 21, 10, 0, tzinfo=UTC))
+        30.0
+    """
+    try:
+        found = float(retry_after or "")
+    except ValueError:
+        try:
+            at = parsedate_to_datetime(retry_after or "")
+        except ValueError:
+            return None
+        found = (at.replace(tzinfo=at.tzinfo or UTC) - (now or datetime.now(UTC))).total_seconds()
+    return max(0.0, found) if math.isfinite(found) else None
+
+
 def _retry_after(error: Any) -> float | None:
     """Return after how many seconds the provider wants to be asked again, if it said so."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    try:
-        return max(0.0, float(headers.get("retry-after", "")))
-    except ValueError:  # a date, or nothing
-        return None
+    return seconds_of(headers.get("retry-after"))

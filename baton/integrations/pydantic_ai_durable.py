@@ -9,23 +9,30 @@ The agent accepts its handoff by a stage, thinks in workflow code, and returns i
 gate, ledger and budget see it as any other agent. The contract's tools are checked where the workflow calls them.
 """
 
+import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Unpack
 
-from pydantic_ai import Agent, RunContext, StructuredDict, ToolOutput
+from pydantic_ai import Agent, AgentRunResult, RunContext, StructuredDict, ToolOutput, capture_run_messages
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
+from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
+from temporalio import workflow
+from temporalio.exceptions import is_cancelled_exception
 
 from baton.activity import Stage, StageContext, stage
 from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTerms, AgentWork, agent_stage
 from baton.integrations.answers import read_answer
+from baton.integrations.pydantic_ai_durable_errors import WithoutWords
 from baton.integrations.pydantic_ai_errors import reported
 from baton.protocol.baton import Baton
+from baton.protocol.errors import AgentError, PatchError, StageFailedError
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageResult
 from baton.protocol.money import micro_usd, usd
@@ -35,17 +42,26 @@ from baton.workflow import Pipeline
 _OUTPUT_TOOL = "final_result"
 _TOOLS, _WITHHELD = "tools", "withheld"
 _LONGEST_CLAIM = 1_000
+ANSWERS_ARE_MENDED = "baton-durable-answers-are-mended"
+"""Marks the runs whose model was told what does not fit, in Temporal's way of changing workflow code."""
+RUNS_END_IN_TIME = "baton-durable-runs-end-in-time"
+"""Marks the runs that keep the time of their limits, in the same way."""
+
+_schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
+"""What the answer of the run under way has to fit; its metadata would be repeated with each of its activities."""
 
 
 class DurableAgentsPlugin(PydanticAIPlugin):
     """Pydantic AI's plugin beside `BatonPlugin`: it registers the agents' activities, and leaves payloads to Baton.
 
-    The framework's own would put its payload converter in the place of Baton's, which reads the same types.
+    The framework's own would put its payload converter in the place of Baton's, which reads the same types. What a
+    provider says when it refuses stays out of the history.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.data_converter = None
+        self.interceptors = [WithoutWords()]
 
 
 class UnderContract(AbstractCapability[Any]):
@@ -72,6 +88,17 @@ class UnderContract(AbstractCapability[Any]):
             if call.tool_name in metadata.get(_WITHHELD, ()):
                 raise ToolDeniedError(call.tool_name, metadata["handoff_id"], allowed=metadata[_TOOLS])
         return response
+
+    async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
+        """Have the model mend an answer that does not fit its stage's schema, in the same conversation."""
+        schema = _schema.get()
+        if schema is not None and not ctx.partial_output:
+            try:
+                read_answer(output, schema)
+            except PatchError as error:
+                if workflow.patched(ANSWERS_ARE_MENDED):
+                    raise ModelRetry("; ".join(error.findings)) from None
+        return output
 
 
 def _allowed(ctx: RunContext[Any]) -> Sequence[str] | None:
@@ -142,15 +169,18 @@ class DurableAgent:
         self._instructions = instructions
         opening: Any = {key: value for key, value in terms.items() if key != "output"}
         self._accepts = agent_stage(_Opens(self.name, agent), limits=limits, **opening)
+        self._seconds = None if limits is None else limits.seconds
         settling: Any = {
             key: value for key, value in terms.items() if key in ("writes", "output", "retries", "timeout")
         }
-        self._settles = stage(name=f"{self.name}.answer", **settling)(_settle)
+        # Once: the same answer would be refused again, and its bill be paid again.
+        self._settles = stage(name=f"{self.name}.answer", attempts=1, **settling)(_settle)
+        self._gives_up = stage(name=f"{self.name}.failed", writes=())(_give_up)
 
     @property
     def stages(self) -> list[Stage[Any, Any]]:
-        """The two stages: the one that accepts the handoff, and the one that returns the answer."""
-        return [self._accepts, self._settles]
+        """The stages: one accepts the handoff, one returns the answer, one puts on record what a failed run cost."""
+        return [self._accepts, self._settles, self._gives_up]
 
     async def run(self, pipeline: Pipeline) -> StageResult:
         """Have the agent do its work in the running pipeline; call it in workflow code.
@@ -168,28 +198,51 @@ class DurableAgent:
         """
         opened: Any = (await pipeline.stage(self._accepts)).output
         usage = RunUsage()
+        with capture_run_messages() as messages:
+            try:
+                async with asyncio.timeout(self._most_seconds()):
+                    result = await self._think(opened, usage)
+            except Exception as error:
+                if not is_cancelled_exception(error):
+                    await self._tell(pipeline, {"denied": _denied(error), **_session(usage, messages)})
+                raise self._reported(error) from None
+        return await pipeline.stage(
+            self._settles, params={"answer": result.output, **_session(usage, result.new_messages())}
+        )
+
+    def _most_seconds(self) -> float | None:
+        """Return how long a run may take, if its limits say so."""
+        return self._seconds if self._seconds and workflow.patched(RUNS_END_IN_TIME) else None
+
+    async def _think(self, opened: dict[str, Any], usage: RunUsage) -> AgentRunResult[Any]:
+        """Run the agent under what the stage that accepted its handoff told."""
+        _schema.set(opened["schema"])
+        return await self.agent.run(
+            opened["prompt"],
+            output_type=ToolOutput(StructuredDict(opened["schema"], name="answer"), name=_OUTPUT_TOOL),
+            instructions=self._instructions or None,
+            model_settings={"max_retries": 0},
+            usage=usage,
+            usage_limits=UsageLimits(
+                request_limit=opened["requests"],
+                total_tokens_limit=opened["tokens"],
+                cost_limit=None if opened["micro_usd"] is None else usd(opened["micro_usd"]),
+            ),
+            metadata={name: opened[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
+        )
+
+    def _reported(self, error: Exception) -> Exception:
+        """Return what the run raises for what the framework raised."""
+        if isinstance(error, TimeoutError):
+            return AgentError(f"agent {self.name!r} did not come to an end within {self._seconds:g} s")
+        return reported(error, self.name)
+
+    async def _tell(self, pipeline: Pipeline, told: dict[str, Any]) -> None:
+        """Have a run that failed charged, and its denied call put on record."""
         try:
-            result = await self.agent.run(
-                opened["prompt"],
-                output_type=ToolOutput(StructuredDict(opened["schema"], name="answer"), name=_OUTPUT_TOOL),
-                instructions=self._instructions or None,
-                model_settings={"max_retries": 0},
-                usage=usage,
-                usage_limits=UsageLimits(
-                    request_limit=opened["requests"],
-                    total_tokens_limit=opened["tokens"],
-                    cost_limit=None if opened["micro_usd"] is None else usd(opened["micro_usd"]),
-                ),
-                metadata={name: opened[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
-            )
-        except Exception as error:
-            raise reported(error, self.name) from None
-        answer: dict[str, Any] = {
-            "answer": result.output,
-            "spend": _spend(usage).model_dump(mode="json"),
-            "events": _events(result.new_messages()),
-        }
-        return await pipeline.stage(self._settles, params=answer)
+            await pipeline.stage(self._gives_up, params=told)
+        except StageFailedError as error:  # why the agent failed matters more
+            workflow.logger.warning("what the failed run of agent %r cost is not on record: %s", self.name, error)
 
 
 class _Opens:
@@ -218,14 +271,27 @@ class _Opens:
 
 async def _settle(context: StageContext[Baton]) -> StageResult:
     """Return what the agent answered, its session on record and its bill with it."""
+    _take_over(context)
     given: Any = context.params
+    answer = read_answer(given["answer"])
+    return StageResult(baton_patch=dict(answer.patch or {}), output=answer.output)
+
+
+async def _give_up(context: StageContext[Baton]) -> StageResult:
+    """Charge what a failed run cost, and put its session and the call that was denied on record."""
+    _take_over(context)
+    given: Any = context.params
+    if given["denied"] is not None:
+        await context.tools.deny(**given["denied"])
+    return StageResult()
+
+
+def _take_over(context: StageContext[Baton]) -> None:
+    """Charge a run's bill, and record its session."""
+    given: Any = context.params
+    context.charge(Spend.model_validate(given["spend"]))
     for event in given["events"]:
         _record(context, event)
-    try:
-        answer = read_answer(given["answer"])
-    finally:
-        context.charge(Spend.model_validate(given["spend"]))
-    return StageResult(baton_patch=dict(answer.patch or {}), output=answer.output)
 
 
 def _record(context: StageContext[Baton], event: dict[str, Any]) -> None:
@@ -260,6 +326,16 @@ def _events(messages: Sequence[ModelMessage]) -> list[Any]:
                 case TextPart(content=text) if text.strip():
                     found.append({"kind": "said", "text": text[:_LONGEST_CLAIM]})
     return found
+
+
+def _denied(error: Exception) -> dict[str, str] | None:
+    """Return which call was denied, if that ended the run."""
+    return {"name": error.tool, "handoff_id": error.handoff_id} if isinstance(error, ToolDeniedError) else None
+
+
+def _session(usage: RunUsage, messages: Sequence[ModelMessage]) -> dict[str, Any]:
+    """Return a run's bill and session, as the stage that puts them on record takes them."""
+    return {"spend": _spend(usage).model_dump(mode="json"), "events": _events(messages)}
 
 
 def _spend(usage: RunUsage) -> Spend:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from baton.edge.child import bound_to_parent
+from baton.edge.child import group_bound_to_parent
 from baton.integrations.agents import AgentAnswer, AgentWork, AnswerForm
 from baton.protocol.errors import AgentError
 from baton.protocol.fencing import single_line
@@ -56,7 +56,7 @@ class SubprocessAgent:
         command: The program and its arguments; no shell reads them. In an argument, `{prompt_file}` stands for the
             file with the prompt, `{tools}` for the allowed tools with commas between, `{handoff_id}` for the handoff.
         prompt_by: Whether the prompt comes on stdin or in a file.
-        directory: Where the program runs.
+        directory: Where the program runs. A path to it that leads nowhere from the worker's own directory begins here.
         environment: Further variables of the worker's environment that it gets, by name: its keys, for example.
         seconds: How long it may run; by default a little less than the stage's timeout.
         grace: How many seconds it gets to end by itself once it was asked to.
@@ -118,7 +118,7 @@ class SubprocessAgent:
         return work.read(text if not blocks or text.lstrip().startswith("{") else blocks[-1])
 
     def _command(self, work: AgentWork, path: Path | None) -> list[str]:
-        """Return the command with its placeholders filled, found on the worker's own search path."""
+        """Return the command with its placeholders filled, found on the worker's own search path or where it runs."""
         values = {
             "{prompt_file}": str(path),
             "{tools}": ",".join(sorted(work.context.tools.names or ())),
@@ -128,9 +128,12 @@ class SubprocessAgent:
         pattern = re.compile("|".join(map(re.escape, values)))
         program, *arguments = [pattern.sub(lambda found: values[found[0]], one) for one in self.command]
         where = shutil.which(program)
+        if where is None and self.directory is not None and os.path.dirname(program):  # a bare name is never one here
+            where = shutil.which(self.directory / program)
         if where is None:
             raise AgentError(f"agent {self.name!r}: there is no program {program!r} on this worker; install it")
-        return bound_to_parent([where, *arguments])
+        # Whole, for the program starts in a directory of its own.
+        return group_bound_to_parent([os.path.abspath(where), *arguments])
 
     def _environment(self, work: AgentWork) -> dict[str, str]:
         """Return the variables that the program gets: the usual ones, those named, and what it acts under."""

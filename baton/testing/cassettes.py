@@ -249,15 +249,15 @@ def _read(file: Path) -> list[Recording]:
         ValueError: It is no cassette.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        data = file.read_bytes()
     except FileNotFoundError:
         return []
     try:
-        content = json.loads(text)
+        content = json.loads(data.decode("utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}")
         return [Recording(one["agent"], "\n".join(one["prompt"]), one["answer"]) for one in content["answers"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{str(file)!r} is no cassette of the format {FORMAT!r}: {type(error).__name__}: {error}; "
             "delete it and record anew with `pytest --baton-record`"

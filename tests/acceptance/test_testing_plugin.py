@@ -30,6 +30,17 @@ def test_the_model_is_asked(baton_cassette):
     prompt = os.environ.get("PROMPT", "Add login\\nNo new service")
     assert asyncio.run(baton_cassette.answer("planner", prompt, model)) == {"plan": "Use JWT"}
 """
+ALIKE = """
+import asyncio
+import pytest
+
+@pytest.mark.parametrize("question", ["a b", "a/b", "a-b", "a-", "a", "ü", "long " * 60])
+def test_the_model_is_asked(baton_cassette, question):
+    async def model():
+        return question
+
+    assert asyncio.run(baton_cassette.answer("planner", question, model)) == question
+"""
 LEFT_OVER = """
 def test_nobody_asks(baton_scripts):
     baton_scripts.agent("planner", {"current_state": ["Planned"]})
@@ -143,6 +154,18 @@ class TestRecording:
         assert "+No new dependency" in missed.stdout
         [answer] = json.loads(file.read_text(encoding="utf-8"))["answers"]
         assert answer["prompt"] == ["Add login", "No new dependency"]
+
+    def test_tests_whose_parameters_are_alike_have_cassettes_of_their_own(self, tmp_path: Path) -> None:
+        """None takes the place of another one's, and a long parameter makes no name that a disk refuses."""
+        (tmp_path / "test_model.py").write_text(ALIKE, encoding="utf-8")
+
+        recorded = run_pytest(tmp_path, "--baton-record")
+        played = run_pytest(tmp_path)
+
+        assert [recorded.returncode, played.returncode] == [0, 0], recorded.stdout + played.stdout
+        files = [file.name for file in (tmp_path / "cassettes" / "test_model").iterdir()]
+        assert len(files) == 7
+        assert "test_the_model_is_asked-a-b.json" in files
 
     @pytest.mark.parametrize(
         ("arguments", "variables"),

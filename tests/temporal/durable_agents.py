@@ -1,41 +1,66 @@
 """A pipeline whose agent thinks in workflow code: every request to its model is an activity of its own."""
 
+from datetime import timedelta
+
 from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.workflow import ActivityConfig
 
 with workflow.unsafe.imports_passed_through():
+    import asyncio
+
     from pydantic_ai import Agent
     from pydantic_ai.durable_exec.temporal import PydanticAIWorkflow, TemporalDurability
+    from pydantic_ai.exceptions import ModelHTTPError
     from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 
+    from baton.integrations.agents import AgentLimits
     from baton.integrations.pydantic_ai_durable import DurableAgent, UnderContract
 
 from baton.protocol.messages import PipelineInput, PipelineResult
 from baton.workflow import ContractTerms, Pipeline
 
 ANSWER = {"baton_patch": {"current_state": ["Found out"], "decision_log": ["Ask the customer"]}}
+ONCE = ActivityConfig(start_to_close_timeout=timedelta(seconds=60), retry_policy=RetryPolicy(maximum_attempts=1))
 REQUESTS: list[list[ModelMessage]] = []
 """What the model was asked, in order."""
-CALLS = {"looks": ("lookup", {"customer": "c-1"}), "sends": ("send", {"to": "ann"})}
+KEY = "sk-durable-0123456789"
+OVERDONE = {"baton_patch": {"goal": "Something else"}}
+CALLS = {
+    "looks": ("lookup", {"customer": "c-1"}),
+    "sends": ("send", {"to": "ann"}),
+    "waits": ("lookup", {"customer": "slow"}),
+}
 """What the model calls first, by the wish in its instructions."""
 
 
 def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Call a tool once, then answer."""
     REQUESTS.append(messages)
+    wishes = info.instructions or ""
+    if "refused" in wishes:
+        raise ModelHTTPError(401, "house-1", body={"error": {"message": f"no such key: {KEY}"}})
+    if "overdoes" in wishes:
+        return ModelResponse(parts=[ToolCallPart("final_result", OVERDONE)])
     if len(messages) == 1:
-        wish = "sends" if "sends" in (info.instructions or "") else "looks"
+        if "errs" in wishes:
+            return ModelResponse(parts=[ToolCallPart("final_result", {"baton_patch": {"constraints": ["None"]}})])
+        wish = next((one for one in CALLS if one in wishes), "looks")
         return ModelResponse(parts=[TextPart("One moment."), ToolCallPart(*CALLS[wish])])
     return ModelResponse(parts=[ToolCallPart("final_result", ANSWER)])
 
 
-def made(name: str, instructions: str) -> DurableAgent:
+def made(name: str, instructions: str, limits: AgentLimits | None = None) -> DurableAgent:
     """Return a durable agent with two tools, of which it may not send."""
-    agent = Agent(FunctionModel(respond), name=name, capabilities=[UnderContract(), TemporalDurability()])
+    agent = Agent(
+        FunctionModel(respond), name=name, capabilities=[UnderContract(), TemporalDurability(activity_config=ONCE)]
+    )
 
     @agent.tool_plain
     async def lookup(customer: str) -> str:
-        """Find what a customer pays."""
+        """Find what a customer pays; one of them takes longer than a run may."""
+        await asyncio.sleep(30 if customer == "slow" else 0)
         return f"{customer} pays 20 USD"
 
     @agent.tool_plain
@@ -43,28 +68,34 @@ def made(name: str, instructions: str) -> DurableAgent:
         """Send a mail."""
         raise AssertionError("a denied tool ran")
 
-    return DurableAgent(agent, instructions=instructions, forbids=["send"], writes=["current_state", "decision_log"])
+    writes = ["goal", "current_state", "decision_log"]
+    return DurableAgent(agent, instructions=instructions, limits=limits, forbids=["send"], writes=writes)
 
 
 LOOKS = made("looks", "You plan: looks.")
 SENDS = made("sends", "You plan: sends.")
+LIMITED = made("limited", "You plan: looks.", AgentLimits(requests=1))
+ERRS = made("errs", "You plan: errs.")
+REFUSED = made("refused", "You plan: refused.")
+OVERDOES = made("overdoes", "You plan: overdoes.")
+WAITS = made("waits", "You plan: waits.", AgentLimits(seconds=1.0))
+AGENTS = {one.name: one for one in (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS)}
 
 
 @workflow.defn
 class Thinks(PydanticAIWorkflow):
     """One durable agent, under a contract."""
 
-    __pydantic_ai_agents__ = (LOOKS.agent, SENDS.agent)
+    __pydantic_ai_agents__ = tuple(one.agent for one in AGENTS.values())
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, contracts=ContractTerms())
+        self.pipeline = Pipeline(start, contracts=ContractTerms(), protected=["goal"])
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Let it think."""
-        agent = SENDS if start.params.get("agent") == "sends" else LOOKS
-        result = await agent.run(self.pipeline)
+        result = await AGENTS[str(start.params.get("agent", "looks"))].run(self.pipeline)
         return self.pipeline.result(result.output)
 
 
@@ -84,4 +115,4 @@ class Delegates:
 
 
 DURABLE_PIPELINES = [Thinks, Delegates]
-DURABLE_STAGES = [*LOOKS.stages, *SENDS.stages]
+DURABLE_STAGES = [stage for agent in AGENTS.values() for stage in agent.stages]

@@ -16,12 +16,13 @@ from baton.client.explaining import explain
 from baton.devserver import DevServer
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.edge.keyring import Keyring
+from baton.edge.ledger import Ledger, LedgerOptions
 from baton.integrations.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
 from baton.plugin import BatonPlugin
 from baton.protocol.tools import TOOL_DENIED
-from baton.testing import pipeline_worker
+from baton.testing import assert_not_seen, assert_seen, pipeline_worker, surfaces_of
 from tests.support import Handle, failure, start
-from tests.temporal.durable_agents import DURABLE_PIPELINES, DURABLE_STAGES, REQUESTS, Delegates, Thinks
+from tests.temporal.durable_agents import DURABLE_PIPELINES, DURABLE_STAGES, KEY, REQUESTS, Delegates, Thinks
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,64 @@ class TestDurableAgent:
 
         assert TOOL_DENIED in await failure(handle)
         assert not [name for name in await activities(handle) if "call_tool" in name]
+
+    async def test_a_denied_call_is_in_the_ledger(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Under the handoff that the agent had accepted, and its request is on the bill (S5-fields-a, S5-prob-h)."""
+        handle = await start(worker, Thinks.run, agent="sends")
+        await failure(handle)
+        run = await read_run(worker.client, handle.id)
+        async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+            trace = await ledger.trace(run.start.task_id or "")
+        records = trace.records
+        accepted = {one.fields.to_agent: one.fields.event_id for one in records if one.fields.status == "ACCEPTED"}
+        (denial,) = [one for one in records if one.fields.kind == "denial"]
+
+        assert denial.body == {"tool": "send", "handoffId": accepted["sends"]}
+        assert run.state.spend.prompt_tokens > 0
+
+    async def test_a_run_that_failed_is_on_the_bill(self, worker: Worker) -> None:
+        """With what it did until then; the reason is its own."""
+        handle = await start(worker, Thinks.run, agent="limited")
+
+        assert "reached a limit of its run" in await failure(handle)
+        run = await read_run(worker.client, handle.id)
+        assert run.state.spend.prompt_tokens > 0
+        assert [event["type"] for one in run.state.outcomes for event in one.events][-1] == "tool_result"
+
+    async def test_an_answer_that_does_not_fit_is_mended_in_the_same_conversation(self, worker: Worker) -> None:
+        """The model is told what is wrong; the stage that puts the answer on record is not sent out in vain."""
+        handle = await start(worker, Thinks.run, agent="errs")
+        result = await handle.result()
+        names = await activities(handle)
+
+        assert result.baton["decision_log"] == ["Ask the customer"]
+        assert [name for name in names if name.startswith("errs")] == ["errs", "errs.answer"]
+        assert len([name for name in names if "model_request" in name]) == 2
+
+    async def test_an_answer_that_the_pipeline_refuses_is_charged_once(self, worker: Worker) -> None:
+        """The same answer would be refused again."""
+        handle = await start(worker, Thinks.run, agent="overdoes")
+
+        assert "overdoes.answer" in await failure(handle)
+        names = await activities(handle)
+        assert names.count("overdoes.answer") == 1
+
+    async def test_a_run_keeps_the_time_of_its_limits(self, worker: Worker) -> None:
+        """And what it did until then is on the bill."""
+        handle = await start(worker, Thinks.run, agent="waits")
+
+        assert "did not come to an end within 1 s" in await failure(handle)
+        run = await read_run(worker.client, handle.id)
+        assert run.state.spend.prompt_tokens > 0
+
+    async def test_a_providers_own_words_stay_out_of_the_history(self, worker: Worker) -> None:
+        """They may repeat a key; status and kind are told."""
+        handle = await start(worker, Thinks.run, agent="refused")
+
+        assert "agent 'refused': the provider of 'house-1' answered 401" in await failure(handle)
+        surfaces = await surfaces_of(worker.client, handle.id)
+        assert_not_seen(KEY, surfaces)
+        assert_seen("answered 401", surfaces)
 
     async def test_another_pipeline_has_it_as_a_child(self, worker: Worker) -> None:
         """What it decided is in the parent's baton."""

@@ -31,11 +31,11 @@ def late(agents: OutsideAgents) -> OutsideAgents:
     return dataclasses.replace(agents, gate=gate)
 
 
-async def handed_out(exchange: Worker) -> tuple[TimeSkipper, Handle]:
+async def handed_out(exchange: Worker, *, growing: bool = False) -> tuple[TimeSkipper, Handle]:
     """Return a pipeline that has handed a review to an agent outside, and what moves its clock."""
     handle = await exchange.client.start_workflow(
         ReviewedOutside.run,
-        PipelineInput(goal="Review", params={"hours": 5}),
+        PipelineInput(goal="Review", params={"hours": 5, "growing": growing}),
         id=f"reviewed-{uuid4()}",
         task_queue=exchange.task_queue,
         execution_timeout=timedelta(days=1),
@@ -82,6 +82,20 @@ class TestExpiry:
         mine = [one.fields for one in trace.records if one.fields.event_id.startswith(found.handoff.handoff_id)]
         assert [(one.attempt, one.status) for one in mine] == [(2, "ACCEPTED")]
         await assert_replays(handle, [ReviewedOutside])
+
+    async def test_a_claim_is_refused_where_no_valid_contract_can_be_made(
+        self, exchange: Worker, late: OutsideAgents
+    ) -> None:
+        """C-36: nobody works under the old one; the refusal says what is wrong, and the handoff waits on as it was."""
+        skipper, handle = await handed_out(exchange, growing=True)
+        found = await only(handle)
+        await skipper.fast_forward(handle, LATER)
+
+        with pytest.raises(PipelineError, match=r"has expired: the contract for 'reviewer' is not valid.*tokens"):
+            await late.claim(found, "reviewer", holder="ann")
+        assert (await only(handle)).handoff == found.handoff
+        await assert_replays(handle, [ReviewedOutside])
+        await handle.terminate()
 
     async def test_who_accepted_in_time_works_on_under_what_was_accepted(
         self, exchange: Worker, agents: OutsideAgents, late: OutsideAgents

@@ -1,5 +1,6 @@
 """Tools that a stage gives its agent."""
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -46,6 +47,13 @@ class TestAgentTool:
         assert events(of) == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
         assert of.session.events[1].success is True
         assert {one.handoff_id for one in of.session.events} == {of.handoff_id}
+
+    async def test_what_it_returns_can_be_sent(self) -> None:
+        """Names of files that are no UTF-8 have halves of characters, which no provider's client can send."""
+        name = os.fsdecode(b"caf\xe9.txt")
+        tool = AgentTool.of(lambda: {"files": [name], name: 1}, name="crm.lookup").guarded(context())
+
+        assert await tool.call({}) == {"files": ["caf\ufffd.txt"], "caf\ufffd.txt": 1}
 
     async def test_a_denied_call_is_not_even_looked_at(self) -> None:
         """The check comes before the arguments are read, and the function does not run (S5-fields-k)."""

@@ -1,14 +1,16 @@
 """The port: what an agent gets, and what becomes of its answer."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from baton.activity import StageContext
 from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
+from baton.integrations.limiting import Bill
 from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.compiling import ContractRequest, compile_contract
 from baton.protocol.contract import Confidence
@@ -168,6 +170,30 @@ class TestFailure:
         assert error.__cause__ is None
         assert error.__suppress_context__
 
+    @pytest.mark.parametrize(
+        ("run", "wanted", "waits"),
+        [
+            pytest.param(1, 2.0, timedelta(seconds=2), id="longer than the first pause"),
+            pytest.param(4, 2.0, None, id="shorter than the fourth"),
+            pytest.param(4, 9.0, timedelta(seconds=9), id="longer than the fourth"),
+            pytest.param(5_000, 50.0, None, id="shorter than the longest"),
+        ],
+    )
+    async def test_a_provider_may_only_have_us_wait_longer(
+        self, run: int, wanted: float, waits: timedelta | None
+    ) -> None:
+        """The pauses of the stage's own retries grow, also under a provider that always asks for the same."""
+
+        def fail(work: AgentWork) -> AgentAnswer:
+            raise AgentError("the provider answered 429", retry_after=wanted)
+
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, attempt=run)
+        with pytest.raises(ApplicationError) as raised:
+            await environment.run(agent_stage(Scripted(fail)), context())
+
+        assert raised.value.next_retry_delay == waits
+
 
 class TestAgentStage:
     """`agent_stage`."""
@@ -190,3 +216,16 @@ class TestAgentStage:
         await agent_stage(agent, tools=[CRM])(StageContext.for_test(BATON))
 
         assert [tool.name for tool in agent.works[0].tools] == ["crm.lookup"]
+
+
+class TestBill:
+    """`Bill`."""
+
+    async def test_a_count_that_is_none_counts_nothing(self) -> None:
+        """Some endpoints say -1 for what they did not count; what they counted is charged."""
+        agent, of = Scripted(), context()
+        await agent_stage(agent)(of)
+
+        Bill(agent.works[0]).charge("gpt-4o", 1_000, -1)
+
+        assert (of.charged.prompt_tokens, of.charged.completion_tokens) == (1_000, 0)

@@ -1,7 +1,9 @@
 """An agent behind a plain endpoint, against a server that speaks the wire format."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -149,6 +151,20 @@ class TestConversation:
 
         assert told in server.asked[1].body["messages"][-1]["content"]
 
+    async def test_the_forms_of_other_servers_are_read(self) -> None:
+        """Some give a call's arguments as an object instead of its text, and a message in parts."""
+        call, answer = completion(calls=[("crm_lookup", {})]), completion(None)
+        call["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] = {"customer": "c-1"}
+        answer["choices"][0]["message"]["content"] = [
+            {"type": "text", "text": GOOD[:9]},
+            {"type": "text", "text": GOOD[9:]},
+        ]
+        with chat_server(call, answer) as server:
+            result = await stage(server, tools=[CRM])(context())
+
+        assert server.asked[1].body["messages"][-1]["content"] == "c-1 pays 20 USD"
+        assert result.baton_patch == PATCH
+
     async def test_a_malformed_answer_is_mended_in_the_same_conversation(self) -> None:
         """The model reads what is wrong with it."""
         with chat_server(completion("Done!"), completion(GOOD)) as server:
@@ -239,6 +255,7 @@ class TestFailure:
             pytest.param(429, "rate_limit_exceeded", False, id="too many requests"),
             pytest.param(500, "server_error", False, id="a fault of the endpoint"),
             pytest.param(503, "overloaded", False, id="an overload"),
+            pytest.param(521, "web_server_down", False, id="a gateway whose server is down"),
         ],
     )
     async def test_only_what_may_pass_is_tried_again(self, status: int, code: str, permanent: bool) -> None:
@@ -259,14 +276,38 @@ class TestFailure:
         assert KEY not in str(raised.value)
         assert raised.value.non_retryable
 
-    async def test_the_endpoint_says_when_to_ask_again(self) -> None:
-        """Temporal waits that long before the next run."""
-        reply = refusal(429, "rate_limit_exceeded", **{"Retry-After": "7"})
+    @pytest.mark.parametrize(
+        ("header", "seconds"),
+        [
+            pytest.param("7", 7, id="in seconds"),
+            pytest.param("7.5", 7.5, id="in parts of a second"),
+            pytest.param("{date}", 3_600, id="as a date"),
+            pytest.param("Wed, 21 Oct 2015 07:28:00 GMT", None, id="a date in the past"),
+            pytest.param("0", None, id="at once"),
+            pytest.param("99999999999999", 366 * 86_400, id="never"),
+            pytest.param("soon", None, id="neither"),
+        ],
+    )
+    async def test_the_endpoint_says_when_to_ask_again(self, header: str, seconds: float | None) -> None:
+        """Temporal waits that long before the next run, and as long as the stage's retries say at the least."""
+        date = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+        reply = refusal(429, "rate_limit_exceeded", **{"Retry-After": header.format(date=date)})
         with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
             await stage(server)(context())
 
-        assert raised.value.next_retry_delay is not None
-        assert raised.value.next_retry_delay.total_seconds() == 7
+        delay = raised.value.next_retry_delay
+        assert (delay and delay.total_seconds()) == (seconds and pytest.approx(seconds, abs=60 if "{" in header else 0))
+
+    async def test_more_from_the_cache_than_was_read_is_charged_as_read(self) -> None:
+        """Some endpoints count so; the request is paid."""
+        answer = completion('{"baton_patch": {}}', read=1_000, written=0)
+        answer["usage"]["prompt_tokens_details"] = {"cached_tokens": 1_024}
+        of = context()
+        with chat_server(answer) as server:
+            await stage(server)(of)
+
+        assert of.charged.prompt_tokens == 1_000
+        assert of.charged.micro_usd > 0
 
     @pytest.mark.parametrize(
         "body",

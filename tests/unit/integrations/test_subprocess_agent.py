@@ -60,6 +60,32 @@ def ended(pid: int) -> bool:
         os.close(process)
 
 
+class TestDirectory:
+    """Where a program runs, and where it is found."""
+
+    @pytest.mark.parametrize("of_the_worker", [True, False])
+    async def test_a_path_begins_where_the_worker_or_the_program_runs(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_the_worker: bool
+    ) -> None:
+        """Whichever of the two has such a program."""
+        there, here = tmp_path / "there", tmp_path / "here"
+        there.mkdir()
+        here.mkdir()
+        file = (here if of_the_worker else there) / "coder"
+        file.write_text(f"#!{sys.executable}\n{HEADER}{PRINT}\n", encoding="utf-8")
+        file.chmod(0o755)
+        monkeypatch.chdir(here)
+
+        assert (await run(SubprocessAgent("code", ["./coder"], directory=there))).baton_patch == PATCH
+
+    async def test_a_bare_name_is_not_looked_for_where_the_program_runs(self, tmp_path: Path) -> None:
+        """A repository may hold a file of any name."""
+        (tmp_path / "baton-test-coder").write_text("#!/bin/sh\n", encoding="utf-8")
+        (tmp_path / "baton-test-coder").chmod(0o755)
+
+        assert "no program" in str(await refused(SubprocessAgent("code", ["baton-test-coder"], directory=tmp_path)))
+
+
 class TestAnswer:
     """What a program writes."""
 

@@ -179,12 +179,14 @@ class TestCassette:
             pytest.param("{}", id="another object"),
             pytest.param('{"format": "baton.cassette/9", "answers": []}', id="of a later format"),
             pytest.param('{"format": "baton.cassette/1", "answers": [{}]}', id="an answer without a prompt"),
+            pytest.param("[" * 100_000, id="nested without end"),
+            pytest.param("\udcff", id="in another encoding"),
         ],
     )
     def test_another_file_is_refused(self, file: Path, text: str) -> None:
         """It is not taken for an empty cassette, which recording would write over."""
         file.parent.mkdir()
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8", errors="surrogateescape")
 
         with pytest.raises(ValueError, match="is no cassette of the format"):
             Cassette(file)

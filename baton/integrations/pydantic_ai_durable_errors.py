@@ -1,0 +1,69 @@
+"""Keeps a provider's own words out of the history, where each request of a Pydantic AI agent is an activity.
+
+The framework hands a failed request on to the workflow with the body of the provider's answer, which may repeat a key
+or what it was sent. Here the body is left out before Temporal sees it; kind, status and code go on, so the workflow
+still has the framework's own error.
+"""
+
+from typing import Any
+
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from baton.integrations.pydantic_ai_errors import reported
+
+_ENCODED = "pydantic_ai_model_error"  # where the framework puts what its workflow makes the error of
+_WORDS = ("body", "headers", "hint", "suggested_model_id")
+
+
+class WithoutWords(Interceptor):
+    """The worker's interceptor that leaves a provider's own words out of what a request failed with."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Stand around every activity."""
+        return _Inbound(next)
+
+
+class _Inbound(ActivityInboundInterceptor):
+    """One activity; those that ask no model are passed through."""
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        """Run the activity.
+
+        Raises:
+            ApplicationError: A request to a model failed; the text is Baton's.
+        """
+        try:
+            return await super().execute_activity(input)
+        except ModelAPIError as error:
+            raise ApplicationError(_text(error), type=type(error).__name__) from None
+        except ApplicationError as error:
+            if not isinstance(error.__cause__, ModelAPIError):
+                raise
+            raise ApplicationError(
+                _text(error.__cause__),
+                *(_wordless(one, error.__cause__) for one in error.details),
+                type=error.type,
+                non_retryable=error.non_retryable,
+                next_retry_delay=error.next_retry_delay,
+            ) from None
+
+
+def _text(error: ModelAPIError) -> str:
+    """Return what happened, in words of our own; the agent's name is in that of its activity."""
+    named = activity.info().activity_type.split("__")
+    return str(reported(error, named[1] if len(named) > 1 else named[0]))
+
+
+def _wordless(detail: Any, error: ModelAPIError) -> Any:
+    """Return a detail of a failure without what the provider said."""
+    if not isinstance(detail, dict) or not isinstance(detail.get(_ENCODED), dict):
+        return detail
+    encoded = detail[_ENCODED]
+    args = list(encoded.get("args") or ())
+    if args:  # the last one is the body of an answer, or what the client of the provider said
+        args[-1] = None if isinstance(error, ModelHTTPError) else _text(error)
+    state = {name: None if name in _WORDS else value for name, value in (encoded.get("state") or {}).items()}
+    return {**detail, _ENCODED: {**encoded, "args": args, "state": state}}

@@ -1,0 +1,52 @@
+"""What a coding agent saves and proposes over MCP, when it is not right at once."""
+
+import functools
+
+import pytest
+from mcp import Client as McpClient
+from mcp.server.mcpserver.exceptions import ToolError
+from temporalio.worker import Worker
+
+from baton.edge.artifacts import LocalArtifactStore
+from baton.integrations.mcp_server import HandoffDesk, handoff_server
+from baton.protocol.report_rendering import render_report
+from tests.temporal.coding_agents.calling import REPORT, RefusedError, call, listed, waiting
+
+
+class TestMending:
+    """The agent learns at once what it has to change, and is never caught in what it did before."""
+
+    async def test_an_artifact_that_is_saved_again_does_not_bar_the_report(
+        self, exchange: Worker, ann: HandoffDesk, store: LocalArtifactStore
+    ) -> None:
+        """A name that is taken by another text is refused at once, while the agent can choose another."""
+        state = {"goal": "Review", "artifacts": [{"id": "plan", "type": "plan", "hash": await store.put(b"Plan")}]}
+        handle = await waiting(exchange, state=state)
+        async with McpClient(handoff_server(ann)) as client:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+            save = functools.partial(call, client, "save_artifact", handoff_id=handoff_id, type="review")
+            await save(artifact_id="review", text="Draft")
+            await save(artifact_id="review", text="Draft", path="review.md")
+            for taken in ("review", "plan"):
+                with pytest.raises(RefusedError, match="a new version takes a new artifact_id"):
+                    await save(artifact_id=taken, text="Corrected")
+            await save(artifact_id="review-2", text="Corrected")
+            await call(client, "propose_report", handoff_id=handoff_id, report=render_report(REPORT))
+
+        artifacts = (await handle.result()).baton["artifacts"]
+        assert [(one["id"], one.get("path")) for one in artifacts] == [
+            ("plan", None),
+            ("review", "review.md"),
+            ("review-2", None),
+        ]
+
+    async def test_what_is_no_json_is_refused_with_the_reason(self, exchange: Worker, ann: HandoffDesk) -> None:
+        """A number that is none passes Python's JSON readers; the agent is told and keeps the handoff."""
+        handle = await waiting(exchange)
+        async with McpClient(handoff_server(ann)) as client:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+        with pytest.raises(ToolError, match="finite number"):
+            await ann.propose_patch(handoff_id, {"work_scope": float("nan")})
+        await handle.terminate()
