@@ -8,6 +8,7 @@ artifact store and token counter.
 
 import asyncio
 import dataclasses
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which on
     from baton.activity.safeguards import Safeguards, SharedGate
 
 _SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
+_COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _METADATA = "__temporal_workflow_metadata"  # the query by which the UI asks for a run's current details
 
 
@@ -107,8 +109,14 @@ class BatonPlugin(SimplePlugin):
             self._own_activities += [record, *EXCHANGE_ACTIVITIES]
 
     def configure_worker(self, config: worker.WorkerConfig) -> worker.WorkerConfig:
-        """Set up a worker as the client was, and have its stages measured by the client's runtime."""
+        """Set up a worker as the client was, and have its stages measured by the client's runtime.
+
+        Raises:
+            TypeError: A workflow's `__init__` takes its input and lacks `@workflow.init`: no run of it could begin.
+        """
         config = super().configure_worker(config)
+        for kind in config.get("workflows") or []:
+            _check_init(kind)
         if not config.get("activities"):  # it runs pipelines only: it must not take up other workers' stages
             config["no_remote_activities"] = True
         if self._stores_here:  # more at a time gains nothing from a disk, and costs a task for every small payload
@@ -147,6 +155,18 @@ class BatonPlugin(SimplePlugin):
                 await stopping
                 raise
             await next(worker)
+
+
+def _check_init(kind: type) -> None:
+    """Refuse a workflow whose `__init__` is not given what it takes."""
+    init = vars(kind).get("__init__", object.__init__)  # the SDK, too, wants it in the class itself
+    taken = [*inspect.signature(init).parameters.values()][1:]
+    needed = [one.name for one in taken if one.default is one.empty and one.kind not in _COLLECTING]
+    if needed and not hasattr(init, "__temporal_workflow_init"):
+        raise TypeError(
+            f"{kind.__qualname__}.__init__ takes {', '.join(needed)}, and Temporal gives it nothing: write "
+            "@workflow.init above it"
+        )
 
 
 class SealingPayloadConverter(BatonPayloadConverter):

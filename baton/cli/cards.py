@@ -29,6 +29,7 @@ GLYPHS = {
     StepStatus.TAKEN_OVER: Text("↷", "dim"),
 }
 """A sign for each way a step may stand."""
+_UNUSUAL_TRIES = 3  # a worker that was killed costs one, another that takes over at the same moment a second
 
 
 def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
@@ -53,6 +54,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         plain(_fork_note(run), "dim") if origin else None,
         plain(f"failed: {run.failure}", "red") if run.failure else None,
         plain(suspension(run.suspended, waits), "yellow") if run.suspended else None,
+        plain(_unanswered(waits), "yellow") if waits and waits.tries >= _UNUSUAL_TRIES and not run.suspended else None,
         *(plain(f"note: {note}", "yellow") for note in run.notes),
     )
 
@@ -62,6 +64,14 @@ def suspension(reason: str, waits: Waits | None = None) -> str:
     tries = f" {waits.tries} times" if waits and waits.tries > 1 else ""
     return (
         f"its worker's code has failed{tries}: {reason}. The run goes on by itself once a worker has code that fits it"
+    )
+
+
+def _unanswered(waits: Waits) -> str:
+    """Return what it means that no worker answers when it is given a run."""
+    return (
+        f"it was given to a worker {waits.tries} times without an answer: the worker died of it, or the pipeline's "
+        "code blocks it; see the worker's log"
     )
 
 
@@ -168,11 +178,13 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
         "waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f": {_state(one)}{since}", "dim")
     )
     failure = plain(f"  the last try failed: {one.failure}", "yellow") if one.failure else None
-    return stack(line, failure)
+    return stack(line, failure, plain(f"  baton show {shlex.quote(one.run)}", "dim") if one.run else None)
 
 
 def _state(one: Pending) -> str:
-    """Return how far a stage is."""
+    """Return how far a stage is, or how a child stands."""
+    if one.stands not in (None, "RUNNING"):
+        return f"it is {one.stands},"
     if one.kind not in (StepKind.STAGE, StepKind.BRANCH):
         return "at work"
     which = f"try {one.tries} " if one.tries > 1 else ""

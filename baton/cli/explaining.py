@@ -8,8 +8,7 @@ from rich.markdown import Markdown
 from baton.cli.running import command
 from baton.cli.session import Session
 from baton.cli.targets import RunArgument, Target
-from baton.client import read_run
-from baton.client.explaining import explain as explained
+from baton.client.explaining import explain_run
 
 StageArgument = Annotated[
     str, typer.Argument(metavar="STAGE", help="The stage: its name, its step's number, or name:2 for the second.")
@@ -27,8 +26,7 @@ async def explain(session: Session, run: RunArgument, stage: StageArgument) -> N
     target = Target.of(run)
     client = await session.client()
     with session.progress("reading the history"):
-        record = await read_run(client, target.workflow_id, target.run_id)
-    found = explained(record, stage)
+        found = await explain_run(client, target.workflow_id, target.run_id, stage)
     if session.json:
         session.write_json({**found.model_dump(mode="json"), "times_fewer": found.times_fewer})
     elif session.out.is_terminal:

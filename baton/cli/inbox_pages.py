@@ -52,7 +52,9 @@ def inbox_table(waiting: Sequence[WaitingHandoff], now: datetime) -> Table:
         waiting: The handoffs.
         now: The time by which "ago" is meant.
     """
-    table = make_table("run", "step", "from → to", "reason", "since", "deadline", whole=("since", "deadline"))
+    longest = max((len(one.workflow_id) for one in waiting), default=0)
+    whole = ("since", "deadline")
+    table = make_table("run", "step", "from → to", "reason", "since", "deadline", whole=whole, leading=longest)
     for one in waiting:
         pending = one.handoff
         between = f"{pending.sender} → {pending.receiver}" if pending else f"? → {one.stage or '?'}"

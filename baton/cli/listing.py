@@ -59,7 +59,9 @@ async def list_(
 def _print(session: Session, runs: list[ListedRun]) -> None:
     """Write the table."""
     now = datetime.now(UTC)
-    table = make_table("run", "pipeline", "status", "at", "started", "took", whole=("status", "started", "took"))
+    longest = max(len(run.workflow_id) for run in runs)
+    whole = ("status", "started", "took")
+    table = make_table("run", "pipeline", "status", "at", "started", "took", whole=whole, leading=longest)
     for run in runs:
         table.add_row(
             plain(run.workflow_id, "bold"),

@@ -13,6 +13,7 @@ from baton.cli.running import command
 from baton.cli.session import Session, user
 from baton.client.outside import OutsideAgents
 from baton.protocol.errors import BatonError
+from baton.protocol.versions import newest_first
 
 try:
     from baton.integrations.mcp_server import HandoffDesk, handoff_server
@@ -51,6 +52,10 @@ async def mcp(
     named = agent or os.environ.get("BATON_AGENT")
     if not named:
         raise typer.BadParameter("say who the agent is, by the name that pipelines hand to", param_hint="--agent")
+    try:
+        newest_first([agent_version])
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--agent-version") from error
     if session.keyring is None:
         raise BatonError("there are no keys here, so no move would be believed; name the workers' keys with BATON_KEYS")
     where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 _WIDTH_OF_A_FILE = 120
+_LEADING_AT_LEAST = 16
 
 
 def make_console(*, error: bool = False) -> Console:
@@ -60,22 +61,25 @@ def stack(*rows: RenderableType | None) -> Group:
     return Group(*(row for row in rows if row is not None))
 
 
-def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
+def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), leading: int = 0) -> Table:
     """Return an empty table in the house's style.
 
     Args:
         columns: The headings; the last column takes what room is left.
         right: The columns that are aligned to the right.
         whole: The columns that are never broken into lines, but cut where there is no room.
+        leading: How wide the longest entry of the first column is: it names the row, so a part of that width stays
+            however narrow the terminal.
     """
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for heading in columns:
+    for place, heading in enumerate(columns):
         is_whole = heading in whole
         table.add_column(
             heading,
             justify="right" if heading in right else "left",
             no_wrap=is_whole,
             overflow="ellipsis" if is_whole else "fold",
+            min_width=min(leading, _LEADING_AT_LEAST) if place == 0 else None,
         )
     return table
 

@@ -1,5 +1,6 @@
 """`baton rollback`: a run, taken back."""
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -63,4 +64,4 @@ async def rollback(
         session.show(plain(f"  runs again, too, because it shares a task with that step: {names}", "yellow"))
     for child in done.stopped_children:
         session.show(plain(f"  terminated its child {child}", "yellow"))
-    session.show(plain(f"baton watch {target.workflow_id}", "dim"))
+    session.show(plain(f"baton watch {shlex.quote(target.workflow_id)}", "dim"))

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
@@ -23,6 +23,7 @@ from baton.cli.options import (
 )
 from baton.cli.session import Session
 from baton.protocol.errors import BatonError, ServerError
+from baton.protocol.json_values import holds_half
 
 P = ParamSpec("P")
 
@@ -60,6 +61,7 @@ def command(function: Callable[Concatenate[Session, P], Coroutine[Any, Any, None
     def run(ctx: typer.Context, **given: Any) -> None:
         later = GlobalOptions(**{name: given.pop(name) for name in _COMMON})
         earlier = ctx.obj if isinstance(ctx.obj, GlobalOptions) else GlobalOptions()
+        _refuse_half_characters(ctx, given)
         session = Session(earlier.overridden(later))
         _run(session, function(session, **given))  # type: ignore[call-arg]
 
@@ -73,6 +75,20 @@ def command(function: Callable[Concatenate[Session, P], Coroutine[Any, Any, None
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def _refuse_half_characters(ctx: typer.Context, given: Mapping[str, Any]) -> None:
+    """Refuse a text that is not UTF-8: it could be sent nowhere, nor shown. Paths may be of any bytes.
+
+    Raises:
+        typer.BadParameter: One is.
+    """
+    for named in ctx.command.params:
+        value = given.get(named.name or "")
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and holds_half(text):
+                why = "it is not UTF-8; is your terminal set to another encoding?"
+                raise typer.BadParameter(why, param_hint=named.opts[0])
 
 
 def _run(session: Session, work: Coroutine[Any, Any, None]) -> None:

@@ -2,12 +2,14 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 from rich.text import Text
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -135,7 +137,7 @@ async def _report(
         session.err.print(plain(f"started {handle.id}", "dim"))
     else:
         session.show(Text.assemble("started ", plain(what), " as ", plain(handle.id, "bold cyan")))
-        session.show(plain(f"baton watch {handle.id}", "dim"))
+        session.show(plain(f"baton watch {shlex.quote(handle.id)}", "dim"))
     if watch:
         await follow_to_the_end(session, client, Target(handle.id, run_id))
 
@@ -151,8 +153,15 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], task_id: 
     try:
         start = PipelineInput(goal=goal, baton=members, params=params, task_id=task_id)
         start.first_baton(AnyBaton)
+        to_json(start)
+    except PydanticSerializationError:  # files were read strictly, and words are UTF-8
+        raise typer.BadParameter(
+            "a text holds half a surrogate pair; write whole characters", param_hint="--param"
+        ) from None
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors(include_url=False))
+        if all(f["loc"][:1] == ("params",) for f in error.errors()):
+            raise typer.BadParameter(faults, param_hint="--param") from error
         raise typer.BadParameter(f"that is no baton: {faults}", param_hint="--baton") from error
     return start
 
@@ -174,7 +183,7 @@ def _params(given: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"{one!r}: write each parameter once, as KEY=JSON", param_hint="--param")
         try:
             params[key] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             params[key] = text
     return params
 

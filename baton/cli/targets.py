@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from baton.cli.completion import complete_run, complete_stage
+from baton.protocol.handoff_errors import MalformedMessageError
+from baton.protocol.strict_json import loads_strict
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -79,8 +81,9 @@ def json_object(file: Path, what: str) -> dict[str, Any]:
         typer.BadParameter: The file holds something else.
     """
     try:
-        value = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
+        data = file.read_bytes()
+        value = loads_strict(data.decode(json.detect_encoding(data)))
+    except (OSError, ValueError, MalformedMessageError) as error:
         raise typer.BadParameter(f"{str(file)!r} is no JSON file: {error}", param_hint=what) from error
     if not isinstance(value, dict):
         kind = type(value).__name__

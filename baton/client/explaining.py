@@ -1,5 +1,11 @@
 """Explaining a stage from the history of its run, with no worker running."""
 
+from collections.abc import Set
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from baton.client.reading import read_run
 from baton.client.record import RunRecord
 from baton.protocol.errors import HistoryError
 from baton.protocol.explaining import Explanation, explanation_of
@@ -7,24 +13,56 @@ from baton.protocol.messages import StageInput
 from baton.protocol.session import SessionEvent
 
 
-def explain(run: RunRecord, reference: str) -> Explanation:
+async def explain_run(client: Client, workflow_id: str, run_id: str | None, reference: str) -> Explanation:
+    """Return the explanation of a stage, from whichever run sent it: this one, or one that it continues or forks.
+
+    Args:
+        client: A client with Baton's data converter, as `BatonPlugin` sets it.
+        workflow_id: The workflow.
+        run_id: Which of its runs; the newest by default.
+        reference: The stage, as in `explain`.
+
+    Raises:
+        HistoryError: There is no such stage, or the pipeline made no contract for it.
+    """
+    run = await read_run(client, workflow_id, run_id)
+    try:
+        return explain(run, reference)
+    except HistoryError as error:
+        unknown = error
+    steps = frozenset(outcome.seq for outcome in run.start.outcomes)
+    own = {step.seq for step in run.steps if reference in (str(step.seq), step.name)} - steps
+    while steps and not own and (earlier := run.earlier) is not None:
+        try:
+            run = await read_run(client, *earlier)
+            return explain(run, reference, steps)
+        except RPCError:  # its history is gone
+            break
+        except HistoryError:  # it was sent before this one, too
+            steps &= {outcome.seq for outcome in run.start.outcomes}
+    raise unknown
+
+
+def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Explanation:
     """Return what the agent of a stage was given, what was left out and why, and what it cost.
 
     Args:
         run: The run.
         reference: The stage: its name, its step's number, or `name:2` for the second of a name; of a fan-out
             the branch's own name.
+        steps: The numbers of the steps that are meant; all by default.
 
     Raises:
-        HistoryError: There is no such stage, or the pipeline made no contract for it.
+        HistoryError: There is no such stage, or this run sent it no contract.
     """
-    handed = [one for one in run.handed if reference in (one.stage, str(one.seq))]
+    sent = [one for one in run.handed if steps is None or one.seq in steps]
+    handed = [one for one in sent if reference in (one.stage, str(one.seq))]
     if len({one.stage for one in handed}) > 1:
         names = ", ".join(dict.fromkeys(one.stage for one in handed))
         raise HistoryError(f"step {reference} has several stages: {names}; name one of them")
     if not handed:
         step = run.step(reference)
-        handed = [one for one in run.handed if one.seq == step.seq]
+        handed = [one for one in sent if one.seq == step.seq]
         if not handed:
             raise HistoryError(
                 f"step {step.seq} ({step.name!r}) was given no contract: its pipeline makes none "

@@ -13,7 +13,8 @@ from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 
 SUSPENDED = "SUSPENDED"
-_OPEN = ("RUNNING", "WAITING", "PENDING_HANDOFF", SUSPENDED)
+_STANDING_STILL = ("WAITING", "PENDING_HANDOFF", SUSPENDED)
+_OPEN = ("RUNNING", *_STANDING_STILL)
 STATUSES = (*_OPEN, *(one.name for one in WorkflowExecutionStatus if one.name != "RUNNING"))
 """What a run's status may be: Temporal's; and of a run that goes on, `WAITING` for a person, `PENDING_HANDOFF` if a
 handoff of its does, and `SUSPENDED` once the server reports that its worker's code failed, by default five times."""
@@ -29,7 +30,8 @@ class RunFilter:
         status: One of `STATUSES`.
         stage: The stage the run is at, or ended at.
         task: The task's id.
-        children: Also runs that another run started; a filter by pipeline or task finds them anyway.
+        children: Also runs that another run started; a filter by pipeline, by task, or by a status in which a run
+            needs somebody finds them anyway, because the run that started them only seems to be at work.
         every: Also workflows that were started without Baton's search attributes.
         id_prefix: What the workflow id begins with.
     """
@@ -76,7 +78,8 @@ class RunFilter:
                 terms.append(f"{_PROBLEMS} IS NOT NULL")
         else:
             terms.append("ExecutionStatus != 'ContinuedAsNew'")
-        if not (self.pipeline or self.task or self.children or self.every):
+        with_children = self.children or self.status in _STANDING_STILL
+        if not (self.pipeline or self.task or with_children or self.every):
             terms.append("ParentWorkflowId IS NULL")
         terms += [_equal(ATTRIBUTE_STAGE, self.stage)] if self.stage else []
         terms += [_equal(ATTRIBUTE_TASK, self.task)] if self.task else []
@@ -158,22 +161,28 @@ async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> l
     return list(runs.values())
 
 
+def status_of(found: WorkflowExecution) -> str:
+    """Return how a run stands, as one of `STATUSES`: Temporal's own status does not tell that it needs somebody."""
+    status = found.status.name if found.status else "RUNNING"
+    label = found.typed_search_attributes.get(SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS))
+    if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in found.typed_search_attributes):
+        return SUSPENDED
+    if status == "RUNNING" and label in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF):
+        return label
+    return status
+
+
 def _listed(found: WorkflowExecution) -> ListedRun:
     """Return what the index says of a run."""
     labels = {
         name: found.typed_search_attributes.get(SearchAttributeKey.for_keyword(name))
-        for name in (ATTRIBUTE_STATUS, ATTRIBUTE_STAGE, ATTRIBUTE_TASK)
+        for name in (ATTRIBUTE_STAGE, ATTRIBUTE_TASK)
     }
-    status = found.status.name if found.status else "RUNNING"
-    if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in found.typed_search_attributes):
-        status = SUSPENDED
-    elif status == "RUNNING" and labels[ATTRIBUTE_STATUS] in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF):
-        status = str(labels[ATTRIBUTE_STATUS])
     return ListedRun(
         workflow_id=found.id,
         run_id=found.run_id,
         pipeline=found.workflow_type,
-        status=status,
+        status=status_of(found),
         stage=labels[ATTRIBUTE_STAGE],
         task_id=labels[ATTRIBUTE_TASK],
         began=found.start_time,

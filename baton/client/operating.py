@@ -12,15 +12,13 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.client.forking import forked_input
 from baton.client.reading import read_run
 from baton.client.record import RunRecord, Step
 from baton.client.updating import decided_by_update
 from baton.protocol.errors import HistoryError
-from baton.protocol.history import Outcome, StepKind
-from baton.protocol.messages import Decided, Decision, Origin, Overview, PipelineInput, RolledBack
+from baton.protocol.messages import Decided, Decision, Overview, RolledBack
 from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
-from baton.protocol.patching import patch_effect
-from baton.protocol.state import PipelineState
 
 
 @dataclass(frozen=True)
@@ -102,6 +100,11 @@ async def roll_back(
     run = await read_run(client, workflow_id, run_id)
     step = run.step(to)
     while step.reset_event is None:
+        if not run.took_over(step):
+            raise HistoryError(
+                f"the history tells of step {step.seq} ({step.name!r}) only how it ended, so there is no event to go "
+                f"back to: fork at that step instead (baton fork {workflow_id} --at {step.seq}), or go back further"
+            )
         if run.previous_run_id is None:
             raise HistoryError(
                 f"step {step.seq} ({step.name!r}) was taken over when {workflow_id!r} was forked; it has no event "
@@ -171,7 +174,7 @@ async def fork(
     """
     run = await read_run(client, workflow_id, run_id)
     step = run.step(at)
-    start = forked_input(run, step, patch=patch, by=by, why=why)
+    start = forked_input(run, step, patch=patch, by=by, why=why, source=await _executed_in(client, run, step))
     description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
     return await client.start_workflow(
         run.pipeline,
@@ -181,52 +184,16 @@ async def fork(
     )
 
 
-def forked_input(
-    run: RunRecord, step: Step, *, patch: Mapping[str, JsonValue] | None, by: str, why: str
-) -> PipelineInput:
-    """Return the input of a run that takes over everything before ``step``.
-
-    Args:
-        run: The run to fork.
-        step: The first step that is executed again.
-        patch: A patch to apply right before it.
-        by: Who forks.
-        why: The reason.
-
-    Returns:
-        The input.
-
-    Raises:
-        HistoryError: A step before has not ended, so there is no outcome to take over.
-        PatchError: The patch does not fit the baton there.
-    """
-    ended = {outcome.seq for outcome in run.state.outcomes if outcome.kind is not StepKind.EDIT}
-    open_before = [one for one in run.steps if one.seq < step.seq and one.seq not in ended]
-    if open_before:
-        names = ", ".join(f"{one.seq} {one.name} ({one.status.value})" for one in open_before)
-        raise HistoryError(f"cannot fork at step {step.seq} ({step.name!r}): before it, {names} has no outcome yet")
-    kept = [
-        one for one in run.state.outcomes if one.seq < step.seq or (one.kind is StepKind.EDIT and one.seq <= step.seq)
-    ]
-    outcomes = [_at_order(outcome, order) for order, outcome in enumerate(kept)]
-    if patch is not None:
-        state = PipelineState(run.state.initial)
-        for outcome in outcomes:
-            state.restore(outcome)
-        patch_effect(state.baton, patch, state.stage_rules())
-    return run.start.model_copy(
-        update={
-            "outcomes": outcomes,
-            "edit": dict(patch) if patch is not None else None,
-            "origin": Origin(workflow_id=run.workflow_id, run_id=run.run_id, at=step.name, by=by, why=why),
-            "continued": 0,
-        }
-    )
-
-
-def _at_order(outcome: Outcome, order: int) -> Outcome:
-    """Return the outcome as the ``order``-th to end."""
-    return outcome.model_copy(update={"order": order})
+async def _executed_in(client: Client, run: RunRecord, step: Step) -> RunRecord:
+    """Return the run that a step was taken over from, as far back as the server still has them."""
+    while run.took_over(step) and (earlier := run.earlier) is not None:
+        try:
+            run = await read_run(client, *earlier)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            break
+    return run
 
 
 async def _current_run_id(client: Client, workflow_id: str) -> str:

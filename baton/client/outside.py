@@ -44,6 +44,7 @@ from baton.protocol.sealed import UnverifiedHandoff
 
 MOST_PIPELINES = 1_000
 """How many waiting pipelines are asked for what they have; the newest first."""
+_ANSWER_WITHIN = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class OutsideAgents:
 
         Raises:
             PipelineError: It does not wait there for that agent.
+            temporalio.service.RPCError: The pipeline cannot be asked just now: no worker, or no server, answers.
         """
         for one in await self._waiting(workflow_id):
             if one.handoff_id == handoff_id and one.agent == agent:
@@ -224,10 +226,20 @@ class OutsideAgents:
         return Found(found.workflow_id, after)
 
     async def _waiting(self, workflow_id: str) -> list[OutsideHandoff]:
-        """Ask a pipeline what waits there; one without such handoffs, or without a worker, has none to tell."""
+        """Ask a pipeline what waits there; one that has ended or has no such handoffs has none to tell.
+
+        Raises:
+            temporalio.service.RPCError: Nobody answers, so nothing is known: an agent must not throw its work away.
+        """
         handle = self.client.get_workflow_handle(workflow_id)
         try:
-            waiting: list[OutsideHandoff] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-        except (WorkflowQueryFailedError, RPCError):
+            waiting: list[OutsideHandoff] = await handle.query(
+                QUERY_OUTSIDE, result_type=list[OutsideHandoff], rpc_timeout=_ANSWER_WITHIN
+            )
+        except WorkflowQueryFailedError:
             return []
+        except RPCError as error:
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                return []
+            raise
         return waiting

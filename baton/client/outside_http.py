@@ -19,15 +19,18 @@ it belongs beside the workers; it listens on this machine unless told otherwise,
 import contextlib
 import hmac
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from temporalio.exceptions import TemporalError
 
 from baton.client.outside import Found, OutsideAgents
 from baton.edge.serving import serving
@@ -35,18 +38,20 @@ from baton.protocol.artifacts import Name
 from baton.protocol.errors import BatonError, PipelineError
 from baton.protocol.outside import LONGEST_LEASE
 from baton.protocol.strict_json import loads_strict
-from baton.protocol.wire import OpenRecord
+from baton.protocol.wire import AgentVersion, OpenRecord
 
 MAX_BODY_BYTES = 1024 * 1024
 """A request's body may not be larger: a patch has to fit into a workflow's history."""
 SHORTEST_TOKEN = 16
 """Shorter tokens are refused: they can be guessed."""
+_MOST_FAULTS = 10
 
+_SENDABLE = re.compile("[!-~]*")
 _log = logging.getLogger(__name__)
 
 
 class Ask(OpenRecord):
-    """What the body of a request says; each route reads what it needs.
+    """What the body of a request says; each route reads what it needs, and a member that none knows is refused.
 
     Attributes:
         holder: Which one of its kind the agent is.
@@ -58,9 +63,11 @@ class Ask(OpenRecord):
         report: The report.
     """
 
+    model_config = ConfigDict(extra="forbid")
+
     holder: Name | None = None
     lease_seconds: int = Field(default=600, ge=1, le=int(LONGEST_LEASE.total_seconds()))
-    version: str = "1.0.0"
+    version: AgentVersion = "1.0.0"
     reason: str = ""
     unmet: list[str] = Field(default_factory=list)
     patch: dict[str, JsonValue] = Field(default_factory=dict)
@@ -109,6 +116,8 @@ _VERBS: dict[str, _Do] = {
     "patch": _patch,
     "report": _report,
 }
+_NEEDED = {"reject": "reason", "needs-input": "unmet", "patch": "patch", "report": "report"}
+"""What a body must say; without it the handoff would be done, and the agent's work lost."""
 
 
 def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
@@ -119,8 +128,11 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         tokens: Each agent's own token, by the agent's name.
 
     Raises:
-        ValueError: A token is shorter than 16 characters, or two agents have the same.
+        ValueError: A token is shorter than 16 characters or no header can carry it, or two agents have the same.
     """
+    unsendable = sorted(agent for agent, token in tokens.items() if not _SENDABLE.fullmatch(token))
+    if unsendable:
+        raise ValueError(f"the tokens of {unsendable} hold blanks or other characters that no header carries")
     short = sorted(agent for agent, token in tokens.items() if len(token) < SHORTEST_TOKEN)
     if short:
         raise ValueError(f"the tokens of {short} are shorter than {SHORTEST_TOKEN} characters; make them at random")
@@ -138,9 +150,9 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
                 return await answer(request, agent)
             except PipelineError as error:
                 return _error(409, str(error))
-            except BatonError as error:
+            except (BatonError, TemporalError) as error:
                 _log.exception("a handoff outside failed")
-                return _error(503, f"{type(error).__name__}; the service's log says more")
+                return _error(503, f"{type(error).__name__}; try again, the service's log says more")
 
         return endpoint
 
@@ -152,7 +164,8 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         return Response(await agents.read(found), media_type="application/json")
 
     async def move(request: Request, agent: str) -> Response:
-        do = _VERBS.get(request.path_params["verb"])
+        verb = request.path_params["verb"]
+        do, needed = _VERBS.get(verb), _NEEDED.get(verb)
         if do is None:
             return _error(404, f"there is {', '.join(_VERBS)}")
         body = await _body(request)
@@ -162,6 +175,8 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
             ask = Ask.from_json_object(loads_strict(body or b"{}"))
         except (ValidationError, BatonError, TypeError) as error:
             return _error(400, _fault(error))
+        if needed is not None and needed not in ask.model_fields_set:
+            return _error(400, f"{needed}: the body must say it")
         return JSONResponse(await do(agents, await _found(request, agent), agent, ask))
 
     async def _found(request: Request, agent: str) -> Found:
@@ -173,7 +188,8 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
             Route("/handoffs", authenticated(list_open), methods=["GET"]),
             Route("/handoffs/{id}", authenticated(read), methods=["GET"]),
             Route("/handoffs/{id}/{verb}", authenticated(move), methods=["POST"]),
-        ]
+        ],
+        exception_handlers={HTTPException: _no_such_call, ClientDisconnect: _gone},
     )
 
 
@@ -219,11 +235,23 @@ def _fault(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     rows = error.errors(include_url=False, include_input=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, row['loc'])) or 'body'}: {row['msg']}" for row in rows)
+    told = [f"{'.'.join(map(str, row['loc']))[:60] or 'body'}: {row['msg']}" for row in rows[:_MOST_FAULTS]]
+    return "; ".join(told)
 
 
 def _error(status: int, why: str) -> JSONResponse:
     return JSONResponse({"error": why}, status_code=status)
+
+
+async def _no_such_call(_: Request, error: Exception) -> Response:
+    """Answer a path or a method that there is not."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    """Let go of a request whose sender hung up while sending it; nobody reads this answer."""
+    return _error(400, "the body ended too soon")
 
 
 async def _body(request: Request) -> bytes | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
@@ -18,7 +18,7 @@ from temporalio.converter import DataConverter
 
 from baton.client.events import decoded, innermost, local_activity, parsed, stage_input, time_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
-from baton.client.timers import APPROVAL_TIMER, open_timers
+from baton.client.timers import APPROVAL_TIMER, open_timers, timer_name
 from baton.edge.failures import with_failures
 from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError, PatchError
@@ -105,14 +105,14 @@ class _Fold:
         self._steps: dict[int, Step] = {}
         self._given: dict[int, StageInput] = {}
         self._returned: dict[int, StageReturn] = {}
-        self._sent: set[tuple[int, int]] = set()
+        self._sent: dict[tuple[int, int], list[str]] = {}
         self._batons: list[Baton] = [run.state.baton]
         self._arrived: list[StageReturn] = []
         self._due: list[tuple[StageReturn, datetime]] = []
         self._children: dict[int, Step] = {}
         self._clock = run.began or _EPOCH
         self._light_ends: dict[tuple[int, int], datetime] = {}
-        self._branches: dict[tuple[int, str], list[dict[str, JsonValue]]] = {}
+        self._branches: dict[tuple[int, str], StageReturn] = {}
 
     def over(self, events: Sequence[HistoryEvent]) -> None:
         """Fill the record from all events."""
@@ -141,12 +141,12 @@ class _Fold:
                     given = stage_input(self._text(event))
                     if given is not None:
                         self._given[event.event_id] = given
-                        self._sent.add((given.seq, given.attempt))
+                        self._sent[given.seq, given.attempt] = given.findings
                 case "activity_task_completed_event_attributes" | "marker_recorded_event_attributes":
                     returned = parsed(StageReturn, self._text(event))
                     if returned is not None:
                         self._returned[event.event_id] = returned
-                        self._sent.add((returned.seq, returned.attempt))
+                        self._sent.setdefault((returned.seq, returned.attempt), [])
             if event.HasField("marker_recorded_event_attributes"):
                 together, ended = local_activity(event)
                 self._light_ends[together] = max(ended, self._light_ends.get(together, ended))
@@ -170,8 +170,9 @@ class _Fold:
         if returned.verdict is not None:
             step.failure = f"its handoff was not accepted: {returned.verdict.reason}: {returned.verdict.details}"
             return
-        if returned.findings or (returned.seq, returned.attempt + 1) in self._sent:
-            step.failure = "; ".join(returned.findings) or "refused; it was sent out again"
+        again = self._sent.get((returned.seq, returned.attempt + 1))
+        if returned.findings or again is not None:
+            step.failure = "; ".join(returned.findings or again or []) or "refused; it was sent out again"
             return
         try:
             made_on = self._batons[min(returned.after, len(self._batons) - 1)]
@@ -180,6 +181,7 @@ class _Fold:
             step.status, step.failure = StepStatus.FAILED, "; ".join(error.findings)
         else:
             self._batons.append(self._run.state.baton)
+            self._run.accepted.append((len(self._run.state.outcomes) - 1, returned))
             step.status, step.failure = StepStatus.DONE, None
 
     def _take(self, outcome: Outcome, status: StepStatus) -> None:
@@ -215,8 +217,7 @@ class _Fold:
         given = self._given.get(event.event_id)
         if given is None:
             return
-        if given.contract is not None:
-            self._run.handed.append(given)
+        self._run.inputs.append(given)
         task = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
         kind = StepKind.MERGE if given.branch else StepKind.STAGE
         step = self._steps.get(given.seq)
@@ -224,6 +225,8 @@ class _Fold:
             self._steps[given.seq] = Step(given.seq, given.stage, kind, began=time_of(event), reset_event=task)
         elif given.attempt > 1:
             step.attempts = max(step.attempts, given.attempt)
+            if step.status is StepStatus.FAILED:  # and it was sent again
+                step.status, step.failure, step.ended = StepStatus.RUNNING, None, None
         elif given.branch:
             step.name = f"{step.name}+{given.stage}"[:200]
 
@@ -260,7 +263,7 @@ class _Fold:
         if returned.tokens_read:
             self._run.tokens_read[returned.seq, returned.stage] = returned.tokens_read
         if returned.branch:
-            self._branches[returned.seq, returned.stage] = returned.events
+            self._branches[returned.seq, returned.stage] = returned
             return
         if task is None:
             self._arrived.append(returned)
@@ -274,12 +277,14 @@ class _Fold:
         if outcome.failure is not None:  # then nothing of what the stage returned was applied
             self._due = [(one, at) for one, at in self._due if one.seq != outcome.seq]
         self._settle(outcome.order)
-        branches = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
-        events = [event for stage in branches for event in self._branches.get((outcome.seq, stage), [])]
+        names = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
+        branches = [self._branches[outcome.seq, name] for name in names if (outcome.seq, name) in self._branches]
+        self._run.accepted += [(outcome.order, branch) for branch in branches]
+        events = [event for branch in branches for event in branch.events]
         self._take(outcome.model_copy(update={"events": events}) if events else outcome, StepStatus.DONE)
 
     def timer_started(self, event: HistoryEvent) -> None:
-        summary = APPROVAL_TIMER.match((self._text(event) or b"").decode().strip('"'))
+        summary = APPROVAL_TIMER.match(timer_name(self._text(event)))
         if summary:
             timer = event.timer_started_event_attributes
             task = timer.workflow_task_completed_event_id

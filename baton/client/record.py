@@ -9,7 +9,7 @@ from baton.client.timers import HandoffDeadline, Timer, pending_handoffs
 from baton.protocol.baton import Baton
 from baton.protocol.errors import HistoryError
 from baton.protocol.history import HistoryEntry, StepKind, snapshots
-from baton.protocol.messages import PipelineInput, PipelineResult, StageInput
+from baton.protocol.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.protocol.state import PipelineState
 
 
@@ -91,7 +91,8 @@ class RunRecord:
         last_event: The last event that was read.
         anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
-        handed: Of a pipeline with contracts, what its stages were sent, in order.
+        inputs: What its stages were sent, in order; of light stages the history does not tell.
+        accepted: What its stages returned and the pipeline took over, in order, each with its outcome's place.
         tokens_read: What the prompts of its stages had, by step number and stage.
     """
 
@@ -114,13 +115,19 @@ class RunRecord:
     notes: list[str] = field(default_factory=list)
     last_event: int = 0
     anchors: list[str] = field(default_factory=list)
-    handed: list[StageInput] = field(default_factory=list)
+    inputs: list[StageInput] = field(default_factory=list)
+    accepted: list[tuple[int, StageReturn]] = field(default_factory=list)
     tokens_read: dict[tuple[int, str], int] = field(default_factory=dict)
 
     @property
     def baton(self) -> Baton:
         """The baton now, or at the end."""
         return self.state.baton
+
+    @property
+    def handed(self) -> list[StageInput]:
+        """What stages were sent with a contract, in order."""
+        return [one for one in self.inputs if one.contract is not None]
 
     @property
     def pending_handoffs(self) -> list[HandoffDeadline]:
@@ -146,9 +153,9 @@ class RunRecord:
             HistoryError: There is no such step; the message lists those there are.
         """
         name, _, nth = reference.rpartition(":")
-        if reference.isdigit():
+        if reference.isdecimal():
             found = [step for step in self.steps if step.seq == int(reference)]
-        elif name and nth.isdigit():
+        elif name and nth.isdecimal():
             found = [step for step in self.steps if step.name == name][int(nth) - 1 : int(nth)]
         else:
             found = [step for step in self.steps if step.name == reference]
@@ -156,6 +163,18 @@ class RunRecord:
             known = ", ".join(f"{step.seq} {step.name}" for step in self.steps) or "none yet"
             raise HistoryError(f"run {self.workflow_id!r} has no step {reference!r}; its steps are: {known}")
         return found[-1]
+
+    @property
+    def earlier(self) -> tuple[str, str] | None:
+        """The workflow and run that this run continues, or that it was forked from; None if it is neither."""
+        if self.previous_run_id is not None:
+            return self.workflow_id, self.previous_run_id
+        origin = self.start.origin
+        return None if origin is None else (origin.workflow_id, origin.run_id)
+
+    def took_over(self, step: Step) -> bool:
+        """Return whether a step happened before this run, which was started with its outcome."""
+        return any(outcome.seq == step.seq for outcome in self.start.outcomes)
 
     def baton_after(self, step: Step) -> Baton:
         """Return the baton as it was right after a step.

@@ -1,5 +1,6 @@
 """The timers of a run that still run, and what their names tell: which handoffs wait for a person, and until when."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from baton.client.events import time_of
 
-APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)")
+APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)", re.DOTALL)
 """The name of the timer that ends an approval: its step, and its title."""
 _HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff (.+)")
 
@@ -65,6 +66,20 @@ class HandoffDeadline:
         }
 
 
+def timer_name(text: bytes | None) -> str:
+    r"""Return the name of a timer, out of the decoded payload of its event; empty if it has none.
+
+    Example:
+        >>> timer_name(b'"step 2: deadline of approval \\"go\\""')
+        'step 2: deadline of approval "go"'
+    """
+    try:
+        name = json.loads(text or b"")
+    except ValueError:
+        return ""
+    return name if isinstance(name, str) else ""
+
+
 def open_timers(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> list[Timer]:
     """Return the timers that run after these events, the oldest first.
 
@@ -77,7 +92,7 @@ def open_timers(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> l
         attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
         match event.WhichOneof("attributes"):
             case "timer_started_event_attributes":
-                name = texts.get(event.event_id, b"").decode("utf-8", "replace").strip('"')
+                name = timer_name(texts.get(event.event_id))
                 since = time_of(event)
                 found[event.event_id] = Timer(name, since, since + attributes.start_to_fire_timeout.ToTimedelta())
             case "timer_canceled_event_attributes" | "timer_fired_event_attributes":

@@ -1,5 +1,6 @@
 """What a run waits for: stages at work, people, children; mostly from the server, without asking a worker."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
+from baton.client.listing import status_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.protocol.history import StepKind
 from baton.protocol.messages import Overview
@@ -40,6 +42,8 @@ class Pending:
         tries: How often the stage was begun, counting the failed runs that Temporal repeats.
         failure: Why the last try failed.
         next_try: When the next try is due.
+        run: The workflow id of the child.
+        stands: How the child stands, as `baton list` says it: it may itself wait for somebody.
     """
 
     seq: int
@@ -52,6 +56,8 @@ class Pending:
     tries: int = 1
     failure: str | None = None
     next_try: datetime | None = None
+    run: str | None = None
+    stands: str | None = None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return what is waited for as JSON."""
@@ -66,6 +72,8 @@ class Pending:
             "tries": self.tries,
             "failure": self.failure,
             "next_try": self.next_try.isoformat() if self.next_try else None,
+            "run": self.run,
+            "stands": self.stands,
         }
 
 
@@ -113,6 +121,8 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     for step in open_steps:
         if step.kind in (StepKind.STAGE, StepKind.MERGE):
             pending += _stages(step, description)
+        elif step.kind is StepKind.CHILD:
+            pending.append(await _child(client, step, description))
         else:
             pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
     tries = description.raw_description.pending_workflow_task.attempt
@@ -152,6 +162,15 @@ def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
         failure=_reason(activity.last_failure) if activity.HasField("last_failure") else None,
         next_try=_future(activity.next_attempt_schedule_time),
     )
+
+
+async def _child(client: Client, step: Step, description: WorkflowExecutionDescription) -> Pending:
+    """Return what is pending of a child, and how that stands now."""
+    ending = re.compile(rf"\.step{step.seq}\.[0-9a-f]{{8}}$")  # as `run_child` names it
+    ids = [one.workflow_id for one in description.raw_description.pending_children]
+    mine = next((one for one in ids if ending.search(one)), None)
+    stands = status_of(await client.get_workflow_handle(mine).describe()) if mine else None
+    return Pending(step.seq, step.name, step.kind, step.began, run=mine, stands=stands)
 
 
 def _reason(failure: Failure) -> str:

@@ -4,13 +4,19 @@
 handoff after it (0.1 + 0.2 + 0.3 for a task that cost 0.3), and the last agent's never, since it hands nothing
 off. So: the total is the last record's, the completion's if there is one; an agent's own share is the
 difference to the record before. The shares add up to the total (EAAPL-MAG006 §6.2, §13.3; C-12).
+
+Where agents work at the same time, or several pipelines at one task, no record knows what the others spend meanwhile.
+There an agent's share is the own cost that its return states, and what a handoff tells beyond all that is known so far
+(a run that failed, a summary) is its sender's; the total is their sum.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from baton.protocol.audit import AuditCost, AuditHeader, CamelRecord, Kind, Status
 from baton.protocol.money import usd
+
+_AMOUNTS = ("micro_usd", "prompt_tokens", "completion_tokens")
 
 
 class CostShare(CamelRecord):
@@ -82,6 +88,8 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
         Decimal('0')
     """
     counted = [(record, record.cost) for record in records if record.cost is not None and not _is_rejected(record)]
+    if _is_concurrent([record for record, _ in counted]):
+        return _concurrent_cost(counted)
     before, shares, findings = AuditCost(spent_micro_usd=0), [], []
     for place, (record, cost) in enumerate(counted):
         findings += _oddities(record.sequence, before if place else cost, cost)
@@ -100,6 +108,40 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
         shares=tuple(shares),
         complete=any(record.kind == Kind.COMPLETION for record, _ in counted),
         findings=tuple(findings),
+    )
+
+
+def _is_concurrent(records: Sequence[AuditHeader]) -> bool:
+    """Return whether several pipelines worked at the task, or one agent began before the last had returned."""
+    pipelines = {record.run_id.rpartition("/")[0] for record in records if record.run_id}
+    began = {record.event_id: place for place, record in enumerate(records) if record.kind != Kind.COMPLETION}
+    waits = (place - began.get(record.event_id, place) for place, record in enumerate(records))
+    return len(pipelines) > 1 or any(wait > 1 for wait in waits)
+
+
+def _concurrent_cost(counted: Sequence[tuple[AuditHeader, AuditCost]]) -> TaskCost:
+    """Return what a task has cost of whose records none knows the whole."""
+    nothing = AuditCost(spent_micro_usd=0)
+    known, began, shares = nothing, dict[str, AuditCost](), []
+    for record, cost in counted:
+        if record.kind != Kind.COMPLETION:
+            began[record.event_id] = cost
+            share = _share(record, known, cost.model_copy(update={"own_micro_usd": None}))
+        else:
+            share = _share(record, began.get(record.event_id, known), cost)
+        share = share.model_copy(update={name: max(0, getattr(share, name)) for name in _AMOUNTS})
+        shares.append(share)
+        known = AuditCost(
+            spent_micro_usd=known.spent_micro_usd + share.micro_usd,
+            prompt_tokens=known.prompt_tokens + share.prompt_tokens,
+            completion_tokens=known.completion_tokens + share.completion_tokens,
+        )
+    return TaskCost(
+        micro_usd=known.spent_micro_usd,
+        prompt_tokens=known.prompt_tokens,
+        completion_tokens=known.completion_tokens,
+        shares=tuple(shares),
+        complete=any(record.kind == Kind.COMPLETION for record, _ in counted),
     )
 
 

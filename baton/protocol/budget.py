@@ -231,6 +231,28 @@ class Budget(CompactRecord):
             by_stage = {**by_stage, stage: by_stage.get(stage, 0) + spend.micro_usd}
         return self._with(spent=self.spent + spend, by_stage=by_stage)
 
+    def refund(self, stage: str, spend: Spend) -> "Budget":
+        """Return the budget without a bill that `owe` had charged.
+
+        Args:
+            stage: The stage that it was for.
+            spend: Its amount and tokens.
+
+        Example:
+            >>> bill = Spend(micro_usd=80_000)
+            >>> Budget(initial_micro_usd=400_000).owe("a", bill).refund("a", bill) == Budget(initial_micro_usd=400_000)
+            True
+        """
+        by_stage = self.by_stage
+        if stage in by_stage:
+            by_stage = {**by_stage, stage: max(0, by_stage[stage] - spend.micro_usd)}
+        left = Spend(
+            micro_usd=max(0, self.spent.micro_usd - spend.micro_usd),
+            prompt_tokens=max(0, self.spent.prompt_tokens - spend.prompt_tokens),
+            completion_tokens=max(0, self.spent.completion_tokens - spend.completion_tokens),
+        )
+        return self._with(spent=left, by_stage=by_stage)
+
     def settle(self, name: str) -> "Budget":
         """Return the budget once something is over; what was reserved and not charged is free again.
 

@@ -29,7 +29,10 @@ from baton.protocol.handoff_errors import RoutingError
 from baton.protocol.handoff_schema import least_version
 from baton.protocol.history import Spend
 from baton.protocol.hops import Hop, HopLimits, Trail, circling
+from baton.protocol.json_values import unwritable
 from baton.protocol.money import usd
+from baton.protocol.patching import short_findings
+from baton.protocol.sealed import SealError
 
 
 @dataclass(frozen=True)
@@ -124,9 +127,13 @@ def build_handoff(
 
     Raises:
         RoutingError: The chain of handoffs goes round in circles, or is too long.
+        SealError: No seal can be made over what is handed on; each place is named.
         pydantic.ValidationError: A value is not what the schema asks for.
     """
     delivery = delivery or Delivery()
+    handed = {"currentState": dict(state.current_state), "step": dict(delivery.step or {})}
+    if faults := unwritable(handed):
+        raise SealError("; ".join(short_findings(faults)))
     optional = {
         "receiver_list": list(delivery.receivers) or None,
         "personal_data_payload": None if delivery.personal_data is None else dict(delivery.personal_data),

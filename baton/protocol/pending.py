@@ -4,6 +4,7 @@ A handoff that was not accepted and cannot be mended by its sender is neither lo
 task is `PENDING_HANDOFF`, its baton as it was before the handoff, until somebody decides (S3-6.3, S3-11-d).
 """
 
+import re
 from enum import StrEnum
 
 from pydantic import Field, JsonValue
@@ -12,6 +13,8 @@ from baton.protocol.artifacts import Name
 from baton.protocol.record import CompactRecord, Timestamp, Whole
 from baton.protocol.verdict import Code, Fate, Finding
 from baton.protocol.wire import Count
+
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class HandoffAction(StrEnum):
@@ -44,6 +47,7 @@ class PendingHandoff(CompactRecord):
         attempts: How often it was sent.
         since: Since when it waits (workflow time).
         until: When it counts as abandoned.
+        only_as_sent: Whether it can only be sent again as it was, because its receiver may have it already.
     """
 
     handoff_id: str
@@ -57,10 +61,13 @@ class PendingHandoff(CompactRecord):
     attempts: Whole = Field(default=1, ge=1)
     since: Timestamp
     until: Timestamp | None = None
+    only_as_sent: bool = False
 
     @property
     def actions(self) -> tuple[HandoffAction, ...]:
         """What may be decided about it: a release is for safety findings, a top-up for a spent budget."""
+        if self.only_as_sent:
+            return (HandoffAction.REQUEUE, HandoffAction.ABANDON)
         special = {
             Fate.DEAD_LETTER: (HandoffAction.RELEASE,) if self.reason is Code.SAFETY_VIOLATION else (),
             Fate.TOP_UP: (HandoffAction.TOP_UP,),
@@ -111,6 +118,8 @@ def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | 
     if decision.action not in pending.actions:
         allowed = ", ".join(action.value for action in pending.actions)
         return f"a handoff with the fate {pending.fate.value!r} takes no {decision.action.value!r}; decide on {allowed}"
+    if _NO_NAME.search(decision.who):
+        return "who decides goes on record: give the name in one line, without control characters"
     if decision.action is HandoffAction.EDIT and not decision.edit:
         return "an edit needs a patch for the baton"
     if decision.action is HandoffAction.TOP_UP and not decision.micro_usd:

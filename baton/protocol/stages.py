@@ -110,6 +110,25 @@ class HasSpec(Protocol):
         ...
 
 
+def spec_of(stage: object) -> StageSpec:
+    """Return a stage's name and terms.
+
+    Raises:
+        TypeError: It is none: its function lacks `@stage`, or was called instead of named.
+
+    Example:
+        >>> spec_of("review")
+        Traceback (most recent call last):
+        TypeError: a stage is an async function under @stage, named and not called; found the str 'review'
+    """
+    if not isinstance(stage, HasSpec):
+        found = getattr(stage, "__qualname__", None) or repr(stage)
+        raise TypeError(
+            f"a stage is an async function under @stage, named and not called; found the {type(stage).__name__} {found}"
+        )
+    return stage.spec
+
+
 def checked_fields(names: Iterable[str] | None, kind: type[Baton], what: str) -> frozenset[str] | None:
     """Return ``names`` as a set, after checking that the baton has such fields.
 

@@ -240,7 +240,7 @@ class PipelineState:
 
     def _overtaken(self, patch: dict[str, JsonValue], made_on: Baton | None) -> tuple[dict[str, JsonValue], list[str]]:
         """Return the patch and warnings for what concurrent steps changed since it was asked for."""
-        if made_on is None or made_on is self.baton:
+        if made_on is None or made_on is self.baton or made_on == self.baton:
             return patch, []
         patch = without_echo(made_on.decision_log, patch)
         now, then = self.baton.to_json_object(), made_on.to_json_object()

@@ -13,6 +13,13 @@ from baton.protocol.messages import Decided, Decision, Waiting
 from baton.protocol.names import DECIDE
 from baton.workflow.plain import plain
 
+PARTED_FIRST = "an approval is recorded when its step goes on"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`).
+
+Before, other lines of concurrent code could begin their next steps between the record and the going on. A run that
+takes the record over goes on at once, and so asked for these steps in another order.
+"""
+
 
 @dataclass
 class _Open:
@@ -107,7 +114,14 @@ class Approvals:
             del self._open[name]
         assert one.decided is not None  # noqa: S101 - the condition above
         self.close(one.decided)
+        if one.decided.via == "update" and workflow.patched(PARTED_FIRST):
+            await _part(one.waiting.seq, name)
         return one.decided
+
+    async def part_late(self, seq: int, decided: Decided) -> None:
+        """Part a decision that is recorded from what follows it, in a run from before that was done first."""
+        if decided.via == "update" and not workflow.patched(PARTED_FIRST):
+            await _part(seq, decided.approval)
 
     def close(self, decided: Decided) -> None:
         """Remember how an approval ended, also one of an earlier run."""
@@ -191,3 +205,8 @@ class Approvals:
 def _task() -> int:
     """Return what tells the running workflow task from others."""
     return workflow.info().get_current_history_length()
+
+
+async def _part(seq: int, approval: str) -> None:
+    """Wait for the next workflow task: an update and what follows it in one could only be rolled back together."""
+    await workflow.sleep(timedelta(milliseconds=1), summary=f"step {seq}: {approval} decided"[:200])

@@ -30,8 +30,12 @@ from baton.protocol.messages import (
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK
 from baton.protocol.stages import Retries
 from baton.workflow.handing import Handing, Passage
+from baton.workflow.outage import is_outage
 
 AcceptedT = TypeVar("AcceptedT")
+
+LIGHT_FAILURES_TOLD = "a light stage that raised for good is told as any other"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 _REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
 
@@ -82,7 +86,9 @@ async def run_stage(
                 returned = await execute(passage, handing.outgoing(passage, message), message.seq, message.attempt)
             except StageRaisedError as error:
                 handing.purse.raised(passage.key, message.attempt, error.spend)
-                await handing.failed(passage, str(error))
+                passage.outages += error.is_outage
+                if not (error.is_outage and await handing.sit_out(passage)):
+                    await handing.failed(passage, str(error))
                 continue
             if returned.verdict is None and returned.seq != message.seq:
                 raise StageFailedError(
@@ -141,10 +147,14 @@ async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, at
             retry_policy=_retry_policy(spec.retries),
             summary=summary,
         )
-    except ActivityError as error:
+    except (ActivityError, ApplicationError, ActivityTimeoutError) as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
-        raise StageRaisedError(f"stage {spec.name!r} failed: {_reason(error)}", _spent(error)) from error
+        # What a light stage raised is not wrapped by the SDK; in a run from before it passed through here as it was.
+        if not isinstance(error, ActivityError) and not workflow.patched(LIGHT_FAILURES_TOLD):
+            raise
+        told = f"stage {spec.name!r} failed: {_reason(error)}"
+        raise StageRaisedError(told, _spent(error), is_outage=is_outage(error)) from error
     return returned
 
 
@@ -153,16 +163,18 @@ class StageRaisedError(StageFailedError):
 
     Attributes:
         spend: What it had charged by then, in all its runs.
+        is_outage: Whether it did not even begin, because the ledger could not be written.
     """
 
-    def __init__(self, message: str, spend: Spend) -> None:
+    def __init__(self, message: str, spend: Spend, *, is_outage: bool = False) -> None:
         super().__init__(message)
         self.spend = spend
+        self.is_outage = is_outage
 
 
-def _spent(error: ActivityError) -> Spend:
+def _spent(error: FailureError) -> Spend:
     """Return what a stage told that it had spent, before it raised or was lost."""
-    cause = error.cause
+    cause = error.cause if isinstance(error, ActivityError) else error
     if isinstance(cause, ApplicationError):
         return told_spend(cause.details)
     return told_spend(cause.last_heartbeat_details) if isinstance(cause, ActivityTimeoutError) else Spend()
@@ -218,7 +230,7 @@ def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
         result: What the child returned.
 
     Returns:
-        A patch that only adds.
+        A patch that only adds; an artifact's id that the parent has for other bytes makes it one that is refused.
 
     Example:
         >>> result = PipelineResult(task_id="t", steps=1, baton={"goal": "g", "decision_log": ["a", "b"]})
@@ -226,10 +238,10 @@ def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
         {'decision_log': ['b']}
     """
     theirs = Baton.model_validate({key: value for key, value in result.baton.items() if key in Baton.FIELDS})
-    known = {ref.id for ref in baton.artifacts}
+    known = {(ref.id, ref.hash) for ref in baton.artifacts}
     patch: dict[str, JsonValue] = {}
     decisions = [entry for entry in theirs.decision_log if entry not in baton.decision_log]
-    refs = [ref for ref in theirs.artifacts if ref.id not in known]
+    refs = [ref for ref in theirs.artifacts if (ref.id, ref.hash) not in known]
     scope = [entry for entry in theirs.work_scope if entry not in baton.work_scope]
     if decisions:
         patch["decision_log"] = [*decisions]

@@ -15,6 +15,7 @@ under the same id, and the receiver answers the same each time and goes on with 
 the pipeline, so a run that continues as new does not hand on again what it has handed on.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -56,6 +57,9 @@ from baton.workflow.pipeline import Pipeline
 
 ATTEMPTS = 3
 """How often a handoff is sent while nobody answers, evenly over the time there is."""
+
+LATE_ANSWER_COUNTS = "an answer that comes while a person is asked counts"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
 Takes = Callable[[Baton, Received], Mapping[str, JsonValue]]
@@ -217,9 +221,9 @@ class Exchange:
         with self.expecting(to, id, message_digest(handoff.to_json_object()), within):
             await self._send(to, handoff, may_start=True)
             while (ack := await self.answer(id, within, attempts, lambda: self._send_again(to, handoff))) is None:
-                await self._escalate(seq, to, handoff, within, attempts)
-                self._outbox.extend(id, workflow.now() + within)
-                await self._send_again(to, handoff)
+                if await self._escalate(seq, to, handoff, within, attempts):
+                    self._outbox.extend(id, workflow.now() + within)
+                    await self._send_again(to, handoff)
         if not ack.accepted:
             self.note(f"{to.agent!r} answered {ack.answer.value} to handoff {id}: {ack.reason or '; '.join(ack.unmet)}")
         return ack
@@ -281,6 +285,7 @@ class Exchange:
             The answer, or None if the time is up.
         """
         for attempt in range(1, attempts + 1):
+            await self._answers.done()
             try:
                 await workflow.wait_condition(
                     lambda: self._outbox.answer(id) is not None,
@@ -292,6 +297,7 @@ class Exchange:
                     await again()
             else:
                 break
+        await self._answers.done()  # the person who is asked next has a timer as well
         return self._outbox.answer(id)
 
     async def _send_again(self, to: Receiver, handoff: Handoff) -> None:
@@ -318,8 +324,10 @@ class Exchange:
                 return
         self.note(f"nothing runs as {to.workflow_id!r} to receive handoff {handoff.handoff_id}; it waits")
 
-    async def _escalate(self, seq: int, to: Receiver, handoff: Handoff, within: timedelta, attempts: int) -> None:
-        """Put the task into PENDING_HANDOFF and ask a person, who may have it sent again.
+    async def _escalate(self, seq: int, to: Receiver, handoff: Handoff, within: timedelta, attempts: int) -> bool:
+        """Put the task into PENDING_HANDOFF and ask a person; return whether it is to be sent again.
+
+        It is not where the answer comes while the person is asked: then there is nothing to decide any more.
 
         Raises:
             StageFailedError: There is nobody to ask, or they gave it up.
@@ -330,6 +338,7 @@ class Exchange:
         visibility.became(PipelineStatus.PENDING_HANDOFF, f"hand off to {to.agent}"[:200])
         if self._ask is None:
             raise StageFailedError(reason)
+        since = workflow.now()
         pending = PendingHandoff(
             handoff_id=handoff.handoff_id,
             seq=seq,
@@ -338,12 +347,31 @@ class Exchange:
             fate=Fate.ESCALATE,
             details=reason,
             attempts=attempts,
-            since=workflow.now(),
+            since=since,
+            until=since + within,
+            only_as_sent=True,
         )
-        decision = await self._ask(pending, within)
+        # A run from before that goes on as it did.
+        answerable = workflow.patched(LATE_ANSWER_COUNTS)
+        decision = await (self._decision_or_answer(pending, within) if answerable else self._ask(pending, within))
         visibility.became(PipelineStatus.RUNNING)
+        if decision is None:
+            self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; nobody needs to decide about it")
+            return False
         if decision.action is not HandoffAction.REQUEUE:
             raise StageFailedError(f"{reason}; {decision.who} gave it up: {decision.why}")
+        return True
+
+    async def _decision_or_answer(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision | None:
+        """Return what the person who is asked decides, or None if the receiver answers before that."""
+        assert self._ask is not None  # noqa: S101 - the caller has looked
+        asking = asyncio.ensure_future(self._ask(pending, within))
+        try:
+            await workflow.wait_condition(lambda: asking.done() or self._outbox.answer(pending.handoff_id) is not None)
+            return asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
 
     def _on_answer(self, *given: Any) -> None:
         """Answer a handoff of this pipeline: one sealed acknowledgement."""

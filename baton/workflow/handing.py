@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 
 from baton.protocol.baton import Baton
 from baton.protocol.budget import OnExhaustion
@@ -26,9 +25,10 @@ from baton.protocol.messages import PipelineStatus, StageInput, StageReturn
 from baton.protocol.metric_names import RECEIVER_FAILED
 from baton.protocol.patching import patch_effect
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.protocol.recording import RECORD, EventKind, RecordedEvent
+from baton.protocol.recording import EventKind, RecordedEvent
 from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.releases import digests_of
+from baton.protocol.sealed import SealError
 from baton.protocol.stages import StageSpec
 from baton.protocol.state import PipelineState
 from baton.protocol.verdict import Code, Fate, Verdict, fate_of
@@ -36,7 +36,9 @@ from baton.workflow.contracting import Contracting
 from baton.workflow.conversing import Conversation
 from baton.workflow.handlers import Desk
 from baton.workflow.inbox import Inbox
+from baton.workflow.outage import sit_out
 from baton.workflow.purse import Purse
+from baton.workflow.recording import ASKED_ON_RECORD, decided_on_record, put_on_record
 from baton.workflow.relaying import nth_id
 
 
@@ -50,6 +52,8 @@ class Passage:
         handoff_id: Names the handoff in all its attempts.
         receivers: Of a fan-out, all its stages.
         sent: How often it was sent.
+        asked: How often a person was asked about it.
+        outages: How often its stage could not begin for want of the ledger.
         rejected: How often it was not accepted and its sender was to mend it.
         expired: How often its contract had expired when the receiver looked.
         mended: What its sender answered meanwhile, to be recorded once the handoff is accepted.
@@ -62,6 +66,8 @@ class Passage:
     handoff_id: str
     receivers: Sequence[str] = ()
     sent: int = 0
+    asked: int = 0
+    outages: int = 0
     rejected: int = 0
     expired: int = 0
     mended: list[StageReturn] = field(default_factory=list)
@@ -100,7 +106,7 @@ class Handing:
         publish: Callable[[Outcome], None],
         contracting: Contracting | None = None,
     ) -> None:
-        self.inbox = Inbox()
+        self.inbox = Inbox(state, purse)
         self.purse = purse
         self._desk = desk
         self._state = state
@@ -110,6 +116,7 @@ class Handing:
         self._contracting = contracting
         self._sender: Passage | None = None
         self._ids = 0
+        self._asked = 0
         self._released: dict[str, str] = {}
         self._on_record = False
         self._said = Conversation(purse, desk.metrics)
@@ -129,26 +136,47 @@ class Handing:
         if self._relay is not None and carried.get("relay"):
             self._relay.restore(carried["relay"])
 
+    async def ask(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
+        """Wait for a person's decision about a handoff that the pipeline's own code sends; both are on record.
+
+        Args:
+            pending: The handoff.
+            within: How long a decision may take.
+            task_id: The task.
+        """
+        # A run that asked before there were these records goes on without them.
+        if not (self._on_record and workflow.patched(ASKED_ON_RECORD)):
+            return await self.inbox.wait(pending, within)
+        self._asked += 1
+        return await decided_on_record(self.inbox, pending, within, task_id, self._asked)
+
     def new_id(self) -> str:
         """Return a fresh id for a handoff."""
         self._ids += 1
         return nth_id(self._ids)
 
     def outgoing(self, passage: Passage, message: StageInput) -> StageInput | Handoff:
-        """Return what the stage is sent: a handoff, or its plain input where the worker cannot seal."""
+        """Return what the stage is sent: a handoff, or its plain input where the worker cannot seal.
+
+        Raises:
+            StageFailedError: No seal can be made over it.
+        """
         if self._relay is None:
             return message
         if self._released:
             message = message.model_copy(update={"released": self._released})
-        passage.message = self._relay.message(
-            passage.spec,
-            message,
-            self.purse.budget.cost_tracking(),
-            handoff_id=passage.handoff_id,
-            now=workflow.now(),
-            workflow_id=workflow.info().workflow_id,
-            receivers=passage.receivers,
-        )
+        try:
+            passage.message = self._relay.message(
+                passage.spec,
+                message,
+                self.purse.budget.cost_tracking(),
+                handoff_id=passage.handoff_id,
+                now=workflow.now(),
+                workflow_id=workflow.info().workflow_id,
+                receivers=passage.receivers,
+            )
+        except SealError as error:
+            raise StageFailedError(f"stage {passage.spec.name!r} is not sent anything: {error}") from error
         return passage.message
 
     async def fit(self, passage: Passage, message: StageInput, task_queue: str | None) -> StageInput:
@@ -251,6 +279,10 @@ class Handing:
         passage.mended, passage.rejected = [], 0  # the checkpoint: the baton as it was before the handoff
         await self._ask(passage, verdict, fate)
 
+    async def sit_out(self, passage: Passage) -> bool:
+        """Wait before a handoff is sent again that the ledger could not take; see `baton.workflow.outage`."""
+        return await sit_out(self._desk, passage.spec.name, passage.given.seq, passage.outages)
+
     async def failed(self, passage: Passage, reason: str) -> None:
         """See to a receiver that failed for good after accepting; on return the handoff is to be sent again.
 
@@ -320,6 +352,7 @@ class Handing:
     async def _ask(self, passage: Passage, verdict: Verdict, fate: Fate) -> None:
         """Wait for a person to decide about a handoff, and do what they decided."""
         since = workflow.now()
+        passage.asked += 1
         pending = PendingHandoff(
             handoff_id=passage.handoff_id,
             seq=passage.given.seq,
@@ -392,10 +425,12 @@ class Handing:
         """Put on record what became of a handoff, before anything follows from it; tried until it is there."""
         if not self._on_record:
             return
+        # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
+        nth = f".{passage.asked}" if passage.asked > 1 and not passage.sent else ""
         event = RecordedEvent(
             kind=kind,
             task_id=passage.given.task_id,
-            event_id=f"{passage.handoff_id}.{passage.sent}",
+            event_id=f"{passage.handoff_id}.{passage.sent}{nth}",
             status=status,
             reason=None if reason is None else reason.value,
             details=details[:1_000],
@@ -403,14 +438,7 @@ class Handing:
             agent=passage.spec.name,
             at=workflow.now(),
         )
-        await workflow.execute_local_activity(
-            RECORD,
-            event,
-            result_type=str,
-            start_to_close_timeout=timedelta(seconds=30),
-            retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),
-            summary=f"step {passage.given.seq}: {kind.value} on record"[:200],
-        )
+        await put_on_record(event, passage.given.seq)
 
     def _leaves_something(self) -> bool:
         """Return whether the budget is not used up altogether, or nobody else would say so."""

@@ -6,9 +6,14 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from baton.protocol.errors import PatchError
+from baton.protocol.money import MICRO_PER_USD, MOST_USD, usd
 from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
+from baton.protocol.patching import patch_effect
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
+from baton.protocol.state import PipelineState
 from baton.workflow.plain import plain
+from baton.workflow.purse import Purse
 
 DEADLINE = "deadline"
 """Who decides where nobody did in time: the handoff counts as abandoned."""
@@ -27,9 +32,15 @@ class Inbox:
 
     A decision that does not fit is refused before it enters the history, with the reason; a repeated one gets
     the first answer again.
+
+    Args:
+        state: The pipeline's state, whose rules an edit has to keep.
+        purse: The pipeline's budget, which a top-up may not overfill.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, state: PipelineState, purse: Purse) -> None:
+        self._state = state
+        self._purse = purse
         self._open: dict[str, _Open] = {}
         self._closed: dict[str, HandoffDecision] = {}
         workflow.set_update_handler(RESOLVE_HANDOFF, self._on_update, validator=self._validate)
@@ -76,7 +87,20 @@ class Inbox:
             return None
         if one is not None and one.decision is not None:
             return f"{one.decision.who} decided already: {one.decision.action.value}"
-        return refusal(decision, None if one is None else one.pending)
+        return refusal(decision, None if one is None else one.pending) or self._misfit(decision)
+
+    def _misfit(self, decision: HandoffDecision) -> str | None:
+        """Return why a decision does not fit baton or budget as they are now, or None."""
+        if decision.action is HandoffAction.EDIT:
+            try:
+                patch_effect(self._state.baton, decision.edit or {}, self._state.stage_rules())
+            except PatchError as error:
+                return f"the edit is refused: {error}"
+        if decision.action is HandoffAction.TOP_UP:
+            filled = self._purse.budget.remaining_micro_usd + decision.micro_usd
+            if filled > MOST_USD * MICRO_PER_USD:
+                return f"the budget would hold {usd(filled)} USD; no handoff can tell of more than {MOST_USD}"
+        return None
 
     def _validate(self, decision: HandoffDecision) -> None:
         """Refuse an update before it enters the history; the caller gets the reason."""

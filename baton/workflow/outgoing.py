@@ -13,6 +13,7 @@ from baton.protocol.handoff import CompletedSubtask, Handoff, Sender, Subtask, T
 from baton.protocol.handoff_errors import RoutingError
 from baton.protocol.history import Spend, StepKind
 from baton.protocol.hops import Trail
+from baton.protocol.sealed import SealError
 from baton.protocol.tracing import task_traceparent
 from baton.workflow.correspondence import Receiver
 from baton.workflow.pipeline import Pipeline
@@ -100,7 +101,7 @@ class Outgoing:
                     step=further,
                 ),
             )
-        except (RoutingError, ValidationError) as error:
+        except (RoutingError, SealError, ValidationError) as error:
             raise StageFailedError(f"the handoff to {to.agent!r} cannot be made: {_short(error)}") from error
 
     def _completed(self) -> list[CompletedSubtask]:

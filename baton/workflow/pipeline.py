@@ -28,7 +28,7 @@ from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME
 from baton.protocol.patching import PatchRules, patch_effect
 from baton.protocol.pending import HandoffDecision, PendingHandoff
 from baton.protocol.relay import HandoffTerms, Relay
-from baton.protocol.stages import HasSpec, StageSpec
+from baton.protocol.stages import HasSpec, StageSpec, spec_of
 from baton.protocol.state import PipelineState
 from baton.workflow.contracting import Contracting, ContractTerms, trace_of
 from baton.workflow.dispatch import child_patch, run_child, run_stage
@@ -39,6 +39,7 @@ from baton.workflow.relaying import relay_for
 from baton.workflow.resuming import ContinueAfter, Past
 from baton.workflow.steps import results_of, workflow_type
 
+_LONGEST_NAME = 200  # a longer one fits no record, so nobody could decide about an approval of that title
 _LONG_ENOUGH = 1  # seconds: what nobody measured is shown as a step of its own
 _WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child"}
 
@@ -106,8 +107,8 @@ class Pipeline:
 
     @property
     def baton(self) -> Baton:
-        """The baton now."""
-        return self.state.baton
+        """The baton now, as a copy: only a step's patch changes the pipeline's own, so that the history tells of it."""
+        return self.state.baton.model_copy(deep=True)
 
     @property
     def params(self) -> dict[str, JsonValue]:
@@ -132,7 +133,7 @@ class Pipeline:
                 its attempts allow. The baton is as it was before the stage.
             OutcomeMismatchError: A recorded outcome belongs to another step.
         """
-        spec = stage.spec
+        spec = spec_of(stage)
         seq, past = await self._begin(spec.name, StepKind.STAGE)
         if past is not None:
             return results_of(past)[0]
@@ -174,7 +175,7 @@ class Pipeline:
             ValueError: No stage, or the same one twice.
             StageFailedError: A branch failed, or the patches cannot be merged. Nothing was applied.
         """
-        specs = [stage.spec for stage in stages]
+        specs = [spec_of(stage) for stage in stages]
         names = [spec.name for spec in specs]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
@@ -182,7 +183,6 @@ class Pipeline:
         seq, past = await self._begin(name, StepKind.MERGE)
         if past is not None:
             return results_of(past)
-        base = self._base()
 
         def accept(returned: StageReturn, made_on: Baton) -> StageReturn:
             patch_effect(made_on, returned.baton_patch, self.state.stage_rules())
@@ -191,7 +191,7 @@ class Pipeline:
         passages = [self._passage(spec, seq, params, names) for spec in specs]
 
         def run(passage: Passage) -> Coroutine[Any, Any, StageReturn]:
-            return run_stage(passage, self._handing, lambda: base, accept, task_queue)
+            return run_stage(passage, self._handing, self._base, accept, task_queue)
 
         with self._under_way(StepKind.MERGE, name, seq):
             ended = await asyncio.gather(*(run(passage) for passage in passages), return_exceptions=True)
@@ -228,6 +228,7 @@ class Pipeline:
 
         Raises:
             ApprovalDeniedError: The person, or the deadline, said no.
+            ValueError: An approval with that title is open already, or the title has not 1 to 200 characters.
         """
         seq, past = await self._begin(approval, StepKind.APPROVAL)
         if past is not None:
@@ -244,9 +245,7 @@ class Pipeline:
                 if not desk.approvals.titles():
                     desk.visibility.became(PipelineStatus.RUNNING, approval)
             self._publish(self.state.record_decision(seq, decided))
-            if decided.via == "update":
-                # An update and what follows it are one workflow task, which a roll-back could only undo together.
-                await workflow.sleep(timedelta(milliseconds=1), summary=f"step {seq}: {approval} decided"[:200])
+            await desk.approvals.part_late(seq, decided)
         if not decided.approved:
             reason = f": {decided.why}" if decided.why else ""
             raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")
@@ -280,6 +279,7 @@ class Pipeline:
 
         Raises:
             StageFailedError: The child failed, or what it brought back breaks a rule here.
+            ValueError: The step's name has not 1 to 200 characters.
         """
         kind = pipeline if isinstance(pipeline, str) else workflow_type(pipeline)
         step = name or kind
@@ -319,7 +319,7 @@ class Pipeline:
             pending: The handoff.
             within: How long a decision may take; then the handoff counts as abandoned.
         """
-        return await self._handing.inbox.wait(pending, within)
+        return await self._handing.ask(pending, within, self.task_id)
 
     def note(self, text: str) -> None:
         """Keep a note for the operators; it is shown in the status and in the run's details."""
@@ -349,10 +349,15 @@ class Pipeline:
     async def _begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
         """Number the next step; return its recorded outcome, or make ready to execute it."""
         self._check_start()
+        if not 0 < len(name) <= _LONGEST_NAME:
+            raise ValueError(
+                f"a {kind.value} needs a name of 1 to {_LONGEST_NAME} characters; {name[:40]!r} has {len(name)}"
+            )
         self._desk.steps += 1
         seq = self._desk.steps
         past = await self._past.take(seq, name, kind)
         if past is None:
+            await self._past.ready_to_edit()
             self._apply_edit()
             if self._desk.is_quiet:
                 await self._past.continue_if_long(self._limits, self.task_id, self.carries)

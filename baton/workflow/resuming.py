@@ -1,6 +1,7 @@
 """Recorded outcomes: steps that happened in an earlier run are returned, not executed again."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -88,6 +89,19 @@ class Past:
         if outcome.failure is not None:
             raise StageFailedError(outcome.failure)
         return outcome
+
+    async def ready_to_edit(self) -> None:
+        """Wait, in a run that was forked with an edit, until the recorded outcomes are used up.
+
+        In concurrent code one line of steps may be at its end of them while others have yet to ask for theirs.
+        """
+
+        def is_ready() -> bool:
+            return self._edit is None or len(self._state.outcomes) >= len(self._start.outcomes)
+
+        if not is_ready():
+            with suppress(TimeoutError):  # then the step that comes too late says what is wrong
+                await workflow.wait_condition(is_ready, timeout=_PATIENCE)
 
     def apply_edit(self) -> Outcome | None:
         """Apply the edit the run was forked with, once the recorded outcomes are used up.

@@ -43,17 +43,27 @@ class Streams:
         self._chunks: dict[str, list[Chunk]] = {
             id: [Chunk.from_json_object(one) for one in chunks] for id, chunks in carried.get("chunks", {}).items()
         }
-        self._answered: dict[str, tuple[str, Acknowledgement]] = {}
+        # What was received stays: a run that continues this one goes through the same code, and asks for it again.
+        self._ended: dict[str, list[Chunk]] = {
+            id: [Chunk.from_json_object(one) for one in chunks] for id, chunks in carried.get("ended", {}).items()
+        }
+        self._answered: dict[str, tuple[str, Acknowledgement]] = {
+            id: (reply_to, Acknowledgement.from_json_object(ack))
+            for id, (reply_to, ack) in carried.get("answered", {}).items()
+        }
+        self._answered_before = frozenset(self._answered)
         self._opening = Beside(self._take_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
-        chunks: dict[str, JsonValue] = {
-            id: [one.to_json_object() for one in chunks] for id, chunks in self._chunks.items()
+        return {
+            "chunks": _as_json(self._chunks),
+            "ended": _as_json(self._ended),
+            "answered": {id: [reply_to, ack.to_json_object()] for id, (reply_to, ack) in self._answered.items()},
+            "opening": self._opening.pending(),
         }
-        return {"chunks": chunks, "opening": self._opening.pending()}
 
     async def send(
         self,
@@ -159,14 +169,20 @@ class Streams:
 
     def taken_by(self, id: str, stream: ChunkStream, seen: int) -> int:
         """Give a stream the chunks that came since, and return how many there were in all."""
-        arrived = self._chunks.setdefault(id, [])
+        arrived = self._ended[id] if id in self._ended else self._chunks.setdefault(id, [])
         for chunk in arrived[seen:]:
             if stream.take(chunk) is Arrival.DUPLICATE:
                 self._exchange.note(f"chunk {chunk.seq} of stream {id} came again; it changes nothing")
         return len(arrived)
 
+    async def opened(self) -> None:
+        """Wait until the chunks that have come are opened."""
+        await self._opening.done()
+
     async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
         """Tell the sender whether all of a stream is here; whoever sends it again is told the same."""
+        if id in self._answered_before:  # by the run that this one continues
+            return
         ack = Acknowledgement(
             handoff_id=id,
             digest=whole,
@@ -175,7 +191,7 @@ class Streams:
             by=by,
             at=workflow.now(),
         )
-        self._chunks.pop(id, None)
+        self._ended[id] = self._chunks.pop(id, [])
         self._answered[id] = (received.reply_to or "", ack)
         if len(self._answered) > MOST_REMEMBERED:
             del self._answered[next(iter(self._answered))]
@@ -213,6 +229,10 @@ class Streams:
             self._exchange.note(f"refused a chunk: {MOST_AHEAD} of its stream are here already")
         elif not any(one.seq == chunk.seq and one.to_json_object() == chunk.to_json_object() for one in kept):
             kept.append(chunk)
+
+
+def _as_json(streams: Mapping[str, list[Chunk]]) -> dict[str, JsonValue]:
+    return {id: [one.to_json_object() for one in chunks] for id, chunks in streams.items()}
 
 
 class Incoming:
@@ -263,6 +283,7 @@ class Incoming:
                 return self.stream.closed_with is not None
             return true(self.stream)
 
+        await self._streams.opened()
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(settled, timeout=within, timeout_summary=f"chunks of stream {self._id}")
         if true(self.stream) and not self.stream.faults:

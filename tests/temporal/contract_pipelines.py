@@ -10,8 +10,11 @@ from baton import Baton, BatonPatch
 from baton.activity import StageContext, stage
 from baton.protocol.agents import AgentEntry, AgentRegistry
 from baton.protocol.compiling import ContractPolicy
+from baton.protocol.contract import Confidence, SourceProvenance
+from baton.protocol.draft import Draft, Processor
 from baton.protocol.messages import PipelineInput, PipelineResult, StageResult
 from baton.protocol.output_schemas import OutputSchema, OutputSchemas
+from baton.protocol.processors import DEFAULT_PROCESSORS
 from baton.workflow import ContractTerms, Pipeline
 from baton.workflow.exchange import Exchange
 from baton.workflow.outside import Outside
@@ -197,11 +200,25 @@ class Mends:
         return self.pipeline.result()
 
 
+def grow_with_age(draft: Draft) -> None:
+    """State what is left, with a word more for each second since: the team's idea of a reminder."""
+    for event in draft.rest:
+        assert event.at is not None
+        source = SourceProvenance(source="notes", timestamp=event.at, method="noted")
+        seconds = int((draft.request.created_at - event.at).total_seconds())
+        draft.state(event, event.content + " waiting" * seconds, source, Confidence.MEDIUM)
+
+
+GROWING = (*DEFAULT_PROCESSORS[:-2], Processor("claims", grow_with_age))
+"""The usual processors, but for the two that state claims and keep them within the budget."""
+
+
 @workflow.defn
 class ReviewedOutside:
     """Research, and an agent outside who reviews under a contract.
 
-    Parameters: `agents` (versions by name), `hours` (how long the review may take; one minute without).
+    Parameters: `agents` (versions by name), `hours` (how long the review may take; one minute without), `growing`
+    (contracts are valid for the first minutes only).
     """
 
     @workflow.init
@@ -212,7 +229,8 @@ class ReviewedOutside:
             *(AgentEntry(name=name, version=one, tools=review.spec.tools) for name, one in (versions or {}).items()),
         ]
         agents = AgentRegistry(entries) if versions else None
-        terms = ContractTerms(forbidden=frozenset({"email.send"}), agents=agents)
+        processors = GROWING if start.params.get("growing") else DEFAULT_PROCESSORS
+        terms = ContractTerms(forbidden=frozenset({"email.send"}), agents=agents, processors=processors)
         self.pipeline = Pipeline(start, contracts=terms)
         self.outside = Outside(Exchange(self.pipeline, agent="legal"))
 

@@ -3,7 +3,7 @@
 They stand in a file of their own because a workflow is loaded again in its sandbox, by the name of its module.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,12 +16,15 @@ from baton.protocol.errors import ApprovalDeniedError, StageFailedError
 from baton.protocol.exchange import Acknowledgement
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.protocol.routing import ReceiverRequirements
-from baton.workflow import Pipeline
+from baton.workflow import ContinueAfter, Pipeline
 from baton.workflow.broadcasting import hand_off_to_all
 from baton.workflow.correspondence import Receiver
 from baton.workflow.exchange import Exchange
 from baton.workflow.outside import Outside
 from baton.workflow.streaming import Streams
+
+with workflow.unsafe.imports_passed_through():
+    from tests.temporal.handoff_stages import extract
 
 
 def _receiver(params: Any) -> Receiver:
@@ -91,6 +94,26 @@ class AsksAPerson:
         """Hand on."""
         to: Any = self.pipeline.params["to"]
         ack = await self.exchange.hand_off(Receiver(to, "risk"), "Score the risk", within=timedelta(seconds=1))
+        return self.pipeline.result(ack.to_json_object())
+
+
+@workflow.defn
+class AsksTheInbox:
+    """Extracts, then hands on; when nobody answers, the handoff waits in the inbox; parameters: `to`, `seconds`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="legal", ask=self.pipeline.ask)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract, then hand on."""
+        params: Any = self.pipeline.params
+        await self.pipeline.stage(extract)
+        ack = await self.exchange.hand_off(
+            Receiver(params["to"], "risk"), "Score the risk", within=timedelta(seconds=params.get("seconds", 10))
+        )
         return self.pipeline.result(ack.to_json_object())
 
 
@@ -202,7 +225,7 @@ class Accepts:
 
 @workflow.defn
 class StreamsOut:
-    """Hands on in chunks; parameters: `to`, `count`, `seconds`."""
+    """Hands on in chunks; parameters: `to`, `count`, `seconds`, `rest` (seconds before the last chunk)."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -213,10 +236,19 @@ class StreamsOut:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Send all chunks."""
         params: Any = self.pipeline.params
-        chunks = [{"n": number + 1} for number in range(params["count"])]
+        chunks: list[dict[str, JsonValue]] = [{"n": number + 1} for number in range(params["count"])]
+        coming = _resting(chunks, params["rest"]) if "rest" in params else chunks
         within = timedelta(seconds=params.get("seconds", 20))
-        ack = await self.streams.send(Receiver(params["to"], "risk"), "Score the clauses", chunks, within=within)
+        ack = await self.streams.send(Receiver(params["to"], "risk"), "Score the clauses", coming, within=within)
         return self.pipeline.result(ack.to_json_object())
+
+
+async def _resting(chunks: Sequence[dict[str, JsonValue]], seconds: float) -> AsyncIterator[dict[str, JsonValue]]:
+    """Give the chunks, the last one after a rest."""
+    for one in chunks[:-1]:
+        yield one
+    await workflow.sleep(seconds)
+    yield chunks[-1]
 
 
 def _is_small(content: Mapping[str, Any]) -> list[str]:
@@ -246,9 +278,30 @@ class StreamsIn:
         return self.pipeline.result({"began": began >= 2, "chunks": [one["n"] for one in everything]})
 
 
+@workflow.defn
+class StreamsInAndGoesOn:
+    """Receives a streamed handoff, then extracts so often that it continues as new."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=60))
+        self.streams = Streams(Exchange(self.pipeline, agent="risk"))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Take all of it, go on, and tell at the end what came."""
+        within = timedelta(seconds=10)
+        incoming = await self.streams.receive(ReceiverRequirements("risk", "1.0.0"), within=within, minimum=2)
+        everything = await incoming.rest(within=within)
+        for _ in range(12):
+            await self.pipeline.stage(extract)
+        return self.pipeline.result({"chunks": [one["n"] for one in everything], "again": len(incoming.chunks)})
+
+
 EXCHANGES: list[type] = [
     HandsOff,
     AsksAPerson,
+    AsksTheInbox,
     Receives,
     ThereAndBack,
     HandsOutside,
@@ -256,4 +309,5 @@ EXCHANGES: list[type] = [
     Accepts,
     StreamsOut,
     StreamsIn,
+    StreamsInAndGoesOn,
 ]

@@ -6,7 +6,7 @@ from baton import PipelineInput, PipelineResult
 from baton.workflow import Pipeline
 
 with workflow.unsafe.imports_passed_through():
-    from tests.temporal.handoff_stages import score, summarise
+    from tests.temporal.handoff_stages import forgetful, scoped, score, summarise
     from tests.temporal.inbox_stages import glance, taint
 
 
@@ -58,4 +58,20 @@ class TaintedLight:
         return self.pipeline.result()
 
 
-PIPELINES = [Tainted, TaintedTwice, TaintedLight]
+@workflow.defn
+class ForgetsInABranch:
+    """Two receivers at once, one of which requires what nobody sent."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Forget the scope, then score and work in the scope at once."""
+        await self.pipeline.stage(forgetful)
+        await self.pipeline.fan_out(score, scoped)
+        return self.pipeline.result()
+
+
+PIPELINES = [Tainted, TaintedTwice, TaintedLight, ForgetsInABranch]

@@ -44,6 +44,38 @@ class AsksTwice:
 
 
 @workflow.defn
+class Titled:
+    """A person is asked; parameter: the `title`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Ask."""
+        title: Any = self.pipeline.params["title"]
+        await self.pipeline.approve(title, within=timedelta(minutes=1))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Twins:
+    """Two children of one kind at once, whose goals and so whose code differ."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Delegate twice."""
+        goals = {"one": "Do the first half", "two": "Do the second half"}
+        await asyncio.gather(*(self.pipeline.child("Linear", goal, name=name) for name, goal in goals.items()))
+        return self.pipeline.result()
+
+
+@workflow.defn
 class Answers:
     """One stage, whose answers the parameters give; options as parameters too: `protected`, `freeze_goal`, `stage`."""
 
@@ -173,4 +205,4 @@ class Raises:
         return self.pipeline.result()
 
 
-MISHAPS: list[type] = [AsksTwice, Answers, Stumbles, FallsBack, Impatient, Raises]
+MISHAPS: list[type] = [AsksTwice, Titled, Twins, Answers, Stumbles, FallsBack, Impatient, Raises]

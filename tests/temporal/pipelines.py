@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
         check,
         conclude,
         count,
+        discuss,
         document,
         hold,
         implement,
@@ -177,6 +178,37 @@ class Parent:
         return self.pipeline.result(result.steps)
 
 
+@workflow.defn(name="first-half")
+class FirstHalf:
+    """A pipeline whose type is not the name of its class."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan alone."""
+        await self.pipeline.stage(plan)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Delegates:
+    """Another pipeline does all of the work; it is named by its method."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Delegate; what is done to the baton past the steps is lost."""
+        self.pipeline.baton.decision_log.append("Nobody decided this")
+        await self.pipeline.child(FirstHalf.run, "Do the first half")
+        return self.pipeline.result()
+
+
 @workflow.defn
 class Together:
     """Stages held at the same time by `asyncio.gather`; parameters: `patches` by gate."""
@@ -238,6 +270,25 @@ class Long:
         for _ in range(rounds):
             await self.pipeline.stage(count)
         return self.pipeline.result()
+
+
+@workflow.defn
+class Discusses:
+    """Four stages that hear what was said in those before; parameter: the `events` after which it continues."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        events: Any = start.params["events"]
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=events))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Discuss, two at once in the end, and return what the last of them heard."""
+        await self.pipeline.stage(discuss)
+        await self.pipeline.stage(rest)
+        await self.pipeline.stage(discuss)
+        await self.pipeline.fan_out(discuss, check)
+        return self.pipeline.result((await self.pipeline.stage(discuss)).output)
 
 
 @workflow.defn
@@ -303,10 +354,13 @@ PIPELINES: list[type] = [
     AsksWhileWorking,
     Light,
     Parent,
+    FirstHalf,
+    Delegates,
     Together,
     LightTogether,
     Long,
     Bulky,
+    Discusses,
     Circles,
     Audited,
     *MISHAPS,

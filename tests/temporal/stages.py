@@ -153,6 +153,16 @@ async def count(baton: Baton) -> BatonPatch:
 
 
 @stage
+async def discuss(context: StageContext[Baton]) -> StageResult:
+    """Say one more thing, and answer what was said before."""
+    executed()
+    heard = [turn.content for turn in context.turns]
+    return StageResult(
+        output=[*heard], turns=[{"role": "analyst", "content": f"point {len(heard)}"}], spend=Spend(micro_usd=100)
+    )
+
+
+@stage
 async def rest(baton: Baton) -> None:
     """Take a second: the shortest time after which a run continues as new."""
     executed()
@@ -195,6 +205,7 @@ STAGES: list[Any] = [
     stumble,
     fail,
     count,
+    discuss,
     rest,
     swell,
     assess,

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from baton.client import decide
+from baton.client import decide, read_run
 from baton.protocol.errors import PipelineError
 from baton.protocol.history import StepKind
 from baton.protocol.messages import Decision, PipelineInput
@@ -28,7 +28,7 @@ from tests.support import (
     until,
     until_waiting,
 )
-from tests.temporal.mishaps import AsksTwice
+from tests.temporal.mishaps import AsksTwice, Titled
 from tests.temporal.pipelines import PIPELINES, AsksWhileWorking, Gated
 from tests.temporal.stages import EXECUTED, GATES, STAGES
 
@@ -129,6 +129,25 @@ class TestDecide:
         handle = await start(worker, AsksTwice.run)
 
         assert (await failure(handle)).startswith("an approval 'release manager' is open already")
+
+    @pytest.mark.parametrize("title", ['May "it" go?', "C:\\release", "two\nlines", "Freigabe für März", "x" * 160])
+    async def test_a_title_is_read_as_it_was_written(self, client: Client, worker: Worker, title: str) -> None:
+        """Also while it is open, when the history knows it only from the name of its deadline's timer."""
+        handle = await start(worker, Titled.run, title=title)
+        await until_waiting(handle, title)
+        await event(handle, EventType.EVENT_TYPE_TIMER_STARTED)
+        assert [step.name for step in (await read_run(client, handle.id)).steps] == [title]
+
+        await approve(client, handle, title)
+        await handle.result()
+        await assert_reads_back(client, handle)
+
+    @pytest.mark.parametrize("title", ["", "x" * 201, "x" * 3_000])
+    async def test_a_title_that_no_decision_could_name_fails_the_run(self, worker: Worker, title: str) -> None:
+        """At once, and not when the time in which nobody could decide is over."""
+        handle = await start(worker, Titled.run, title=title)
+
+        assert "approval needs a name of 1 to 200 characters" in await failure(handle)
 
 
 class TestWhen:

@@ -29,7 +29,7 @@ from baton.protocol.names import QUERY_EXPLAIN
 from baton.protocol.outside import QUERY_MESSAGE, QUERY_OUTSIDE, OutsideHandoff
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.testing import pipeline_worker, run_pipeline
-from tests.support import Handle, start, until
+from tests.support import Handle, failure, start, until
 from tests.temporal.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, HandsOutside, Receives, ThereAndBack
 from tests.temporal.handoff_pipelines import PIPELINES, FourAgents, Miscounts
@@ -208,3 +208,10 @@ async def test_an_answer_that_the_ledger_cannot_record_is_told_to_its_stage(
         trace = await ledger.trace(run.result.task_id, verifier=safeguards.keyring.public())
     assert [one.fields.status for one in trace.records] == ["ACCEPTED", "RETURNED", "ACCEPTED", "RETURNED"]
     assert "2**53" in str(trace.records[1].message)
+
+
+async def test_parameters_that_no_seal_can_be_made_over_are_named(worker: Worker) -> None:
+    """Where the pipeline starts: no receiver ever gets a message that it could only refuse as tampered with."""
+    told = await failure(await start(worker, FourAgents.run, ids=[1, 2**60]))
+
+    assert told.startswith("stage 'extract' is not sent anything: step.params.ids.1: a whole number of 2**53 or beyond")

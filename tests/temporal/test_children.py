@@ -1,17 +1,21 @@
 """A pipeline that has another one do a part of its work."""
 
+import asyncio
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
 from baton.client import read_run
+from baton.client.listing import RunFilter, list_runs
 from baton.client.record import StepStatus
+from baton.client.waiting import waits
 from baton.protocol.history import Spend, StepKind
 from baton.protocol.messages import PipelineInput
 from baton.testing import run_pipeline
-from tests.support import GOAL, approve, assert_reads_back, failure, names, start, until, until_waiting
-from tests.temporal.pipelines import Parent
+from tests.support import GOAL, LIMIT, approve, assert_reads_back, failure, names, start, until, until_waiting
+from tests.temporal.mishaps import Twins
+from tests.temporal.pipelines import Delegates, Parent
 
 
 class TestChild:
@@ -29,6 +33,15 @@ class TestChild:
         assert child.state.initial.decision_log == ["Chose JWT over sessions"]
         assert child.start.task_id == run.result.task_id
         assert child_id.startswith(f"{run.handle.id}.half.step2.")
+
+    async def test_its_method_stands_for_its_type_whatever_that_is_called(self, client: Client, worker: Worker) -> None:
+        """`@workflow.defn(name=…)` names the type, and the step after it; it is handed what steps brought about."""
+        run = await run_pipeline(worker, Delegates.run, PipelineInput(goal=GOAL))
+
+        assert names(run.record) == ["first-half"]
+        [(child_id, *_)] = run.record.children
+        assert child_id.startswith(f"{run.handle.id}.first-half.step1.")
+        assert (await read_run(client, child_id)).state.initial.decision_log == []
 
     async def test_its_decisions_artifacts_and_scope_come_back(self, client: Client, worker: Worker) -> None:
         """They are added to what the parent has; the parent's goal and state stay."""
@@ -52,10 +65,19 @@ class TestChild:
         assert run.result.output == 3
 
     async def test_a_person_can_be_asked_inside_it(self, client: Client, worker: Worker) -> None:
-        """The parent waits as long as its child."""
+        """The parent waits as long as its child, which is found by that and as the one that the parent waits for."""
         handle = await start(worker, Parent.run, child="Gated")
         await until_waiting(handle, "half")
         [(child_id, *_)] = (await read_run(client, handle.id)).children
+        wanted = RunFilter(status="WAITING", id_prefix=handle.id)
+        async with asyncio.timeout(LIMIT.total_seconds()):
+            while not (listed := await list_runs(client, wanted, 10)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        now = await waits(client, await read_run(client, handle.id))
+
+        assert [(one.workflow_id, one.status) for one in listed] == [(child_id, "WAITING")]
+        assert now is not None
+        assert [(one.name, one.run, one.stands) for one in now.pending] == [("half", child_id, "WAITING")]
         await approve(client, client.get_workflow_handle(child_id))
 
         await handle.result()
@@ -88,6 +110,16 @@ class TestChild:
         assert (await failure(handle)).startswith("what the child 'half' brought back is refused: decision_log: only")
         run = await assert_reads_back(client, handle)
         assert run.baton.decision_log == ["Chose JWT over sessions"]
+
+    async def test_two_that_gave_one_artifact_id_to_different_bytes_are_told_apart(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """Nothing of the second is lost silently: its step fails, and names the id (C-11)."""
+        handle = await start(worker, Twins.run)
+
+        assert "brought back is refused: artifacts: 'code-1' already names other bytes" in await failure(handle)
+        run = await assert_reads_back(client, handle)
+        assert [ref.id for ref in run.baton.artifacts] == ["code-1"]
 
     async def test_a_canceled_parent_cancels_it(self, client: Client, worker: Worker) -> None:
         """And is canceled itself, not failed."""

@@ -14,13 +14,14 @@ from typer.testing import CliRunner, Result
 from baton.activity import WorkerParts
 from baton.activity.safeguards import Safeguards
 from baton.cli.app import make_app
-from baton.client import fork, read_run
-from baton.client.explaining import explain
+from baton.client import fork, read_run, roll_back
+from baton.client.explaining import explain, explain_run
 from baton.devserver import DevServer
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import Ledger
 from baton.plugin import BatonPlugin
+from baton.protocol.errors import HistoryError
 from baton.protocol.explaining import Explanation
 from baton.protocol.messages import PipelineResult
 from baton.protocol.names import QUERY_EXPLAIN
@@ -142,6 +143,16 @@ class TestContracts:
         assert "did you mean 'researcher'" in await failure(handle)
         assert (await read_run(worker.client, handle.id)).state.outcomes[0].failure
 
+    async def test_a_stage_that_was_never_sent_has_no_event_to_go_back_to(self, worker: Worker) -> None:
+        """A roll-back says so, and that a fork needs none."""
+        handle = await start(worker, Misrouted.run)
+        await failure(handle)
+
+        with pytest.raises(HistoryError, match=r"only how it ended, so .* fork at that step instead"):
+            await roll_back(worker.client, handle.id, "research", by="ann", why="it is registered now")
+        again = await fork(worker.client, handle.id, "research", by="ann", why="it is registered now")
+        assert "is not sent anything" in await failure(again)
+
     async def test_a_fork_knows_the_facts_of_the_run_before(self, worker: Worker) -> None:
         """What earlier stages recorded goes with their outcomes, so the contract is the same."""
         handle = await start(worker, Reviewed.run)
@@ -151,6 +162,23 @@ class TestContracts:
         first = explain(await read_run(worker.client, handle.id), "review")
         second = explain(await read_run(worker.client, forked.id), "review")
         assert [fact.event_id for fact in second.terms.facts] == [fact.event_id for fact in first.terms.facts]
+
+    async def test_what_was_sent_before_a_fork_is_explained_from_there(self, worker: Worker) -> None:
+        """A fork of a fork has its history from the first run; a stage that it runs itself is its own."""
+        handle = await start(worker, Reviewed.run)
+        await ended(handle)
+        forked = await fork(worker.client, handle.id, at="write_down", by="ann", why="to look again")
+        await forked.result()
+        again = await fork(worker.client, forked.id, at="write_down", by="ann", why="and again")
+        await again.result()
+        for id in (forked.id, again.id):
+            first = explain(await read_run(worker.client, handle.id), "review")
+            assert await explain_run(worker.client, id, None, "review") == first
+            assert await explain_run(worker.client, id, None, "2") == first
+            own = await explain_run(worker.client, id, None, "write_down")
+            assert own == explain(await read_run(worker.client, id), "write_down")
+            with pytest.raises(HistoryError, match=f"run '{id}' has no step 'revue'"):
+                await explain_run(worker.client, id, None, "revue")
 
 
 class TestExplainCommand:

@@ -9,9 +9,10 @@ from temporalio.worker import Worker
 
 from baton.client import fork, forked_input, read_run
 from baton.client.record import StepStatus
+from baton.protocol.budget import Budget
 from baton.protocol.errors import HistoryError, PatchError
 from baton.protocol.history import StepKind
-from baton.protocol.messages import PipelineInput
+from baton.protocol.messages import PipelineInput, PipelineResult
 from baton.testing import run_pipeline
 from tests.support import (
     GOAL,
@@ -26,7 +27,7 @@ from tests.support import (
     until_waiting,
 )
 from tests.temporal.mishaps import FallsBack
-from tests.temporal.pipelines import FansOut, Gated, LightTogether, Linear, Long, Parent, Together
+from tests.temporal.pipelines import Discusses, FansOut, Gated, LightTogether, Linear, Long, Parent, Together
 from tests.temporal.stages import EXECUTED, GATES
 
 
@@ -123,6 +124,36 @@ class TestFork:
         await other.result()
         assert executions(other) == {"conclude": 1}
         await assert_reads_back(client, other)
+
+
+class TestHandedOn:
+    """What stages hand on beside the baton."""
+
+    @pytest.mark.parametrize("events", [pytest.param(3_200, id="one run"), pytest.param(8, id="continued")])
+    @pytest.mark.parametrize("at", ["1", "3", "4", "5"])
+    async def test_what_was_said_before_the_step_is_heard_and_nothing_that_came_later(
+        self, client: Client, worker: Worker, at: str, events: int
+    ) -> None:
+        """The stages that are executed again hear the very conversation of the run that was forked."""
+        start = PipelineInput(goal=GOAL, params={"events": events}, budget=Budget(initial_micro_usd=10_000))
+        once = await run_pipeline(worker, Discusses.run, start)
+        assert once.result.output == ["point 0", "point 1", "point 2"]
+        assert (once.record.start.continued > 0) == (events == 8)
+
+        handle = await forked(client, once.handle, at)
+        again = PipelineResult.model_validate(await handle.result())
+        assert again.output == once.result.output
+        assert again.spend == once.result.spend
+        assert again.billed is None  # what was taken over is charged once
+        await assert_reads_back(client, handle)
+
+    async def test_a_fork_of_a_fork_hears_what_was_said_before_both(self, client: Client, worker: Worker) -> None:
+        """Also where it goes further back than the first one did."""
+        once = await run_pipeline(worker, Discusses.run, PipelineInput(goal=GOAL, params={"events": 3_200}))
+        first = await forked(client, once.handle, "5")
+        await first.result()
+        second = PipelineResult.model_validate(await (await forked(client, first, "3")).result())
+        assert second.output == once.result.output
 
 
 class TestEdit:
@@ -251,6 +282,20 @@ class TestConcurrentSteps:
         run = await assert_reads_back(client, other)
         assert names(run)[: at - 1] == names(once.record)[: at - 1]
         assert sorted(names(run)) == sorted(names(once.record))
+        assert sum(executions(other).values()) == 7 - at
+
+    @pytest.mark.parametrize("at", [2, 4, 6])
+    async def test_an_edit_waits_for_the_other_lines(self, client: Client, worker: Worker, at: int) -> None:
+        """It takes effect after all that was taken over, also of lines that ask for it later."""
+        once = await run_pipeline(worker, LightTogether.run, PipelineInput(goal=GOAL))
+        other = await forked(client, once.handle, str(at), patch={"constraints": ["Otherwise"]})
+        await other.result()
+
+        run = await assert_reads_back(client, other)
+        entries = run.state.entries
+        assert [entry.kind for entry in entries].index(StepKind.EDIT) == at - 1
+        assert entries[at - 1].patch == {"constraints": ["Otherwise"]}
+        assert run.baton.constraints == ["Otherwise"]
         assert sum(executions(other).values()) == 7 - at
 
 

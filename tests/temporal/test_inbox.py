@@ -17,6 +17,7 @@ from baton.client.following import follow
 from baton.client.handoffs import UNKNOWN, UNTOLD, RunHandoffs, read_handoffs
 from baton.client.news import News, NewsKind
 from baton.devserver import DevServer
+from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.budget import Budget
 from baton.protocol.errors import HistoryError, PipelineError
@@ -24,11 +25,11 @@ from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import QUERY_INBOX
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.protocol.verdict import Code, Fate
-from baton.testing import pipeline_worker
+from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, Handle, failure, start, until
 from tests.temporal import handoff_pipelines, handoff_stages
 from tests.temporal.handoff_pipelines import Breaks, Forgets, FourAgents, Spends
-from tests.temporal.inbox_pipelines import PIPELINES, TaintedLight, TaintedTwice
+from tests.temporal.inbox_pipelines import PIPELINES, ForgetsInABranch, TaintedLight, TaintedTwice
 from tests.temporal.inbox_stages import HOSTILE, STAGES
 
 ALL_PIPELINES = [*handoff_pipelines.PIPELINES, *PIPELINES]
@@ -76,9 +77,8 @@ async def abandon(client: Client, handle: Handle, *pending: PendingHandoff) -> N
 
 def decision(pending: PendingHandoff, action: str, **further: Any) -> HandoffDecision:
     """Return Ann's decision about a handoff."""
-    return HandoffDecision(
-        handoff_id=pending.handoff_id, action=HandoffAction(action), who="ann", why="I looked at it", **further
-    )
+    usual: dict[str, Any] = {"who": "ann", "why": "I looked at it"}
+    return HandoffDecision(handoff_id=pending.handoff_id, action=HandoffAction(action), **{**usual, **further})
 
 
 def essence(pending: PendingHandoff) -> dict[str, Any]:
@@ -279,6 +279,47 @@ class TestResolveHandoff:
         await resolve_handoff(worker.client, handle.id, decision(pending, "top_up", micro_usd=30_000))
         assert (await handle.result()).spend.micro_usd == 230_000
 
+    async def test_each_top_up_is_on_record(self, worker: Worker, safeguards: Safeguards) -> None:
+        """With its own person and reason, also where the first ones were too little for the handoff to be sent."""
+        handle = await spending(worker)
+        for who, micro_usd in (("ann", 1_000), ("bob", 2_000), ("ann", 3_000), ("eve", 24_000)):
+            [pending] = await waiting(handle)
+            given = decision(pending, "top_up", micro_usd=micro_usd, who=who, why=f"{who} pays")
+            await resolve_handoff(worker.client, handle.id, given)
+        result = await handle.result()
+
+        async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+            trace = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
+        decided = [one.fields for one in trace.records if one.fields.kind == "decision"]
+        assert [(one.actor, one.details) for one in decided] == [
+            ("ann", "ann pays"),
+            ("bob", "bob pays"),
+            ("ann", "ann pays"),
+            ("eve", "eve pays"),
+        ]
+        assert [one.fields.status for one in trace.records if one.fields.kind == "rollback"] == ["TOP_UP"] * 4
+
+    async def test_more_money_than_a_handoff_can_tell_of_is_refused(self, worker: Worker) -> None:
+        """The run goes on waiting; it would end, for no message could be made."""
+        handle = await spending(worker)
+        [pending] = await waiting(handle)
+
+        with pytest.raises(PipelineError, match="no handoff can tell of more than 1000000000"):
+            await resolve_handoff(worker.client, handle.id, decision(pending, "top_up", micro_usd=10**15))
+        assert await waiting(handle) == [pending]
+        await abandon(worker.client, handle, pending)
+
+    async def test_an_edit_reaches_a_branch(self, worker: Worker) -> None:
+        """What a branch is sent again is what follows from the edit, and the history alone tells the same baton."""
+        handle = await start(worker, ForgetsInABranch.run)
+        [pending] = await waiting(handle)
+        await resolve_handoff(worker.client, handle.id, decision(pending, "edit", edit={"work_scope": ["annex/*"]}))
+
+        result = PipelineResult.model_validate(await handle.result())
+        assert result.baton["current_state"] == ["Worked in annex/*"]
+        assert (await read_run(worker.client, handle.id)).baton.to_json_object() == result.baton
+        await assert_replays(handle, ALL_PIPELINES, plugin=BatonPlugin())
+
     async def test_a_requeue_is_judged_again(self, worker: Worker) -> None:
         """What is still wrong with it is found again, and it waits once more."""
         handle = await start(worker, FourAgents.run, poisoned=True)
@@ -296,17 +337,21 @@ class TestResolveHandoff:
         [
             pytest.param("top_up", {"micro_usd": 5}, "takes no 'top_up'", id="money for a dead letter"),
             pytest.param("edit", {}, "needs a patch", id="an edit without a patch"),
+            pytest.param("release", {"who": "Ann\nSmith"}, "in one line", id="a name that cannot be recorded"),
+            pytest.param("edit", {"edit": {"state": []}}, "no such member", id="an edit of what a baton has not"),
+            pytest.param("edit", {"edit": {"goal": 7}}, "the edit is refused: goal", id="an edit of the wrong type"),
         ],
     )
     async def test_what_does_not_fit_is_refused(
         self, worker: Worker, action: str, further: dict[str, Any], said: str
     ) -> None:
-        """With the reason, and without a trace in the run's history."""
+        """With the reason, and without a trace in the run's history; the handoff waits as before."""
         handle = await start(worker, FourAgents.run, poisoned=True)
         [pending] = await waiting(handle)
 
         with pytest.raises(PipelineError, match=said):
             await resolve_handoff(worker.client, handle.id, decision(pending, action, **further))
+        assert await waiting(handle) == [pending]
         await abandon(worker.client, handle, pending)
 
     async def test_a_handoff_that_does_not_wait_is_named(self, worker: Worker) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from baton.edge.ledger import Ledger
 from baton.edge.sealing import open_sealed
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import PipelineError
-from baton.protocol.messages import PipelineStatus
+from baton.protocol.messages import PipelineInput, PipelineStatus
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import Handle, failure, overview, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOutside
@@ -172,6 +173,8 @@ class TestService:
             pytest.param(b'{"leaseSeconds": "long"}', 400, id="a wrong type"),
             pytest.param(b'{"leaseSeconds": 0}', 400, id="no lease at all"),
             pytest.param(b'{"reason": "a", "reason": "b"}', 400, id="a member twice"),
+            pytest.param(b'{"lease_seconds": 60}', 400, id="a member that nobody knows"),
+            pytest.param(b'{"version": "v1"}', 400, id="no version"),
             pytest.param(b" " * (1024 * 1024 + 1), 413, id="too large"),
         ],
     )
@@ -181,8 +184,59 @@ class TestService:
 
         assert (code, list(answer)) == (status, ["error"])
 
+    @pytest.mark.parametrize("verb", ["reject", "needs-input", "patch", "report"])
+    async def test_an_answer_that_does_not_say_it_is_refused(self, url: str, verb: str) -> None:
+        """A body with the fields of a patch, and no patch, would end the handoff and lose the work."""
+        status, answer = await call(f"{url}/handoffs/x/{verb}?workflow=y", {"holder": "ann"})
+
+        assert (status, answer["error"].endswith(": the body must say it")) == (400, True)
+
     @pytest.mark.parametrize(
-        "tokens", [{"a": "short"}, {"a": "0123456789abcdef", "b": "0123456789abcdef"}], ids=["short", "shared"]
+        ("path", "body", "status"), [("/", None, 404), ("/handoffs", {}, 405)], ids=["no such path", "another method"]
+    )
+    async def test_a_call_that_there_is_not_is_an_error_like_any_other(
+        self, url: str, path: str, body: Any, status: int
+    ) -> None:
+        """In JSON."""
+        assert [*(await call(url + path, body))[1]] == ["error"]
+        assert (await call(url + path, body))[0] == status
+
+    async def test_who_hangs_up_in_the_middle_leaves_no_traceback(
+        self, url: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The service goes on."""
+        host, port = url.removeprefix("http://").split(":")
+        head = f"POST /handoffs/x/claim HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKENS['reviewer']}\r\n"
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        await writer.drain()
+        await asyncio.sleep(0.2)  # it reads the body by now
+        writer.close()
+        await writer.wait_closed()
+        await asyncio.sleep(0.2)
+
+        assert (await call(f"{url}/handoffs/x/claim?workflow=y", {}))[0] == 409
+        assert [record for record in caplog.records if record.exc_info] == []
+
+    async def test_a_pipeline_that_nobody_can_ask_is_no_reason_to_throw_the_work_away(
+        self, sealing: Client, url: str
+    ) -> None:
+        """Without a worker nothing is known of its handoffs: try again is another answer than there is none."""
+        queue = f"nobody-{uuid.uuid4()}"
+        handle = await sealing.start_workflow(HandsOutside.run, PipelineInput(goal="g"), id=queue, task_queue=queue)
+        status, answer = await call(f"{url}/handoffs/x/patch?workflow={handle.id}", {"patch": {}})
+        await handle.terminate()
+
+        assert (status, "try again" in answer["error"]) == (503, True)
+
+    @pytest.mark.parametrize(
+        "tokens",
+        [
+            pytest.param({"a": "short"}, id="short"),
+            pytest.param({"a": "0123456789abcdef", "b": "0123456789abcdef"}, id="shared"),
+            pytest.param({"a": "0123456789abcdef\n"}, id="a line as read from a file"),
+            pytest.param({"a": "0123456789abcdéf"}, id="not ASCII"),
+        ],
     )
     def test_weak_tokens_are_refused(self, agents: OutsideAgents, tokens: dict[str, str]) -> None:
         """Before the service begins."""

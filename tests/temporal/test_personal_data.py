@@ -9,6 +9,7 @@ from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
 from baton.activity.safeguards import Safeguards
+from baton.client import fork
 from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.edge.vault import Vault, VaultOptions
@@ -60,6 +61,13 @@ class TestPersonal:
 
         assert run.result.output == [{"handed": 0}, [len(MARKER)]]
         await assert_in_clear_nowhere(worker.client, run.handle.id, folder)
+
+    async def test_a_fork_still_knows_the_person(self, worker: Worker) -> None:
+        """What an earlier stage wrote of people goes along, sealed as it was."""
+        once = await run_pipeline(worker, Personal.run, PipelineInput(goal="Register"))
+        handle = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
+
+        assert PipelineResult.model_validate(await handle.result()).output == once.result.output
 
     async def test_a_stage_that_asks_for_more_is_refused(self, worker: Worker) -> None:
         """It is told what to declare, and is not run again."""

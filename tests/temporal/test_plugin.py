@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
@@ -25,8 +26,9 @@ from baton.edge.artifacts import open_store
 from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.protocol.ledger_errors import LedgerUnavailableError
-from baton.protocol.messages import PipelineInput
+from baton.protocol.messages import PipelineInput, PipelineResult
 from baton.testing import JSON_PLAIN, pipeline_worker, run_pipeline
+from baton.workflow import Pipeline
 from tests.replay.mutants import GateDropped
 from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event, names, start, until_waiting
 from tests.temporal.mishaps import Raises
@@ -237,6 +239,28 @@ class TestLabels:
                 task_queue="nobody",
                 search_attributes={"BatonStage": ["plan"]},
             )
+
+
+@workflow.defn
+class Forgetful:
+    """A pipeline whose author forgot the line above `__init__`."""
+
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """End."""
+        return self.pipeline.result()
+
+
+class TestInit:
+    """`@workflow.init`."""
+
+    async def test_a_pipeline_without_it_is_refused_by_its_worker(self, client: Client) -> None:
+        """Where it is made, and not with every run."""
+        with pytest.raises(TypeError, match=r"Forgetful\.__init__ takes start, .*@workflow\.init above it"):
+            Worker(client, task_queue=f"forgetful-{uuid4()}", workflows=[Linear, Forgetful])
 
 
 class TestSafeguards:

@@ -222,6 +222,14 @@ class TestRefused:
             await roll_back(client, once.handle.id, "deploy", by="bob", why="?")
         assert (await read_run(client, once.handle.id)).status is RunStatus.COMPLETED
 
+    @pytest.mark.parametrize("to", ["²", "plan:²", "0", "plan:0"])
+    async def test_a_number_that_no_step_has_is_unknown(self, client: Client, worker: Worker, to: str) -> None:
+        """Whatever counts as a digit somewhere."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+
+        with pytest.raises(HistoryError, match=f"has no step '{to}'"):
+            await roll_back(client, once.handle.id, to, by="bob", why="?")
+
     async def test_decide_after_a_roll_back_is_bound_to_the_new_baton(self, client: Client, worker: Worker) -> None:
         """A decision made on the left run's baton is refused if the baton has become another."""
         handle = await start(worker, Gated.run)

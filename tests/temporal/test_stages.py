@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import fork, read_run
+from baton.client import fork, read_run, rebuild
 from baton.client.record import StepStatus
 from baton.protocol.messages import PipelineInput
 from baton.testing import pipeline_worker, run_pipeline
@@ -65,6 +65,20 @@ class TestRefusedPatches:
         assert run.baton.constraints == ["No new service"]
         assert (run.record.steps[0].attempts, run.record.state.entries[0].attempt) == (2, 2)
         await assert_reads_back(client, run.handle)
+
+    @pytest.mark.parametrize(("patch", "options", "finding"), BAD_PATCHES)
+    async def test_a_reader_is_told_why_while_the_next_attempt_runs(
+        self, client: Client, worker: Worker, patch: dict[str, Any], options: dict[str, Any], finding: str
+    ) -> None:
+        """From the history alone, whoever found the fault: the stage's worker, or the pipeline's rules."""
+        params: Any = {**options, "answers": [patch, {"current_state": ["Mended"]}]}
+        run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, baton=SEED, params=params))
+        events = list((await run.handle.fetch_history()).events)
+        again = [n for n, one in enumerate(events, 1) if one.HasField("activity_task_scheduled_event_attributes")][1]
+
+        [step] = (await rebuild(run.handle.id, "", events[:again], client.data_converter)).steps
+        assert (step.status, step.attempts) == (StepStatus.RUNNING, 2)
+        assert finding in (step.failure or "")
 
     @pytest.mark.parametrize(("patch", "options", "finding"), BAD_PATCHES)
     async def test_refused_to_the_end_it_fails_and_nothing_is_applied(

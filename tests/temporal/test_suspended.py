@@ -1,13 +1,19 @@
 """A run that its worker's code cannot go on with: operators see that and why, and it goes on once the code fits."""
 
 import asyncio
+import io
 import uuid
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
+from rich.console import Console
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 
 from baton.activity import WorkerParts
+from baton.cli.cards import heading
 from baton.client import RunRecord, RunStatus, read_run
 from baton.client.following import follow
 from baton.client.listing import RunFilter, list_runs
@@ -54,6 +60,25 @@ async def until_heard(client: Client, handle: Handle) -> list[tuple[str, str]]:
     return heard
 
 
+async def until_given(client: Client, handle: Handle, queue: str, times: int) -> tuple[RunRecord, Waits]:
+    """Return the run once a worker that never answers was given it that often."""
+    asked = PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue))
+    while True:
+        await client.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(minutes=1))
+        run = await read_run(client, handle.id)
+        now = await waits(client, run)
+        assert now is not None, run.failure
+        if now.tries >= times:
+            return run, now
+
+
+def shown(run: RunRecord, now: Waits) -> str:
+    """Return what `baton show` says of the run at the top."""
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(heading(run, now))
+    return console.export_text()
+
+
 class TestSuspended:
     """What the server tries again until it can go on, and what it says of itself meanwhile."""
 
@@ -81,3 +106,20 @@ class TestSuspended:
             await handle.result()
         assert (await read_run(client, handle.id)).suspended is None
         assert await list_runs(client, wanted, 10) == []
+
+    async def test_a_worker_that_never_answers_is_told(self, client: Client) -> None:
+        """One that dies of the pipeline, or is blocked by it, does not even fail; once may happen to any run."""
+        queue = f"unanswered-{uuid.uuid4()}"
+        handle: Handle = await client.start_workflow(
+            Linear.run,
+            PipelineInput(goal=GOAL),
+            id=queue,
+            task_queue=queue,
+            execution_timeout=LIMIT,
+            task_timeout=timedelta(seconds=1),
+        )
+        told = {times: shown(*await until_given(client, handle, queue, times)) for times in (1, 3)}
+
+        assert "without an answer" not in told[1]
+        assert "it was given to a worker 3 times without an answer: the worker died of it" in told[3]
+        await handle.terminate()

@@ -112,6 +112,42 @@ class TestUsage:
         assert done.exit_code == 2
         assert said in done.stderr
 
+    @pytest.mark.parametrize(
+        "words",
+        [
+            pytest.param(["--goal", "caf\udce9"], id="a word in another encoding"),
+            pytest.param(["--goal", "Plan", "--param", 'depth="\\ud800"'], id="half a character in a parameter"),
+            pytest.param(["--goal", "Plan", "--param", "depth=NaN"], id="a number that is none"),
+        ],
+    )
+    def test_what_cannot_be_sent_is_wrong_usage(self, words: list[str]) -> None:
+        """One line that names the option, and no traceback."""
+        done = baton("run", "project_init", *words)
+
+        assert done.exit_code == 2
+        assert f"Invalid value for {words[-2]}" in done.stderr.replace("'", "")
+
+    @pytest.mark.parametrize(
+        "content",
+        [b'{"constraints": ["a"], "constraints": ["b"]}', b'{"constraints": ["\\ud800"]}', b"[" * 100_000],
+        ids=["a member twice", "half a character", "nested without end"],
+    )
+    def test_a_file_that_could_be_read_in_two_ways_is_wrong_usage(self, tmp_path: Path, content: bytes) -> None:
+        """Of two members of one name one would be lost, and nobody told."""
+        (tmp_path / "baton.json").write_bytes(content)
+        done = baton("run", "project_init", "--goal", "Plan", "--baton", str(tmp_path / "baton.json"))
+
+        assert done.exit_code == 2
+        assert "is no JSON file" in done.stderr
+
+    def test_a_file_as_other_shells_write_it_is_read(self, tmp_path: Path) -> None:
+        """In UTF-16 or with a byte order mark; it gets as far as the server that is not there."""
+        for encoding in ("utf-16", "utf-8-sig"):
+            (tmp_path / "baton.json").write_text('{"constraints": ["a"]}', encoding=encoding)
+            done = baton("run", "project_init", "--goal", "Plan", "--baton", str(tmp_path / "baton.json"))
+
+            assert done.exit_code == 3
+
 
 class TestUnreachable:
     """Commands that need a server where there is none."""

@@ -71,6 +71,21 @@ class TestWaitsCard:
             "waits for a timer",
         ]
 
+    def test_a_child_is_told_with_how_it_stands_and_where_to_look(self) -> None:
+        """What a child waits for is in its own run."""
+        step = Step(2, "Research", StepKind.CHILD, StepStatus.RUNNING, BEGAN)
+        child = "r-1.Research.step2.89327917"
+
+        def lines(stands: str) -> list[str]:
+            pending = Pending(2, "Research", StepKind.CHILD, BEGAN, run=child, stands=stands)
+            return shown(waits_card(run(step), waiting(pending)))
+
+        assert [line.partition(" since")[0] for line in lines("SUSPENDED")] == [
+            "waits for child Research: it is SUSPENDED,",
+            f"baton show {child}",
+        ]
+        assert lines("RUNNING")[0].startswith("waits for child Research: at work since")
+
 
 class TestHeading:
     """How a run stands."""

@@ -35,6 +35,13 @@ class TestMcp:
         assert found.exit_code == 2
         assert "--agent" in found.stderr
 
+    def test_a_version_that_is_none_is_refused_at_once(self) -> None:
+        """Otherwise the agent could claim every handoff and accept none."""
+        found = called("--agent", "reviewer", "--agent-version", "v1")
+
+        assert found.exit_code == 2
+        assert "is no version" in found.stderr
+
     def test_it_makes_no_keys_of_its_own(self, tmp_path: Path) -> None:
         """Moves that are sealed with other keys than the workers' would all be refused, so it says so at once."""
         found = called("--agent", "reviewer")

@@ -1,10 +1,12 @@
 """Consoles, numbers and times."""
 
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
-from baton.cli.output import ago, between, length, make_console, moment, printable
+from baton.cli.output import ago, between, length, make_console, make_table, moment, printable
 
 
 class TestMakeConsole:
@@ -58,3 +60,20 @@ class TestTimes:
         now = datetime(2026, 11, 21, tzinfo=UTC)
 
         assert (moment(None), ago(None, now), length(between(None, now))) == ("", "", "")
+
+
+class TestMakeTable:
+    """The house's tables."""
+
+    def test_a_narrow_terminal_still_tells_which_row_is_which(self) -> None:
+        """The name gives way to the times beside it only down to a readable rest, and goes on in the next line."""
+        table = make_table("run", "stage", "since", whole=("since",), leading=26)
+        table.add_row("named.Research.step1.f2af39", "plan", "13 minutes and 20 seconds ago")
+        file = StringIO()
+        Console(file=file, width=30, highlight=False).print(table)
+
+        assert [line.partition(" ")[0] for line in file.getvalue().splitlines()] == [
+            "run",
+            "named.Research.s",
+            "tep1.f2af39",
+        ]

@@ -21,9 +21,9 @@ class TestQuery:
             id="what waits for a person",
         ),
         pytest.param(
-            RunFilter(status="PENDING_HANDOFF", children=True),
+            RunFilter(status="PENDING_HANDOFF"),
             "BatonPipeline IS NOT NULL AND ExecutionStatus = 'Running' AND BatonStatus = 'PENDING_HANDOFF'",
-            id="a handoff that waits for a person",
+            id="a handoff that waits for a person, whoever started the run",
         ),
         pytest.param(
             RunFilter(pipeline="p", status="SUSPENDED"),

@@ -25,6 +25,7 @@ from baton.protocol.handoff import (
 from baton.protocol.handoff_errors import RoutingError
 from baton.protocol.history import Spend
 from baton.protocol.hops import HopLimits, Trail
+from baton.protocol.sealed import SealError
 from baton.protocol.validating import validate_handoff
 from tests.unit.handoff.material import (
     AT,
@@ -137,6 +138,12 @@ class TestBuildHandoff:
         """What no receiver would take is not built (S3-7.1.1-b)."""
         with pytest.raises(ValidationError):
             build(state(**changes))
+
+    def test_what_no_seal_can_be_made_over_is_named(self) -> None:
+        """Before anything is sent: the receiver could only call it unsealed (S3-10.2-b)."""
+        with pytest.raises(SealError, match=r"^currentState\.ids\.0: a whole number of 2\*\*53 or beyond") as raised:
+            build(state(current_state={"ids": [2**53]}), Delivery(step={"n": -(2**60)}))
+        assert "step.n: " in str(raised.value)
 
     def test_a_constraint_is_a_key_and_a_value(self) -> None:
         """Of the form `key:value` (S3-5.2-p)."""

@@ -31,6 +31,19 @@ FOUR_AGENTS = headers(
 )
 
 
+def stage(
+    number: int, *, spent: int, own: int, run_id: str = "pipeline/1", kind: str = Kind.HANDOFF
+) -> tuple[AuditEntry, AuditEntry]:
+    """Return the records of a stage: its acceptance, and what it returned; ten tokens are read for each cent."""
+    before = cents(spent, prompt_tokens=spent * 10)
+    after = cents(spent + own, prompt_tokens=(spent + own) * 10, own_micro_usd=own * 10_000)
+    returned: Any = {"from_agent": f"receiver-{number}", "status": "RETURNED", "message": {"done": number}}
+    return (
+        entry(number, kind=kind, cost=before, run_id=run_id),
+        entry(number, kind=Kind.COMPLETION, cost=after, run_id=run_id, **returned),
+    )
+
+
 class TestTaskCost:
     """The total and the shares."""
 
@@ -107,6 +120,40 @@ class TestTaskCost:
         found = task_cost(headers(*(entry(number, cost=cost) for number, cost in enumerate(costs))))
 
         assert finding in " ".join(found.findings)
+
+    def test_a_child_pipeline_has_a_purse_of_its_own(self) -> None:
+        """It begins with nothing spent, and what it cost is in its parent's figures once it has ended (C-12)."""
+        cost = task_cost(
+            headers(
+                *stage(0, spent=0, own=2, run_id="parent/1", kind="start"),
+                *stage(1, spent=0, own=1, run_id="child/1", kind="start"),
+                *stage(2, spent=3, own=4, run_id="parent/1"),
+            )
+        )
+
+        assert {agent: int(usd * 100) for agent, usd in cost.by_agent.items() if usd} == {
+            "receiver-0": 2,
+            "receiver-1": 1,
+            "receiver-2": 4,
+        }
+        assert [share.prompt_tokens for share in cost.shares] == [0, 20, 0, 10, 0, 40]
+        assert (cost.usd, cost.prompt_tokens, cost.findings) == (Decimal("0.07"), 70, ())
+
+    def test_agents_at_once_each_count(self) -> None:
+        """None of them knows what the others spend; a failed run is its sender's, as the next handoff tells."""
+        (begun, ended), (other, last) = stage(1, spent=3, own=2), stage(2, spent=3, own=5)
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, other, ended, last))
+
+        assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 2, 0, 2, 5]
+        assert (cost.usd, cost.prompt_tokens, cost.findings) == (Decimal("0.1"), 100, ())
+
+    def test_pipelines_that_share_a_task_each_count(self) -> None:
+        """Whoever writes last knows nothing of the others' money."""
+        cost = task_cost(
+            headers(*(one for n in range(5) for one in stage(n, spent=0, own=n + 1, run_id=f"pipeline-{n}/1")))
+        )
+
+        assert (cost.usd, cost.findings) == (Decimal("0.15"), ())
 
     def test_a_chain_without_costs_cost_nothing(self) -> None:
         """A note on a task has no cost, and does not end the sums."""

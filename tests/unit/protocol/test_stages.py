@@ -3,7 +3,7 @@
 import pytest
 
 from baton.protocol.baton import Baton
-from baton.protocol.stages import DECISIONS_HANDED, HasSpec, StageSpec, checked_fields
+from baton.protocol.stages import DECISIONS_HANDED, HasSpec, StageSpec, checked_fields, spec_of
 from tests.unit.protocol.material import ReviewBaton, ref
 
 BATON = ReviewBaton(
@@ -74,5 +74,14 @@ class TestHasSpec:
         class Named:
             spec = StageSpec("review")
 
-        assert isinstance(Named(), HasSpec)
+        assert spec_of(Named()).name == "review"
         assert not isinstance(object(), HasSpec)
+
+    def test_what_is_no_stage_is_told_by_what_it_is(self) -> None:
+        """A function without `@stage` and a stage's name are what beginners hand over."""
+
+        async def review() -> None: ...
+
+        for found, told in ((review, "the function .*review"), ("review", "the str 'review'")):
+            with pytest.raises(TypeError, match=f"an async function under @stage, named and not called; found {told}"):
+                spec_of(found)

@@ -57,6 +57,18 @@ class TestRecordStage:
         assert entry.patch == {"decision_log": ["d1", "d2"]}
         assert entry.effective == {"decision_log": ["d2"]}
 
+    def test_a_step_in_between_that_changed_nothing_overtook_nothing(self) -> None:
+        """Read back, where it leaves the very same baton, the entry is the same."""
+        state = state_of(Baton(goal="g", decision_log=["d1", "d2"]))
+        asked = state.baton
+        nothing = PipelineResult(task_id="t", steps=1, baton=state.baton.to_json_object())
+        state.record_child(1, "half", nothing, {"decision_log": ["d1"]}, AT)
+        outcome = state.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, made_on=asked)
+
+        read = resumed(PipelineState(state.initial))
+        read.restore(state.outcomes[0])
+        assert read.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, made_on=read.initial) == outcome
+
     def test_the_change_is_kept_only_where_it_differs(self) -> None:
         """History stays small."""
         assert state_of().record_stage(returned("plan", 1, {"work_scope": ["src"]}), AT).entries[0].change is None

@@ -1,0 +1,109 @@
+"""The input of a forked run: what happened before a step, and what the stages before it handed on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from baton.client.record import RunRecord, Step
+from baton.protocol.errors import HistoryError
+from baton.protocol.history import Outcome, Spend, StepKind
+from baton.protocol.messages import Origin, PipelineInput
+from baton.protocol.patching import patch_effect
+from baton.protocol.state import PipelineState
+
+
+def forked_input(
+    run: RunRecord,
+    step: Step,
+    *,
+    patch: Mapping[str, JsonValue] | None,
+    by: str,
+    why: str,
+    source: RunRecord | None = None,
+) -> PipelineInput:
+    """Return the input of a run that takes over everything before ``step``.
+
+    Args:
+        run: The run to fork.
+        step: The first step that is executed again.
+        patch: A patch to apply right before it.
+        by: Who forks.
+        why: The reason.
+        source: The run in which the step was executed; ``run`` itself unless it took the step over.
+
+    Returns:
+        The input.
+
+    Raises:
+        HistoryError: A step before has not ended, so there is no outcome to take over.
+        PatchError: The patch does not fit the baton there.
+    """
+    ended = {outcome.seq for outcome in run.state.outcomes if outcome.kind is not StepKind.EDIT}
+    open_before = [one for one in run.steps if one.seq < step.seq and one.seq not in ended]
+    if open_before:
+        names = ", ".join(f"{one.seq} {one.name} ({one.status.value})" for one in open_before)
+        raise HistoryError(f"cannot fork at step {step.seq} ({step.name!r}): before it, {names} has no outcome yet")
+    kept = [
+        one for one in run.state.outcomes if one.seq < step.seq or (one.kind is StepKind.EDIT and one.seq <= step.seq)
+    ]
+    outcomes = [_at_order(outcome, order) for order, outcome in enumerate(kept)]
+    if patch is not None:
+        state = PipelineState(run.state.initial)
+        for outcome in outcomes:
+            state.restore(outcome)
+        patch_effect(state.baton, patch, state.stage_rules())
+    return run.start.model_copy(
+        update={
+            "outcomes": outcomes,
+            "edit": dict(patch) if patch is not None else None,
+            "origin": Origin(workflow_id=run.workflow_id, run_id=run.run_id, at=step.name, by=by, why=why),
+            "continued": 0,
+            "budget": _budget(run.start),
+            **_handed_on(source or run, step),
+        }
+    )
+
+
+def _at_order(outcome: Outcome, order: int) -> Outcome:
+    """Return the outcome as the ``order``-th to end."""
+    return outcome.model_copy(update={"order": order})
+
+
+def _budget(start: PipelineInput) -> Any:
+    """Return the budget without what the outcomes had cost: a forked run charges those it takes over itself."""
+    budget = start.budget
+    if budget is None or not start.continued:
+        return budget
+    for outcome in start.outcomes:
+        budget = budget.refund(outcome.name, sum((entry.spend for entry in outcome.entries), start=Spend()))
+    return budget
+
+
+def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
+    """Return the members of the input that carry what stages handed on beside the baton, up to a step.
+
+    Args:
+        run: The run in which the step was executed.
+        step: The step.
+    """
+    seq = step.seq
+    carried = {} if run.took_over(step) else run.start.carried  # which may tell of what came after a step before it
+    before: Any = carried.get("handing", {})
+    turns, summary, since = [*before.get("turns", [])], before.get("summary", ""), 0
+    released, personal = {**before.get("released", {})}, {**run.start.personal_data}
+    for given in run.inputs:
+        if given.seq < seq:
+            released |= given.released
+        if given.seq <= seq and given.summary:
+            turns, summary, since = [*given.turns], given.summary, given.after
+    for order, returned in run.accepted:
+        if returned.seq < seq:
+            turns += returned.turns if order >= since else []
+            personal |= returned.personal_data or {}
+    if before or turns or summary or released:
+        handing = {**before, "turns": turns, "summary": summary, "released": released}
+        if relay := before.get("relay"):
+            handing["relay"] = {**relay, "personal_data": {**relay["personal_data"], **personal}}
+        carried = {**carried, "handing": handing}
+    return {"carried": carried, "personal_data": personal}

@@ -1,0 +1,57 @@
+"""The stages of concurrent lines, and of a pipeline whose ledger is taken away."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from baton import Baton, BatonPatch
+from baton.activity import StageContext, stage
+from baton.protocol.messages import StageResult
+from baton.protocol.stages import Retries
+
+_ONCE = Retries(attempts=1)
+
+
+@stage(retries=_ONCE)
+async def first(context: StageContext[Baton]) -> StageResult:
+    """Take the ledger away, for what follows."""
+    folder = Path(str(context.params["folder"]))
+    (folder / "ledger").rename(folder / "away")
+    return StageResult()
+
+
+@stage(retries=_ONCE)
+async def second(context: StageContext[Baton]) -> StageResult:
+    """Say that it ran."""
+    with (Path(str(context.params["folder"])) / "ran").open("a") as file:
+        file.write("second\n")
+    return StageResult(output=context.attempt)
+
+
+@stage(retries=_ONCE, light=True)
+async def lightly(context: StageContext[Baton]) -> StageResult:
+    """Do the same in the pipeline's own worker, or fail there."""
+    if context.params.get("raises"):
+        raise ValueError("it cannot be done")
+    return await second(context)
+
+
+@stage
+async def alpha(baton: Baton) -> BatonPatch:
+    """Go on in the first line."""
+    return BatonPatch(decision_log=["alpha"])
+
+
+@stage
+async def beta(baton: Baton) -> BatonPatch:
+    """Go on in the second line."""
+    return BatonPatch(decision_log=["beta"])
+
+
+@stage
+async def gamma(baton: Baton) -> BatonPatch:
+    """Go on after both."""
+    return BatonPatch(decision_log=["gamma"])
+
+
+STAGES: list[Callable[..., Any]] = [first, second, lightly, alpha, beta, gamma]

@@ -1,0 +1,116 @@
+"""A handoff to another pipeline that nobody answers, and that waits in the sender's inbox for a person."""
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import PipelineInput
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
+from baton.client import resolve_handoff
+from baton.devserver import DevServer
+from baton.edge.ledger import Ledger, LedgerOptions
+from baton.plugin import BatonPlugin
+from baton.protocol.errors import PipelineError
+from baton.protocol.messages import PipelineResult
+from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import LIMIT, Handle, failure, start, until
+from tests.temporal.exchange_pipelines import EXCHANGES, AsksTheInbox, Receives
+from tests.temporal.handoff_stages import extract
+from tests.temporal.test_inbox import decision, waiting
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger of their own for these tests."""
+    folder: Path = tmp_path_factory.mktemp("asking")
+    return Safeguards.development(folder)
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a running worker with safeguards."""
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
+        yield it
+
+
+async def unanswered(worker: Worker, to: str) -> tuple[Handle, PendingHandoff]:
+    """Start a run whose handoff nobody answers, and return it once a person is asked."""
+    handle = await start(worker, AsksTheInbox.run, to=to, seconds=2)
+    [pending] = await waiting(handle)
+    return handle, pending
+
+
+async def decisions(safeguards: Safeguards, task_id: str) -> list[tuple[str, str, str | None, str | None]]:
+    """Return what is on record of roll-backs and decisions: kind, status, who and why."""
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        trace = await ledger.trace(task_id, verifier=safeguards.keyring.public())
+    fields = [one.fields for one in trace.records]
+    return [
+        (one.kind, one.status, one.actor, one.details if one.actor else None)
+        for one in fields
+        if one.kind in ("rollback", "decision")
+    ]
+
+
+class TestUnanswered:
+    """`Exchange(…, ask=pipeline.ask)`."""
+
+    async def test_it_is_sent_again_as_it_was(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Who had it sent again, each time, and why, is on record; the run replays with and without keys."""
+        to = f"risk-{uuid.uuid4()}"
+        handle, pending = await unanswered(worker, to)
+        assert pending.until is not None
+        await resolve_handoff(worker.client, handle.id, decision(pending, "requeue"))
+        again = pending
+        while again.since == pending.since:
+            [again] = await waiting(handle)
+        receiver = await start(worker, Receives.run, id=to)
+        bob = HandoffDecision(
+            handoff_id=again.handoff_id, action=HandoffAction.REQUEUE, who="bob", why="it is started now"
+        )
+        await resolve_handoff(worker.client, handle.id, bob)
+
+        result = PipelineResult.model_validate(await handle.result())
+        assert (await receiver.result()).output[0]["handoff_id"] == pending.handoff_id
+        assert await decisions(safeguards, result.task_id) == [
+            ("rollback", "ESCALATE", None, None),
+            ("decision", "REQUEUE", "ann", "I looked at it"),
+            ("rollback", "ESCALATE", None, None),
+            ("decision", "REQUEUE", "bob", "it is started now"),
+        ]
+        for plugin in (BatonPlugin(safeguards=safeguards), BatonPlugin()):
+            await assert_replays(handle, EXCHANGES, plugin=plugin)
+
+    async def test_it_takes_no_edit(self, worker: Worker) -> None:
+        """The receiver may have the message already, so another one under its id would not be accepted."""
+        handle, pending = await unanswered(worker, f"risk-{uuid.uuid4()}")
+        assert pending.actions == (HandoffAction.REQUEUE, HandoffAction.ABANDON)
+        with pytest.raises(PipelineError, match="takes no 'edit'; decide on requeue, abandon"):
+            await resolve_handoff(
+                worker.client, handle.id, decision(pending, "edit", edit={"current_state": ["Other"]})
+            )
+        await resolve_handoff(worker.client, handle.id, decision(pending, "abandon"))
+        assert "ann gave it up: I looked at it" in await failure(handle)
+
+    async def test_an_answer_that_comes_after_all_counts(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The receiver's worker was down; its acceptance ends the question, and nobody can give the handoff up."""
+        to, queue = f"risk-{uuid.uuid4()}", f"down-{uuid.uuid4()}"
+        given = PipelineInput(goal="Score", params={"seconds": 60})
+        await worker.client.start_workflow(Receives.run, given, id=to, task_queue=queue, execution_timeout=LIMIT)
+        handle = await start(worker, AsksTheInbox.run, to=to, seconds=10)
+        [pending] = await waiting(handle)
+
+        async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+            result = PipelineResult.model_validate(await handle.result())
+        assert isinstance(result.output, dict)
+        assert (result.output["answer"], result.output["handoffId"]) == ("accepted", pending.handoff_id)
+        now = await until(handle, lambda now: True)
+        assert any("answered" in note and "after all" in note for note in now.notes)
+        await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))

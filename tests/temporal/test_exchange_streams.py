@@ -1,0 +1,79 @@
+"""A streamed handoff in a pipeline that continues as new."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
+from baton.devserver import DevServer
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import Decision, PipelineResult
+from baton.protocol.names import DECIDE, QUERY_STATUS
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import Handle, event, start, until_waiting
+from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
+from tests.temporal.handoff_stages import extract
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger of their own for these tests."""
+    folder: Path = tmp_path_factory.mktemp("streams")
+    return Safeguards.development(folder)
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a running worker with safeguards."""
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
+        yield it
+
+
+async def test_what_was_streamed_is_there_in_the_run_that_continues(worker: Worker, safeguards: Safeguards) -> None:
+    """The code asks for it again there, and the sender is not answered another time."""
+    receiver = await start(worker, StreamsInAndGoesOn.run, id=f"risk-{uuid.uuid4()}")
+    # The rest is because no run continues as new within its first second.
+    sender = await start(worker, StreamsOut.run, to=receiver.id, count=5, rest=1)
+    assert (await sender.result()).output["answer"] == "accepted"
+
+    newest: Handle = worker.client.get_workflow_handle(receiver.id, result_type=PipelineResult)
+    result = await newest.result()
+    assert result.output == {"chunks": [1, 2, 3, 4, 5], "again": 5}
+    last = worker.client.get_workflow_handle(receiver.id, run_id=(await newest.describe()).run_id)
+    assert last.run_id != receiver.first_execution_run_id
+    signals = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
+    assert [one async for one in last.fetch_history_events() if one.event_type == signals] == []
+    await assert_replays(last, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_question_in_the_moment_of_the_last_chunk(worker: Worker, safeguards: Safeguards) -> None:
+    """However it falls into the receiver's task, any worker can take the run up from its history afterwards."""
+    queue = f"asked-{uuid.uuid4()}"
+    stages: list[Callable[..., Any]] = [extract, *EXCHANGE_ACTIVITIES]
+    async with pipeline_worker(worker.client, EXCHANGES, stages, task_queue=queue) as gone:
+        receivers = [await start(gone, StreamsIn.run, pause=True) for _ in range(8)]
+        for receiver in receivers:
+            await start(worker, StreamsOut.run, to=receiver.id, count=3, rest=3)
+        await asyncio.gather(*(until_waiting(receiver, "go on") for receiver in receivers))
+    decision = Decision(approval="go on", approved=True, who="ann", why="two will do")
+    for receiver in receivers:
+        await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 5)
+        await receiver.signal(DECIDE, decision)
+    asked = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
+    await asyncio.sleep(0.5)
+    async with pipeline_worker(worker.client, EXCHANGES, stages, task_queue=queue):
+        results = [await receiver.result() for receiver in receivers]
+        await asyncio.gather(*asked)
+
+    assert [result.output["chunks"] for result in results] == [[1, 2, 3]] * 8
+    for receiver in receivers:
+        await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))

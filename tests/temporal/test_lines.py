@@ -1,0 +1,51 @@
+"""Concurrent lines of steps, in the order in which they went on: a run that takes their outcomes over asks the same."""
+
+import asyncio
+import uuid
+
+from temporalio.client import Client
+
+from baton.client import StepStatus, fork, read_run
+from baton.protocol.messages import Decision, PipelineResult
+from baton.protocol.names import DECIDE
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import start, until
+from tests.temporal.line_pipelines import Catches, Lines
+from tests.temporal.line_stages import STAGES
+
+
+def yes(title: str) -> Decision:
+    """Return Ann's approval."""
+    return Decision(approval=title, approved=True, who="ann", why="fine")
+
+
+async def test_an_update_and_a_signal_at_once_are_taken_over_in_their_order(client: Client) -> None:
+    """The line that the signal let go on began its next step first, though the update had come before."""
+    queue = f"lines-{uuid.uuid4()}"
+    async with pipeline_worker(client, [Lines], STAGES, task_queue=queue) as worker:
+        handle = await start(worker, Lines.run)
+        await until(handle, lambda now: {"first", "second"} <= {one.name for one in now.waiting_for})
+    async with asyncio.TaskGroup() as group:  # with nobody at work, so that both come in one task
+        group.create_task(handle.execute_update(DECIDE, yes("first")))
+        await asyncio.sleep(0.3)
+        await handle.signal(DECIDE, yes("second"))
+        async with pipeline_worker(client, [Lines], STAGES, task_queue=queue):
+            result = await handle.result()
+            forked = await fork(client, handle.id, "gamma", by="ann", why="once more")
+            again = await forked.result()
+
+    assert sorted(result.baton["decision_log"]) == ["alpha", "beta", "gamma"]
+    assert PipelineResult.model_validate(again).baton["decision_log"] == result.baton["decision_log"]
+    await assert_replays(handle, [Lines])
+
+
+async def test_a_light_stage_that_fails_is_told_as_any_other(client: Client) -> None:
+    """The pipeline's code can catch it, the run reads back with the failed step, and its history replays."""
+    async with pipeline_worker(client, [Catches], STAGES) as worker:
+        handle = await start(worker, Catches.run, raises=True)
+        result = await handle.result()
+
+    assert result.output == "stage 'lightly' failed: ValueError: it cannot be done"
+    [step] = (await read_run(client, handle.id)).steps
+    assert (step.name, step.status, step.failure) == ("lightly", StepStatus.FAILED, result.output)
+    await assert_replays(handle, [Catches])
