@@ -125,6 +125,8 @@ async def main() -> int:
         "\nNothing is left running, and the state is kept. To look at the same run in the Temporal UI:", soft_wrap=True
     )
     console.print(f"    .venv/bin/baton dev\n    http://localhost:{UI_PORT}{page}", soft_wrap=True)
+    console.print("While that runs, the record is checked again by", soft_wrap=True)
+    console.print(f"    .venv/bin/baton audit verify {run.workflow_id} --run {run.workflow_id}", soft_wrap=True)
     return 0
 
 
@@ -219,7 +221,6 @@ async def recorded(console: Console, run: RunRecord) -> None:
         passage = f"{it.from_agent} → {it.to_agent}" if it.to_agent else it.from_agent
         console.print(f"  {it.sequence:2} {it.kind:10} {it.status:9} {passage}", soft_wrap=True, markup=False)
     console.print(f"  The chain of {len(task.records)} records is {task.report.verdict.value}.", soft_wrap=True)
-    console.print(f"Look again: .venv/bin/baton audit verify {run.workflow_id} --run {run.workflow_id}", soft_wrap=True)
 
 
 def produced(console: Console, output: Path) -> None:

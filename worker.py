@@ -12,17 +12,19 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from activities.code_review import stages as code_review_stages
@@ -43,7 +45,7 @@ from baton.edge.registries import load_registries
 from baton.edge.tokens import best_counter
 from baton.edge.tracing import Tracing, open_tracing
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import BatonError
+from baton.protocol.errors import ArtifactError, BatonError, ServerError
 from baton.protocol.metric_names import BUCKETS
 from baton.protocol.output_schemas import OutputSchema
 from workflows.code_review import CodeReview
@@ -68,6 +70,19 @@ SCHEMAS: Sequence[OutputSchema] = compliance_registry.SCHEMAS.schemas
 """The output schemas that their contracts name."""
 
 log = logging.getLogger("baton.worker")
+
+
+class SettingError(BatonError):
+    """A setting cannot be used, as only its use could show."""
+
+
+@contextmanager
+def blamed(variable: str) -> Iterator[None]:
+    """Say of a value that is refused inside which variable it came from."""
+    try:
+        yield
+    except (ValueError, ArtifactError) as error:
+        raise SettingError(f"{variable}: {error}") from error
 
 
 class Settings(BaseModel):
@@ -101,7 +116,7 @@ class Settings(BaseModel):
     searchable: bool = True
     max_tokens: int = Field(default=2_000, ge=128)
     stages_at_once: int = Field(default=100, ge=1)
-    grace_seconds: float = Field(default=20, ge=0)
+    grace_seconds: float = Field(default=20, ge=0, le=timedelta(days=7).total_seconds())
     deployment: str = "baton"
     build_id: str | None = None
     metrics: str | None = None
@@ -112,6 +127,13 @@ class Settings(BaseModel):
     vault: Path = Path(".baton/vault.db")
     registry: Path | None = None
     log_level: str = "INFO"
+
+    @field_validator("log_level")
+    @classmethod
+    def _is_level(cls, given: str) -> str:
+        if given.upper() not in logging.getLevelNamesMapping():
+            raise ValueError(f"{given!r} is no level: DEBUG, INFO, WARNING, ERROR and CRITICAL are")
+        return given.upper()
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Settings":
@@ -135,7 +157,9 @@ class Settings(BaseModel):
 async def connected(settings: Settings, tracing: Tracing | None = None) -> Client:
     """Return the worker's client, with everything its stages need wired in."""
     _, counter = best_counter()
-    store = open_store(settings.artifacts)
+    with blamed("BATON_ARTIFACTS"):
+        store = open_store(settings.artifacts)
+        await store.put(b"")  # so that a store which cannot be written is not found out by a stage
     registries = load_registries(
         schemas=SCHEMAS, files=[settings.registry] if settings.registry else [], installed=True
     )
@@ -151,18 +175,41 @@ async def connected(settings: Settings, tracing: Tracing | None = None) -> Clien
             encrypt=settings.encrypt,
             vault=settings.vault,
         )
-        async with safeguards.opened():  # what is wrong with them is said before anything is taken on
-            pass
+        with blamed("BATON_LEDGER"):
+            async with safeguards.opened():  # what is wrong with them is said before anything is taken on
+                pass
     plugin = BatonPlugin(
         parts, compress=settings.compress, searchable=settings.searchable, safeguards=safeguards, tracing=tracing
     )
-    runtime = None
-    if settings.metrics:
-        metrics = PrometheusConfig(
-            bind_address=settings.metrics, durations_as_seconds=True, histogram_bucket_overrides=BUCKETS
-        )
-        runtime = Runtime(telemetry=TelemetryConfig(metrics=metrics))
+    runtime = serving_metrics(settings.metrics) if settings.metrics else None
     return await connect(plugins=[plugin], runtime=runtime)
+
+
+async def check_namespace(client: Client) -> None:
+    """Make sure that the service has the namespace and lets this worker in.
+
+    Raises:
+        SettingError: It has no such namespace.
+        ServerError: It refuses.
+    """
+    where, name = client.service_client.config.target_host, client.namespace
+    try:
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name), retry=True)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise SettingError(f"TEMPORAL_NAMESPACE: the service at {where} has no namespace {name!r}") from error
+        raise ServerError(f"the service at {where} refuses namespace {name!r}: {error.message}") from error
+
+
+def serving_metrics(address: str) -> Runtime:
+    """Return a runtime that serves Prometheus metrics at an IP address and port.
+
+    Raises:
+        SettingError: It cannot at this address.
+    """
+    metrics = PrometheusConfig(bind_address=address, durations_as_seconds=True, histogram_bucket_overrides=BUCKETS)
+    with blamed("BATON_METRICS"):
+        return Runtime(telemetry=TelemetryConfig(metrics=metrics))
 
 
 def worker(client: Client, settings: Settings) -> Worker:
@@ -205,6 +252,7 @@ async def run(settings: Settings) -> None:
         if tracing is not None:
             running.callback(tracing.close)
         client = await connected(settings, tracing)
+        await check_namespace(client)
         await running.enter_async_context(worker(client, settings))
         if settings.metrics and settings.searchable:
             watching = asyncio.create_task(watch_dead_letters(client, worker_metrics(client)))
@@ -224,9 +272,12 @@ def main() -> int:
     except ValueError as error:
         print(f"worker.py: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         asyncio.run(run(settings))
+    except SettingError as error:
+        print(f"worker.py: {error}", file=sys.stderr)
+        return 2
     except BatonError as error:
         print(f"worker.py: {error}", file=sys.stderr)
         return 3

@@ -285,6 +285,14 @@ class TestRepairing:
         [note] = (await at_work.json("show", "again"))["notes"]
         assert note.endswith("rolled back to before 'implement' by ann: another library")
 
+    async def test_what_to_type_next_can_be_typed(self, at_rest: Operator) -> None:
+        """An id with a space in it is quoted for the shell."""
+        told = await at_rest(
+            "run", "Delivery", "--goal", "Add login", "--id", "login of ann", "--task-queue", "nobody's"
+        )
+
+        assert told.splitlines()[-1] == "baton watch 'login of ann'"
+
     async def test_a_fork_takes_over_what_was_before_and_mends_the_baton(self, at_rest: Operator) -> None:
         """The steps before are not executed again, and who mended what is in the history of the new run."""
         patch = at_rest.folder / "fix.json"

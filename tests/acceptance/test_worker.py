@@ -86,6 +86,13 @@ class TestWorker:
         [
             pytest.param({"BATON_LEDGER": "{folder}/text"}, 3, "the ledger at '{folder}/text' cannot", id="no ledger"),
             pytest.param({"BATON_COMPRESS": "maybe"}, 2, "BATON_COMPRESS", id="a setting that is none"),
+            pytest.param({"BATON_LOG_LEVEL": "verbose"}, 2, "BATON_LOG_LEVEL", id="no level"),
+            pytest.param({"BATON_GRACE_SECONDS": "inf"}, 2, "BATON_GRACE_SECONDS", id="no end"),
+            pytest.param({"BATON_METRICS": "localhost:9464"}, 2, "BATON_METRICS", id="no IP address"),
+            pytest.param({"BATON_ARTIFACTS": "ftp://host/folder"}, 2, "BATON_ARTIFACTS", id="no store"),
+            pytest.param({"BATON_ARTIFACTS": "{folder}/text/artifacts"}, 2, "BATON_ARTIFACTS", id="no folder"),
+            pytest.param({"BATON_LEDGER": "mysql://host/ledger"}, 2, "BATON_LEDGER", id="no database that is known"),
+            pytest.param({"TEMPORAL_NAMESPACE": "none"}, 2, "TEMPORAL_NAMESPACE", id="no namespace"),
             pytest.param({"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 3, "127.0.0.1:1", id="no server"),
         ],
     )
@@ -101,4 +108,5 @@ class TestWorker:
 
         assert code == ends
         assert what.format(folder=tmp_path) in said
+        assert "Traceback" not in said
         assert "working for" not in said

@@ -231,10 +231,16 @@ class TestWorkerImage:
         kept = [worker["environment"][f"BATON_{name}"] for name in ("ARTIFACTS", "LEDGER", "VAULT")]
 
         assert worker["read_only"] is True
-        assert worker["tmpfs"] == ["/tmp"]
+        assert worker["tmpfs"] == ["/tmp:exec"]  # without it, no script of a worktree of `delivery` can run
         assert f"--owner=baton --group=baton --mode=0750 {volume[1]} {keys[1]}\n" in DOCKERFILE
         assert [path for path in kept if not path.startswith(f"{volume[1]}/")] == []
         assert keys[2:] == ["ro"]
+
+    def test_its_user_reads_what_a_strict_umask_kept_to_the_owner(self) -> None:
+        """COPY keeps the modes of the checkout, so the image opens everything of the application for reading."""
+        application = DOCKERFILE.split("\nWORKDIR /app\n")[1]
+
+        assert re.fullmatch(r"(COPY .+\n)+(#.+\n)RUN chmod --recursive a\+rX \.\n", application.split("\n\n")[0] + "\n")
 
     def test_it_tells_its_health_and_starts_the_worker(self) -> None:
         """The container's health is the worker's, asked of the service; its main process is the worker."""
