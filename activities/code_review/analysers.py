@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from activities.code_review.laying_out import Laid, ask_program, finding_in, is_secret, laid_out, version_of
+from activities.code_review.laying_out import (
+    AnalyserCrashedError,
+    Laid,
+    ask_program,
+    finding_in,
+    is_secret,
+    laid_out,
+    version_of,
+)
 from activities.code_review.loops import find_loops
 from activities.code_review.records import (
     Analyser,
@@ -28,6 +36,7 @@ _BOTH_SURE = 98
 _COMPLEX_FROM = 11  # radon's rank C
 _RUFF_PERFORMANCE = ("PERF", "ASYNC", "C4", "B019", "RUF015")
 _GRAVE = frozenset({"S324", "S501", "S602", "S605", "S609", "S701", "S702"})  # as bandit grades their twins
+_MOST_CRASHES = 20  # files; more of them, and it is ruff itself that does not work here
 _SLIGHT = frozenset(
     {"S101", "S105", "S106", "S107", "S110", "S112", "S311", "S403", "S404", "S405", "S406", "S603", "S606", "S607"}
 )
@@ -213,11 +222,11 @@ async def _ruff(laid: Laid, rules: Sequence[str], concern: Concern) -> tuple[lis
     """Return the findings of some of ruff's rules, and the files it could not parse."""
     arguments = ["check", "--isolated", "--no-cache", "--exit-zero", "--output-format", "json"]
     arguments += ["--config", "exclude = []", "--no-respect-gitignore", "--target-version", "py314"]
-    arguments += ["--select", ",".join(rules), "."]
-    heard = await ask_program("ruff", [*arguments, "--ignore-noqa"], laid) if laid.files else []
+    arguments += ["--select", ",".join(rules)]
+    heard, crashed = await _ask_ruff([*arguments, "--ignore-noqa"], laid)
     kept = heard
     if laid.mention("noqa"):
-        kept = await ask_program("ruff", arguments, laid)
+        kept, _ = await _ask_ruff(arguments, laid)
     shown = {_mark_of_ruff(raw) for raw in kept}
     placed = [(raw, file) for raw in heard if (file := laid.file(raw["filename"]))]
     findings = [
@@ -240,7 +249,32 @@ async def _ruff(laid: Laid, rules: Sequence[str], concern: Concern) -> tuple[lis
         for raw, file in placed
         if not _is_syntax(raw)
     ]
-    return findings, {file.path for raw, file in placed if _is_syntax(raw)}
+    return findings, crashed | {file.path for raw, file in placed if _is_syntax(raw)}
+
+
+async def _ask_ruff(arguments: list[str], laid: Laid) -> tuple[list[Raw], set[str]]:
+    """Return what ruff says of the files, and those that it crashes at, which are found by halving.
+
+    Raises:
+        AnalyserCrashedError: It crashes at more than a few.
+    """
+    heard: list[Raw] = []
+    crashed: set[str] = set()
+    parts: list[list[str]] = [["."]] if laid.files else []
+    while parts:
+        names = parts.pop()
+        try:
+            heard += await ask_program("ruff", [*arguments, *names], laid)
+        except AnalyserCrashedError:
+            among = [*laid.files] if names == ["."] else names
+            half = len(among) // 2
+            if half:
+                parts += [among[half:], among[:half]]
+            elif len(crashed) < _MOST_CRASHES:
+                crashed.add(laid.files[among[0]].path)
+            else:
+                raise
+    return heard, crashed
 
 
 def _mark_of_ruff(raw: Raw) -> tuple[Any, ...]:

@@ -25,6 +25,10 @@ _SECONDS = 600.0
 _MOST_BYTES = 128_000_000
 
 
+class AnalyserCrashedError(CodeReviewError):
+    """An analyser was ended by a signal, as by its own stack when an expression is nested too deep."""
+
+
 @dataclass(frozen=True)
 class Laid:
     """The snapshot's files as they lie in a folder: `f00001.py` and so on.
@@ -93,6 +97,7 @@ async def ask_program(program: str, arguments: list[str], laid: Laid) -> Any:
     """Run an analyser over the folder, and return what it says.
 
     Raises:
+        AnalyserCrashedError: A signal ended it.
         CodeReviewError: It fails, takes too long, or says too much.
     """
     try:
@@ -112,6 +117,8 @@ async def ask_program(program: str, arguments: list[str], laid: Laid) -> Any:
         return json.loads(ran.output)
     except ValueError:
         said = ran.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing"]
+        if ran.code < 0:
+            raise AnalyserCrashedError(f"{program} was ended by signal {-ran.code} and said: {said[0][:300]}") from None
         raise CodeReviewError(f"{program} ended with exit code {ran.code} and said: {said[0][:300]}") from None
 
 

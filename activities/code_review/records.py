@@ -1,5 +1,6 @@
 """What the stages of `code_review` find and hand on, as frozen records that cross process borders as JSON."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
@@ -182,20 +183,32 @@ def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
     )
 
 
-def verdict_of(findings: list[Finding], fail_on: Severity) -> Verdict:
+def verdict_of(findings: list[Finding], fail_on: Severity, *, complete: bool) -> Verdict:
     """Return what to do about a change with these findings.
 
     Args:
         findings: All that are not suppressed.
         fail_on: The least severity for which changes are requested.
+        complete: Whether all that should have been looked at was (`is_complete`).
 
     Example:
-        >>> verdict_of([], "high")
-        'approve'
+        >>> verdict_of([], "high", complete=True), verdict_of([], "high", complete=False)
+        ('approve', 'comment')
     """
     if any(SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on) for one in findings):
         return "request changes"
-    return "comment" if findings else "approve"
+    return "approve" if complete and not findings else "comment"
+
+
+def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:
+    """Return whether there were programs to look at, and each reviewer looked at all of them.
+
+    Example:
+        >>> is_complete(Snapshot(name="prose", files=()), [])
+        False
+    """
+    missed = any(one.missed for one in snapshot.unread) or any(review.unread for review in reviews)
+    return bool(snapshot.files) and not missed
 
 
 def count_by_severity(findings: list[Finding]) -> dict[str, int]:

@@ -1,6 +1,5 @@
 """What the reviewers report: each to the coordinator, and the coordinator to whoever asked for the review."""
 
-import re
 from collections.abc import Iterable, Sequence
 
 from activities.code_review.records import (
@@ -12,6 +11,7 @@ from activities.code_review.records import (
     Unread,
     count_by_severity,
     in_order,
+    is_complete,
     verdict_of,
 )
 from activities.project_init.markdown import code, text
@@ -90,22 +90,26 @@ def completed(
         files: The names of the files that the review is written to.
     """
     findings = in_order([one for review in reviews for one in review.open])
-    verdict = verdict_of(list(findings), fail_on)
+    complete = is_complete(snapshot, reviews)
+    verdict = verdict_of(list(findings), fail_on, complete=complete)
     grave = [one for one in findings if SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
     reason = f"{fail_on} or graver: {counted(len(grave), 'finding')}" if grave else f"No finding is {fail_on} or graver"
     where = f": {', '.join(dict.fromkeys(one.place for one in grave[:_MOST_FILES]))}" if grave else ""
+    missed = "Not all of the programs were analysed" if snapshot.files else "No program is under review"
     size = f"{counted(len(snapshot.files), 'file')} with {counted(snapshot.lines, 'line')}"
     summary = f"Verdict: {verdict}. Under review: {size}{_scope(snapshot)}. Found {in_words(findings)}."
     decision = ReportDecision(
         decision=f"Verdict: {verdict}",
-        rationale=f"{reason}{where}.",
+        rationale=f"{reason}{where}." + ("" if complete else f" {missed}."),
         alternatives=f"Request changes at another severity than {fail_on!r} (parameter `fail_on`)",
     )
     context = merged.context.model_copy(
         update={"relevant_files": _relevant(findings), "decisions": [*merged.context.decisions, decision]}
     )
     made = [f"`{name}` - the review" for name in files]
-    gravest_first = sorted(merged.findings.discoveries, key=_gravity)  # one reviewer's stand before the other's
+    # In the merged report one reviewer's discoveries stand before the other's, each with whom it is from at its end.
+    gravity = {_discovery(one, with_code=True): SEVERITIES.index(one.severity) for one in findings}
+    gravest_first = sorted(merged.findings.discoveries, key=lambda one: gravity[one.rpartition(" (from ")[0]])
     return merged.model_copy(
         update={
             "summary": summary,
@@ -152,12 +156,6 @@ def _discovery(finding: Finding, *, with_code: bool) -> str:
         f"{code(finding.place)} **{finding.severity}** {text(finding.message, _LONGEST)} "
         f"({finding.rule}{cwe}, by {by}, {finding.confidence} %){shown}"
     )
-
-
-def _gravity(discovery: str) -> int:
-    """Return where a discovery stands among others by its severity, the gravest first; the unknown last."""
-    found = re.match(r"`+.*?`+ \*\*(\w+)\*\* ", discovery)
-    return [*SEVERITIES, ""].index(found[1] if found and found[1] in SEVERITIES else "")
 
 
 def _advice(findings: Iterable[Finding]) -> list[str]:

@@ -25,6 +25,7 @@ from activities.code_review.records import (
     Snapshot,
     count_by_severity,
     in_order,
+    is_complete,
     verdict_of,
 )
 from activities.code_review.reporting import COORDINATOR, completed, counted, in_words, report_of
@@ -163,7 +164,7 @@ async def coordinate_review(context: Context) -> StageResult:
     await context.artifacts.write("review", shown, type="report", path=REPORT, summary="The merged report")
     await context.artifacts.write("sarif", sarif, type="sarif", path=SARIF, summary="The findings as SARIF 2.1.0")
     findings = list(in_order([one for review in reviews for one in review.open]))
-    verdict = verdict_of(findings, fail_on)
+    verdict = verdict_of(findings, fail_on, complete=is_complete(snapshot, reviews))
     patch = BatonPatch(
         current_state=[
             f"Verdict: {verdict}; {in_words(findings)} in {counted(len(snapshot.files), 'file')}",

@@ -85,6 +85,17 @@ class TestAuditSecurity:
         ]
         assert review.files == 3
 
+    async def test_goes_on_without_a_file_that_an_analyser_crashes_at(self, tmp_path: Path) -> None:
+        """The one file is named as not analysed; what is found in the others stands, and so do their suppressions."""
+        long = "x = " + "a + " * 30_000 + "a\n"
+        files = {"app/a.py": "eval(x)  # noqa: S307\n", "app/long.py": long, "app/weak.py": WEAK}
+        review = await reviewed("security", snapshot_of(tmp_path, files))
+        assert [(one.reason, one.examples) for one in review.unread] == [
+            ("not to be parsed as Python", ("app/long.py",)),
+        ]
+        by_both = {one.place: one.suppressed for one in review.findings if one.by == ("bandit", "ruff")}
+        assert (by_both["app/a.py:1"], by_both["app/weak.py:8"]) == (True, False)
+
     async def test_counts_only_what_changed(self, tmp_path: Path) -> None:
         """Of a change, a finding in the lines around it is not its author's."""
         file = SourceText(path="a.py", language="Python", text=WEAK, changed=((7, 8),))

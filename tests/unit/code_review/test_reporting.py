@@ -99,6 +99,37 @@ class TestCompleted:
         assert report.context.decisions[-1].decision == f"Verdict: {verdict}"
         assert parse_report(render_report(report)).report == report
 
+    @pytest.mark.parametrize(
+        ("snapshot", "unread", "reason"),
+        [
+            pytest.param(
+                SNAPSHOT,
+                (Unread(reason="written in Go", count=7),),
+                "No finding is high or graver. Not all of the programs were analysed.",
+                id="another language",
+            ),
+            pytest.param(
+                SNAPSHOT.model_copy(update={"unread": (Unread(reason="too large", count=1, missed=True),)}),
+                (),
+                "No finding is high or graver. Not all of the programs were analysed.",
+                id="too large to be read",
+            ),
+            pytest.param(
+                SNAPSHOT.model_copy(update={"files": ()}),
+                (),
+                "No finding is high or graver. No program is under review.",
+                id="no program",
+            ),
+        ],
+    )
+    def test_approves_nothing_that_was_not_analysed(
+        self, snapshot: Snapshot, unread: tuple[Unread, ...], reason: str
+    ) -> None:
+        """That nothing was found where nobody looked is no approval."""
+        report = self.merged([review(unread=unread)], "high", snapshot)
+        assert report.summary.startswith("Verdict: comment. ")
+        assert report.context.decisions[-1].rationale == reason
+
     def test_lists_what_the_source_suppresses(self) -> None:
         """It is no discovery, and it is not lost."""
         report = self.merged([review(finding(2, "high", suppressed=True))], "high")
@@ -114,8 +145,8 @@ class TestCompleted:
         assert severities == ["high", "medium", "low", "low"]
 
     @staticmethod
-    def merged(reviews: list[Review], fail_on: Severity) -> HandoffReport:
+    def merged(reviews: list[Review], fail_on: Severity, snapshot: Snapshot = SNAPSHOT) -> HandoffReport:
         """Return the whole report of these reviews."""
-        told = [report_of(one, SNAPSHOT) for one in reviews]
+        told = [report_of(one, snapshot) for one in reviews]
         merged = merge_reports(told, sender=COORDINATOR, receiver="parent")
-        return completed(merged, SNAPSHOT, reviews, fail_on, ["REVIEW.md"])
+        return completed(merged, snapshot, reviews, fail_on, ["REVIEW.md"])
