@@ -23,6 +23,7 @@ _MOST_BYTES = 32_000_000
 _MOST_EXAMPLES = 5
 _NOT_READ = ("cannot be ", "folder cannot be ", "over the limit", "listed by size only", "name is not UTF-8")
 _DIFF_BYTES = 16_000_000
+_MOST_COMPARED = 5_000  # lines
 
 Passages = tuple[tuple[int, int], ...]
 
@@ -256,11 +257,27 @@ def _touched(tree: SourceTree, blobs: Mapping[str, str]) -> Set[str]:
 
 
 def _passages_between(old: str | None, new: str) -> Passages:
-    """Return which lines of a text are new or changed; a place where lines were only removed has none."""
+    """Return which lines of a text are new or changed; a place where lines were only removed has none.
+
+    Of a large file of which much changed, those are the lines that the old text has nowhere: the time that a
+    comparison takes grows with the square of what changed.
+    """
     if old is None:
         return ((1, len(_lines(new))),)
-    matcher = difflib.SequenceMatcher(None, _lines(old), _lines(new))
+    before, after = _lines(old), _lines(new)
+    if _differing(before, after) > _MOST_COMPARED:
+        known = set(before)
+        return _passages(number for number, line in enumerate(after, 1) if line not in known)
+    matcher = difflib.SequenceMatcher(None, before, after)
     return tuple((low + 1, high) for tag, _, _, low, high in matcher.get_opcodes() if tag in ("replace", "insert"))
+
+
+def _differing(before: list[str], after: list[str]) -> int:
+    """Return how many lines of the longer text lie between what both begin with and what both end with."""
+    shorter = min(len(before), len(after))
+    head = next((n for n in range(shorter) if before[n] != after[n]), shorter)
+    tail = next((n for n in range(shorter - head) if before[-1 - n] != after[-1 - n]), shorter - head)
+    return max(len(before), len(after)) - head - tail
 
 
 def _lines(text: str) -> list[str]:

@@ -94,6 +94,16 @@ class TestSnapshotOfChanges:
         git(root, "checkout", "-q", "topic")
         assert list(passages(await snapshot_of_changes(tree_of(root), "main"))) == ["a.py"]
 
+    async def test_marks_what_is_new_in_a_large_file_that_was_rewritten(self, tmp_path: Path) -> None:
+        """Lines that the old text has anywhere are not marked, nor is what stands before and after the change."""
+        kept = "".join(f"k{number} = 0\n" for number in range(3_000))
+        old = "".join(f"a{number} = 1\n" for number in range(6_000))
+        new = old.replace(" = 1", " = 2").replace("a17 = 2", "a17 = 1")
+        root = repository(tmp_path / "r", {"a.py": kept + old + kept})
+        write(root, {"a.py": kept + new + kept})
+        snapshot = await snapshot_of_changes(tree_of(root), "HEAD")
+        assert passages(snapshot) == {"a.py": ((3_001, 3_017), (3_019, 9_000))}
+
     async def test_starts_no_program_that_the_checkout_names(self, tmp_path: Path) -> None:
         """Filters, monitors and external diffs of a checkout's own configuration stay as they are: not run."""
         root = repository(tmp_path / "r", {"a.py": "a = 1\n", ".gitattributes": "*.py filter=evil diff=evil\n"})
