@@ -93,7 +93,7 @@ async def event(handle: Handle, kind: "EventType.ValueType", nth: int = 1) -> Hi
     raise AssertionError(f"{handle.id} closed with {seen} events of kind {EventType.Name(kind)}, not {nth}")
 
 
-async def assert_reads_back(client: Client, handle: Handle) -> RunRecord:
+async def assert_reads_back(client: Client, handle: Handle, pipelines: Sequence[type[Any]] = PIPELINES) -> RunRecord:
     """Assert that the history alone tells exactly what the pipeline's own queries tell, times included.
 
     A worker of the pipeline must be running, and the run be closed or waiting. Returns what was read.
@@ -110,7 +110,7 @@ async def assert_reads_back(client: Client, handle: Handle) -> RunRecord:
     if run.result is not None:
         assert run.result.baton == run.baton.to_json_object()
         assert run.result.spend == said.spend
-    await assert_replays(newest, [one for one in PIPELINES if one.__name__ == run.pipeline])
+    await assert_replays(newest, [one for one in pipelines if one.__name__ == run.pipeline])
     return run
 
 

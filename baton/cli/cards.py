@@ -134,7 +134,7 @@ def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
     held = {one.seq for one in run.pending_handoffs}
     rows = [_pending_handoff(run, one) for one in run.pending_handoffs]
     rows += [_pending(run, one) for one in waits.pending if one.seq not in held]
-    rows += [_timer(run, one) for one in run.timers if not one.is_deadline_of_a_step]
+    rows += [_timer(run, one) for one in run.timers if not one.is_of_a_step]
     if not waits.has_worker:
         queue = shlex.quote(waits.task_queue)
         rows.append(plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow"))
@@ -174,6 +174,9 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
             Padding(asks, (0, 0, 0, 2)) if asks else None,
             *(plain(f"  {line}", "dim") for line in decision_hints(run, one.name)),
         )
+    if one.kind is StepKind.SLEEP:
+        until = f", until {moment(one.until, datetime.now(UTC))}" if one.until else ""
+        return Text.assemble("sleeps: ", plain(one.name, "bold cyan"), (f"{since}{until}", "dim"))
     line = Text.assemble(
         "waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f": {_state(one)}{since}", "dim")
     )

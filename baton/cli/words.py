@@ -32,7 +32,7 @@ def changes(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
     Returns:
         Lines, each beginning with `+`, `-` or `=`; of a branch, which changes nothing itself, what it wrote.
     """
-    if entry.kind is StepKind.APPROVAL:
+    if entry.kind in (StepKind.APPROVAL, StepKind.SLEEP):
         return []
     if entry.kind is StepKind.BRANCH:
         return [Text(f"wrote {', '.join(entry.patch) or 'nothing'}", "dim")]

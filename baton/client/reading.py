@@ -18,7 +18,7 @@ from temporalio.converter import DataConverter
 
 from baton.client.events import decoded, innermost, local_activity, parsed, stage_input, time_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
-from baton.client.timers import APPROVAL_TIMER, open_timers, timer_name
+from baton.client.timers import APPROVAL_TIMER, SLEEP_TIMER, open_timers, timer_name
 from baton.edge.failures import with_failures
 from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError, PatchError
@@ -284,12 +284,13 @@ class _Fold:
         self._take(outcome.model_copy(update={"events": events}) if events else outcome, StepStatus.DONE)
 
     def timer_started(self, event: HistoryEvent) -> None:
-        summary = APPROVAL_TIMER.match(timer_name(self._text(event)))
-        if summary:
-            timer = event.timer_started_event_attributes
-            task = timer.workflow_task_completed_event_id
-            step = self._begin(int(summary[1]), summary[2], StepKind.APPROVAL, event, task)
-            step.until = time_of(event) + timer.start_to_fire_timeout.ToTimedelta()
+        name = timer_name(self._text(event))
+        for kind, pattern in ((StepKind.APPROVAL, APPROVAL_TIMER), (StepKind.SLEEP, SLEEP_TIMER)):
+            if found := pattern.fullmatch(name):
+                timer = event.timer_started_event_attributes
+                task = timer.workflow_task_completed_event_id
+                step = self._begin(int(found[1]), found[2], kind, event, task)
+                step.until = time_of(event) + timer.start_to_fire_timeout.ToTimedelta()
 
     def child_initiated(self, event: HistoryEvent) -> None:
         attributes = event.start_child_workflow_execution_initiated_event_attributes

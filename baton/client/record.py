@@ -36,7 +36,7 @@ class StepStatus(StrEnum):
 
 @dataclass
 class Step:
-    """One step of a run: a stage, a fan-out, an approval or a child.
+    """One step of a run: a stage, a fan-out, an approval, a child or a sleep.
 
     Attributes:
         seq: Its number in the pipeline, from 1; 0 while it is not known yet.
@@ -45,7 +45,7 @@ class Step:
         status: Whether it runs, is done, failed, or was taken over from an earlier run.
         began: When it was scheduled.
         ended: When it ended.
-        until: The deadline of an approval.
+        until: The deadline of an approval, or the end of a sleep.
         reset_event: The event a reset goes to, to be right before the step; None if it is in another run.
         attempts: How often it was sent out because of refused patches.
         tokens_read: Tokens of the prompts it was given.

@@ -13,6 +13,8 @@ from baton.client.events import time_of
 
 APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)", re.DOTALL)
 """The name of the timer that ends an approval: its step, and its title."""
+SLEEP_TIMER = re.compile(r"step (\d+): sleeps: (.*)", re.DOTALL)
+"""The name of the timer of a sleep: its step, and the step's name."""
 _HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff (.+)")
 
 
@@ -31,9 +33,9 @@ class Timer:
     until: datetime
 
     @property
-    def is_deadline_of_a_step(self) -> bool:
-        """Whether an approval, or a handoff that waits for a person, ends with it; both are told as such."""
-        return bool(APPROVAL_TIMER.fullmatch(self.name) or _HANDOFF_TIMER.fullmatch(self.name))
+    def is_of_a_step(self) -> bool:
+        """Whether an approval, a sleep, or the wait for a person ends with it; each is told as such."""
+        return any(kind.fullmatch(self.name) for kind in (APPROVAL_TIMER, SLEEP_TIMER, _HANDOFF_TIMER))
 
     def to_json_object(self) -> dict[str, Any]:
         """Return it as JSON."""

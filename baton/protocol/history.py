@@ -79,6 +79,7 @@ class StepKind(StrEnum):
     MERGE = "merge"
     APPROVAL = "approval"
     CHILD = "child"
+    SLEEP = "sleep"
     EDIT = "edit"
 
 

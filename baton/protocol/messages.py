@@ -93,11 +93,11 @@ class Waiting(CompactRecord):
     """What a pipeline waits for.
 
     Attributes:
-        kind: `"stage"`, `"fan_out"`, `"child"` or `"approval"`.
+        kind: `"stage"`, `"fan_out"`, `"child"`, `"sleep"` or `"approval"`.
         name: Of which stage or approval.
         seq: The step's number.
         since: Since when (workflow time).
-        until: The deadline of an approval.
+        until: The deadline of an approval, or the end of a sleep.
         digest: The digest of the baton an approval is asked for; a decision is bound to it.
         asks: Of an approval: what the person is asked.
     """

@@ -148,6 +148,11 @@ class PipelineState:
         value = decided.model_dump(mode="json")
         return self._finish(seq, decided.approval, StepKind.APPROVAL, [entry], value, self.baton)
 
+    def record_sleep(self, seq: int, name: str, at: datetime) -> Outcome:
+        """Record that a wait of the pipeline's own is over; it changes no field of the baton."""
+        entry = HistoryEntry(seq=seq, stage_id=name, kind=StepKind.SLEEP, timestamp=at)
+        return self._finish(seq, name, StepKind.SLEEP, [entry], None, self.baton)
+
     def record_child(
         self, seq: int, name: str, result: PipelineResult, patch: Mapping[str, JsonValue], at: datetime
     ) -> Outcome:

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.protocol.baton import Baton
-from baton.protocol.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
+from baton.protocol.errors import ApprovalDeniedError, PatchError, StageFailedError
 from baton.protocol.history import Outcome, StepKind
 from baton.protocol.merging import DEFAULT_STRATEGIES, MergeStrategy
 from baton.protocol.messages import (
@@ -24,24 +24,24 @@ from baton.protocol.messages import (
     StageReturn,
     Waiting,
 )
-from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME
+from baton.protocol.names import MEMO_OUTCOME
 from baton.protocol.patching import PatchRules, patch_effect
 from baton.protocol.pending import HandoffDecision, PendingHandoff
-from baton.protocol.relay import HandoffTerms, Relay
+from baton.protocol.relay import HandoffTerms
 from baton.protocol.stages import HasSpec, StageSpec, spec_of
 from baton.protocol.state import PipelineState
+from baton.workflow.beginning import Beginning, publish_fields
 from baton.workflow.contracting import Contracting, ContractTerms, trace_of
 from baton.workflow.dispatch import child_patch, run_child, run_stage
 from baton.workflow.handing import Handing, Passage
 from baton.workflow.handlers import Desk
 from baton.workflow.purse import Purse
-from baton.workflow.relaying import relay_for
 from baton.workflow.resuming import ContinueAfter, Past
 from baton.workflow.steps import results_of, workflow_type
 
 _LONGEST_NAME = 200  # a longer one fits no record, so nobody could decide about an approval of that title
 _LONG_ENOUGH = 1  # seconds: what nobody measured is shown as a step of its own
-_WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child"}
+_WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child", StepKind.SLEEP: "sleep"}
 
 
 class Pipeline:
@@ -83,13 +83,13 @@ class Pipeline:
                 happened; without, stages see the baton alone.
         """
         self._start = start
-        self._fault: PipelineError | None = None
+        self._beginning = Beginning(start)
         rules = PatchRules(freeze_goal=freeze_goal, protected=frozenset(protected))
-        self.state = PipelineState(self._seed(baton_type), rules)
+        self.state = PipelineState(self._beginning.baton(baton_type), rules)
         self.task_id = start.task_id or str(workflow.uuid4())
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
         self._limits = continue_after or ContinueAfter()
-        self._publish_fields()
+        publish_fields(self.state.initial)
         self._purse = Purse(start)
         self._desk = Desk(self.state, self.task_id, self._purse)
         terms = handoffs or HandoffTerms()
@@ -99,7 +99,13 @@ class Pipeline:
             else Contracting(contracts, self.state, trace_of(start, self.task_id), self._desk.metrics)
         )
         self._handing = Handing(
-            self._desk, self.state, self._purse, self._relay(terms), terms, self._publish, contracting
+            self._desk,
+            self.state,
+            self._purse,
+            self._beginning.relay(self.task_id, terms),
+            terms,
+            self._publish,
+            contracting,
         )
         self._past = Past(start, self.state, self._purse)
         self.carries: dict[str, Callable[[], JsonValue]] = {"handing": self._handing.carried}
@@ -251,6 +257,29 @@ class Pipeline:
             raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")
         return decided
 
+    async def sleep(self, duration: timedelta, *, name: str = "sleep") -> None:
+        """Wait for a time; a step like any other, so a run that continues as new or is forked does not wait again.
+
+        The wait survives workers and servers. (`workflow.sleep` between steps is no step: it waits anew.)
+
+        Args:
+            duration: How long; not less than nothing.
+            name: The step's name, for example what the wait is for.
+
+        Raises:
+            ValueError: The duration is negative, or the name has not 1 to 200 characters.
+        """
+        if duration < timedelta(0):
+            raise ValueError(f"a pipeline sleeps for no time or longer; got {duration}")
+        self._desk.visibility.ran(_LONG_ENOUGH)  # it is shown, and so is the step after it
+        seq, past = await self._begin(name, StepKind.SLEEP)
+        if past is not None:
+            return
+        with self._under_way(StepKind.SLEEP, name, seq, until=workflow.now() + duration):
+            await workflow.sleep(duration, summary=f"step {seq}: sleeps: {name}"[:200])
+            self._desk.visibility.ran(_LONG_ENOUGH)
+        self._publish(self.state.record_sleep(seq, name, workflow.now()))
+
     async def child(
         self,
         pipeline: Callable[..., Any] | str,
@@ -334,7 +363,7 @@ class Pipeline:
         Raises:
             PipelineError: The pipeline was started with an input it cannot use.
         """
-        self._check_start()
+        self._beginning.check()
         self._apply_edit()
         self._desk.visibility.became(PipelineStatus.COMPLETED)
         return PipelineResult(
@@ -348,7 +377,7 @@ class Pipeline:
 
     async def _begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
         """Number the next step; return its recorded outcome, or make ready to execute it."""
-        self._check_start()
+        self._beginning.check()
         if not 0 < len(name) <= _LONGEST_NAME:
             raise ValueError(
                 f"a {kind.value} needs a name of 1 to {_LONGEST_NAME} characters; {name[:40]!r} has {len(name)}"
@@ -371,9 +400,10 @@ class Pipeline:
             self._publish(edit)
 
     @contextmanager
-    def _under_way(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
+    def _under_way(self, kind: StepKind, name: str, seq: int, until: datetime | None = None) -> Iterator[None]:
         """Show a step as under way while the block runs."""
-        self._desk.under_way[seq] = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now())
+        waiting = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now(), until=until)
+        self._desk.under_way[seq] = waiting
         try:
             with self._recorded(kind, name, seq):
                 yield
@@ -411,37 +441,6 @@ class Pipeline:
         )
         return Passage(spec, given, self._handing.new_id(), branches)
 
-    def _relay(self, terms: HandoffTerms) -> Relay | None:
-        """Return what makes the handoffs, if this worker seals what leaves it; an unusable task id is kept as fault."""
-        if self._fault is not None:
-            return None
-        try:
-            return relay_for(self._start, self.task_id, terms)
-        except PipelineError as error:
-            self._fault = error
-            return None
-
     def _publish(self, outcome: Outcome) -> None:
         """Leave in the history what no activity recorded, for readers without a worker; they know the events."""
         workflow.upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})
-
-    def _publish_fields(self) -> None:
-        """Leave in the history what a reader cannot know without the baton's type."""
-        members = self.state.initial.to_json_object()
-        further = {name: members[name] for name in members if name not in Baton.FIELDS}
-        if further:
-            workflow.upsert_memo({MEMO_FIELDS: further})
-
-    def _seed(self, kind: type[Baton]) -> Baton:
-        """Return the first baton; an unusable input is kept as a fault, because `__init__` may not fail."""
-        try:
-            return self._start.first_baton(kind)
-        except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors(include_url=False))
-            self._fault = PipelineError(f"the pipeline cannot start from this input: {faults}")
-            return kind(goal="(unusable input)")
-
-    def _check_start(self) -> None:
-        """Raise the fault of an unusable input."""
-        if self._fault is not None:
-            raise self._fault

@@ -1,6 +1,7 @@
 """Concurrent lines, and a pipeline whose ledger is taken away; the sandbox reads this anew for each run."""
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -8,7 +9,7 @@ from temporalio import workflow
 
 from baton import PipelineInput, PipelineResult
 from baton.protocol.errors import StageFailedError
-from baton.workflow import Pipeline
+from baton.workflow import ContinueAfter, Pipeline
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.line_stages import alpha, beta, first, gamma, lightly, second
@@ -66,4 +67,40 @@ class Catches:
             await self.pipeline.stage(lightly)
         except StageFailedError as error:
             return self.pipeline.result(str(error))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Polls:
+    """Looks three times, with a pause after each look; it continues as new as soon as its history has four events."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        events = int(str(start.params.get("events", 4)))
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=events))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Look, pause, and look again."""
+        pause = timedelta(seconds=float(str(start.params.get("seconds", 0.6))))
+        for _ in range(3):
+            await self.pipeline.stage(gamma)
+            await self.pipeline.sleep(pause, name="until the next look")
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Hurries:
+    """Has patience for a second only, with a pause that would take an hour."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Give the pause up, and go on."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.pipeline.sleep(timedelta(hours=1)), 1)
+        await self.pipeline.stage(gamma)
         return self.pipeline.result()

@@ -57,6 +57,14 @@ class TestWaitsCard:
 
         assert shown(waits_card(held, waiting()))[0].startswith("the handoff to step 2 waits for a person: since")
 
+    def test_a_sleep_is_told_once(self) -> None:
+        """With what it is for and when it ends; its timer is not told beside it."""
+        pending = Pending(2, "until the next look", StepKind.SLEEP, BEGAN, UNTIL)
+        timer = Timer("step 2: sleeps: until the next look", BEGAN, UNTIL)
+        [line] = shown(waits_card(run(timers=[timer]), waiting(pending)))
+        assert line.startswith("sleeps: until the next look since ")
+        assert ", until " in line
+
     def test_other_timers_are_told_by_their_names(self) -> None:
         """The answer of another pipeline, or a pause of the pipeline's own; an approval's deadline is told with it."""
         timers = [

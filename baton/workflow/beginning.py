@@ -1,0 +1,59 @@
+"""What a run begins with: its first baton, its relay, and what is wrong with an input that it cannot use."""
+
+from pydantic import ValidationError
+from temporalio import workflow
+
+from baton.protocol.baton import Baton
+from baton.protocol.errors import PipelineError
+from baton.protocol.messages import PipelineInput
+from baton.protocol.names import MEMO_FIELDS
+from baton.protocol.relay import HandoffTerms, Relay
+from baton.workflow.relaying import relay_for
+
+
+class Beginning:
+    """The input of a run. What is wrong with it is kept until its first step, because `__init__` may not fail.
+
+    Attributes:
+        start: The workflow's argument.
+    """
+
+    def __init__(self, start: PipelineInput) -> None:
+        self.start = start
+        self._fault: PipelineError | None = None
+
+    def baton(self, kind: type[Baton]) -> Baton:
+        """Return the first baton."""
+        try:
+            return self.start.first_baton(kind)
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors(include_url=False))
+            self._fault = PipelineError(f"the pipeline cannot start from this input: {faults}")
+            return kind(goal="(unusable input)")
+
+    def relay(self, task_id: str, terms: HandoffTerms) -> Relay | None:
+        """Return what makes the handoffs, if this worker seals what leaves it and the input can be used."""
+        if self._fault is not None:
+            return None
+        try:
+            return relay_for(self.start, task_id, terms)
+        except PipelineError as error:
+            self._fault = error
+            return None
+
+    def check(self) -> None:
+        """Raise the fault of an unusable input.
+
+        Raises:
+            PipelineError: The pipeline was started with an input it cannot use.
+        """
+        if self._fault is not None:
+            raise self._fault
+
+
+def publish_fields(initial: Baton) -> None:
+    """Leave in the history what a reader cannot know without the baton's type."""
+    members = initial.to_json_object()
+    further = {name: members[name] for name in members if name not in Baton.FIELDS}
+    if further:
+        workflow.upsert_memo({MEMO_FIELDS: further})
