@@ -41,6 +41,8 @@ from baton.workflow.purse import Purse
 from baton.workflow.recording import ASKED_ON_RECORD, decided_on_record, put_on_record
 from baton.workflow.relaying import nth_id
 
+EXPIRED_ASKS = "a contract that expires again and again is for a person"
+
 
 @dataclass
 class Passage:
@@ -262,7 +264,8 @@ class Handing:
             BudgetExhaustedError: There is no money left, and the pipeline declared to stop or to wrap up.
             StageFailedError: A person, or the deadline, gave it up.
         """
-        if self._contracting is not None and is_expired_contract(verdict) and passage.expired < self._terms.attempts:
+        expired = self._contracting is not None and is_expired_contract(verdict)
+        if expired and passage.expired < self._terms.attempts:
             passage.expired += 1  # compiled anew with the next sending, and validated anew: never executed as it was
             self._desk.note(f"the contract of the handoff to {passage.spec.name!r} had expired; it is compiled anew")
             return
@@ -271,6 +274,8 @@ class Handing:
         fate = fate_of(reason, max(passage.rejected, 1), self._terms.attempts)
         if fate is Fate.BACK_TO_SENDER and (self._sender is None or passage.given.branch):
             fate = Fate.ESCALATE  # nobody could mend it: it begins the task, or many wait for the same sender
+        if expired and fate is Fate.BACK_TO_SENDER and workflow.patched(EXPIRED_ASKS):
+            fate, passage.expired = Fate.ESCALATE, 0  # its sender would only do its work again, and mend nothing
         if fate is Fate.BACK_TO_SENDER:
             await self._mend(passage, verdict, execute)
             return

@@ -180,7 +180,10 @@ class TestExpiry:
     async def test_is_never_executed_however_late_the_receiver_is(
         self, worker: Worker, server: DevServer, safeguards: Safeguards
     ) -> None:
-        """A receiver for whom every contract comes too late executes none; in the end a person is asked (C-36)."""
+        """A receiver for whom every contract comes too late executes none; in the end a person is asked (C-36).
+
+        Its sender, who could not mend that, does not do its work again.
+        """
         late = await connected(server, safeguards, lambda: datetime.now(UTC) + timedelta(minutes=2))
         queue = f"{worker.task_queue}-too-late"
         handle = await start(worker, Waits.run, queue=queue)
@@ -189,6 +192,7 @@ class TestExpiry:
             await handle.terminate()
 
         assert EXECUTED[handle.id, "tell_all"] == 0
+        assert EXECUTED[handle.id, "confide"] == 1
         assert sum("had expired; it is compiled anew" in note for note in now.notes) == 2
 
 
