@@ -7,6 +7,7 @@ artifact store holds the texts (S5-prob-i, S5-contract-c).
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -66,6 +67,7 @@ class SessionLog:
         self._counter = counter
         self._clock = clock
         self._whole: dict[str, str] = {}
+        self._lock = threading.Lock()  # tools that are not async run in threads, several at once
         self.events: list[SessionEvent] = []
 
     def tool_call(self, name: str, arguments: JsonValue = None, *, exclude: bool = False) -> str:
@@ -149,20 +151,22 @@ class SessionLog:
     ) -> SessionEvent:
         """Record an event; halves of characters, which tools and models do return, become whole ones."""
         text, whole = well_formed(text), None if whole is None else well_formed(whole)
-        event = SessionEvent(
-            id=f"{self._prefix}.{len(self.events) + 1}",
-            type=kind,
-            timestamp=(members.pop("timestamp", None) or self._clock()).isoformat().replace("+00:00", "Z"),
-            content=text,
-            tokens=self._counter(text if whole is None else whole),
-            exclude_from_handoff=exclude,
-            agent=self._stage,
-            handoff_id=self._handoff_id,
-            **{name: value for name, value in members.items() if value is not None},
-        )
-        if whole is not None and whole != text:
-            self._whole[event.id] = whole
-        self.events.append(event)
+        tokens = self._counter(text if whole is None else whole)
+        with self._lock:
+            event = SessionEvent(
+                id=f"{self._prefix}.{len(self.events) + 1}",
+                type=kind,
+                timestamp=(members.pop("timestamp", None) or self._clock()).isoformat().replace("+00:00", "Z"),
+                content=text,
+                tokens=tokens,
+                exclude_from_handoff=exclude,
+                agent=self._stage,
+                handoff_id=self._handoff_id,
+                **{name: value for name, value in members.items() if value is not None},
+            )
+            if whole is not None and whole != text:
+                self._whole[event.id] = whole
+            self.events.append(event)
         return event
 
     async def close(self, store: ArtifactStore | None) -> tuple[list[SessionEvent], str | None]:

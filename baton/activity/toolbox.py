@@ -117,17 +117,11 @@ class Toolbox:
         """
         tool = name or function.__name__
         if inspect.iscoroutinefunction(function):
-            awaited: Callable[..., Awaitable[Any]] = function
 
             @functools.wraps(function)
             async def guarded(*args: Any, **kwargs: Any) -> Any:
                 call_id = self._begin(tool, args, kwargs)
-                try:
-                    result = await awaited(*args, **kwargs)
-                except Exception as error:
-                    self._failed(tool, call_id, error)
-                    raise
-                return self._done(tool, call_id, result)
+                return await self._awaited(tool, call_id, function(*args, **kwargs))
 
             return guarded
 
@@ -139,6 +133,8 @@ class Toolbox:
             except Exception as error:
                 self._failed(tool, call_id, error)
                 raise
+            if inspect.isawaitable(result):  # as of `lambda: client.get(…)`; what it says is known once it is awaited
+                return self._awaited(tool, call_id, result)
             return self._done(tool, call_id, result)
 
         return plain
@@ -175,6 +171,15 @@ class Toolbox:
             self._deny(tool, self._handoff_id)
             raise ToolDeniedError(tool, self._handoff_id, allowed=self._allowed or ())
         return self._session.tool_call(tool, {"args": [repr(one) for one in args], **_shown(kwargs)})
+
+    async def _awaited(self, tool: str, call_id: str, result: Awaitable[Any]) -> Any:
+        """Record what a call returned or raised once it has been awaited, and return it."""
+        try:
+            value = await result
+        except Exception as error:
+            self._failed(tool, call_id, error)
+            raise
+        return self._done(tool, call_id, value)
 
     def _done(self, tool: str, call_id: str, result: Any) -> Any:
         """Record what a call returned, and return it."""

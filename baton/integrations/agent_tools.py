@@ -92,7 +92,8 @@ class AgentTool:
         """
         if inspect.iscoroutinefunction(self.function):
             return _sendable(await self.function(**arguments))
-        return _sendable(await asyncio.to_thread(self.function, **arguments))
+        result = await asyncio.to_thread(self.function, **arguments)
+        return _sendable(await result if inspect.isawaitable(result) else result)
 
 
 def _sendable(value: Any) -> Any:

@@ -1,0 +1,91 @@
+"""What a stage's toolbox records of the tools that it calls."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from baton.activity.session import SessionLog
+from baton.activity.toolbox import ToolAnswer, Toolbox
+from baton.integrations.agent_tools import AgentTool
+from baton.protocol.session import EventType
+
+
+async def price() -> str:
+    """Return what it costs, a moment later."""
+    return "It costs 20 USD."
+
+
+class Client:
+    """A tool that is an object."""
+
+    __name__ = "client"
+
+    async def __call__(self) -> str:
+        """Return what it costs."""
+        return await price()
+
+
+def results(log: SessionLog) -> list[tuple[str, bool | None]]:
+    """Return what is recorded of the results of tools, and whether they count as successes."""
+    return [(one.content, one.success) for one in log.events if one.type is EventType.TOOL_RESULT]
+
+
+class TestAwaitable:
+    """A function that is not async itself and returns something to await."""
+
+    @pytest.mark.parametrize("function", [lambda: price(), Client()], ids=["lambda", "object"])
+    async def test_what_it_says_is_what_is_recorded(self, function: Callable[..., Any]) -> None:
+        """The next agent reads the answer as a fact, and not the name of a coroutine (S5-compiler-e)."""
+        log = SessionLog("research", "1.1", "h-1")
+        answer = await Toolbox(None, log, "h-1").call("crm.price", function)
+
+        assert answer == "It costs 20 USD."
+        assert results(log) == [("It costs 20 USD.", True)]
+
+    async def test_what_it_raises_is_no_success(self) -> None:
+        """Nothing becomes of it but `failed:` (S5-fields-i)."""
+
+        async def broken() -> str:
+            raise ConnectionError("no line")
+
+        log = SessionLog("research", "1.1", "h-1")
+        with pytest.raises(ConnectionError, match="no line"):
+            await Toolbox(None, log, "h-1").call("crm.price", lambda: broken())
+
+        assert results(log) == [("ConnectionError: no line", False)]
+
+    async def test_its_caller_gets_the_result_alone(self) -> None:
+        """As from an async function that returns a `ToolAnswer`."""
+
+        async def told() -> ToolAnswer:
+            return ToolAnswer(result=20, claim="It costs 20 USD.")
+
+        log = SessionLog("research", "1.1", "h-1")
+
+        assert await Toolbox(None, log, "h-1").call("crm.price", lambda: told()) == 20
+        assert results(log) == [("It costs 20 USD.", True)]
+
+    async def test_a_model_is_sent_what_it_says(self) -> None:
+        """A tool that stands behind such a function answers as any other."""
+        assert await AgentTool.of(lambda: price(), name="crm.price").call({}) == "It costs 20 USD."
+
+
+class TestThreads:
+    """Tools that run in threads, several at once, as a model may call them."""
+
+    async def test_each_event_has_an_id_of_its_own(self) -> None:
+        """Two of one id would keep every later contract of the run from being compiled."""
+        together = threading.Barrier(2, timeout=10)
+
+        def counted_together(text: str) -> int:
+            together.wait()
+            return len(text)
+
+        log = SessionLog("research", "1.1", "h-1", counted_together)
+        tool = Toolbox(None, log, "h-1").guard(str, "text.of")
+        await asyncio.gather(asyncio.to_thread(tool, 1), asyncio.to_thread(tool, 2))
+
+        assert sorted(one.id for one in log.events) == ["1.1.1", "1.1.2", "1.1.3", "1.1.4"]
