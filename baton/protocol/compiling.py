@@ -12,6 +12,7 @@ from pydantic import Field
 
 from baton.protocol.assembling import assemble, used_tools, withheld_tools
 from baton.protocol.contract import HandoffContract
+from baton.protocol.contract_errors import ContractError
 from baton.protocol.contract_rendering import contract_tokens
 from baton.protocol.contract_request import ContractPolicy, ContractRequest
 from baton.protocol.draft import UNSUPPORTED, Disposition, Draft, EventFate, Processor
@@ -99,7 +100,7 @@ def compile_contract(
         The contract and the report. Validate it before it is handed over (S5-compiler-i).
 
     Raises:
-        ContractError: Two events have the same id, or a processor breaks a rule of the draft.
+        ContractError: Two events have the same id, or a processor raised or broke a rule of the draft.
 
     Example:
         >>> from datetime import UTC, datetime
@@ -119,7 +120,10 @@ def compile_contract(
     """
     draft = Draft(events, request, policy or ContractPolicy(), estimator)
     for processor in processors:
-        processor.run(draft)
+        try:
+            processor.run(draft)
+        except Exception as error:
+            raise ContractError(f"the processor {processor.name!r} failed: {type(error).__name__}: {error}") from error
     for event in draft.rest:
         draft.leave_out(event, UNSUPPORTED)
     contract = assemble(draft)

@@ -5,6 +5,7 @@ processors a team adds, no event is lost, none is settled twice, nothing but a t
 and no fact is made of what was left out (C-39).
 """
 
+import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -122,26 +123,46 @@ class Draft:
         policy: ContractPolicy,
         estimator: TokenEstimator = estimate_tokens,
     ) -> None:
-        self.events: Sequence[SessionEvent] = tuple(events)
-        self.request = request
-        self.policy = policy
-        self.estimator = estimator
-        self._by_id = {event.id: event for event in self.events}
+        self._events: Sequence[SessionEvent] = tuple(events)
+        self._request = request
+        self._policy = policy
+        self._estimator = estimator
+        self._by_id = {event.id: event for event in self._events}
         self._settled: dict[str, tuple[EventFate, str | None]] = {}
         self._facts: dict[str, Fact] = {}
-        if len(self._by_id) != len(self.events):
-            twice = Counter(event.id for event in self.events).most_common(1)[0][0]
+        if len(self._by_id) != len(self._events):
+            twice = Counter(event.id for event in self._events).most_common(1)[0][0]
             raise ContractError(f"two events have the id {twice!r}; give each event an id of its own")
+
+    @property
+    def events(self) -> Sequence[SessionEvent]:
+        """The session, in order."""
+        return self._events
+
+    @property
+    def request(self) -> ContractRequest:
+        """What is compiled for whom."""
+        return self._request
+
+    @property
+    def policy(self) -> ContractPolicy:
+        """By which policy."""
+        return self._policy
+
+    @property
+    def estimator(self) -> TokenEstimator:
+        """Counts tokens."""
+        return self._estimator
 
     @property
     def rest(self) -> list[SessionEvent]:
         """The events that are not settled yet, in order."""
-        return [event for event in self.events if event.id not in self._settled]
+        return [event for event in self._events if event.id not in self._settled]
 
     @property
     def facts(self) -> list[Fact]:
         """The facts so far, in the order of their events."""
-        return [self._facts[event.id] for event in self.events if event.id in self._facts]
+        return [self._facts[event.id] for event in self._events if event.id in self._facts]
 
     def event(self, event_id: str) -> SessionEvent:
         """Return an event by its id.
@@ -194,7 +215,7 @@ class Draft:
 
     def fates(self) -> Iterator[tuple[SessionEvent, EventFate, str | None]]:
         """Go through the events that are settled, in order: what became of each, and its label or consuming result."""
-        for event in self.events:
+        for event in self._events:
             if found := self._settled.get(event.id):
                 yield event, *found
 
@@ -232,7 +253,19 @@ class Processor:
     Attributes:
         name: Names it in the report.
         run: What it does to the draft; a pure function of it, for it runs in workflow code.
+
+    Raises:
+        TypeError: `run` is an async function or a generator, so that calling it would do nothing.
     """
 
     name: str
     run: Callable[[Draft], None]
+
+    def __post_init__(self) -> None:
+        """Check that calling it does something; what it is to leave out would cross otherwise, and nobody would see."""
+        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any(is_one(self.run) for is_one in kinds):
+            raise TypeError(
+                f"the processor {self.name!r} is an async function or a generator, and calling it would do nothing; "
+                "write a plain function that changes the draft"
+            )

@@ -1,6 +1,7 @@
 """The compiler as a whole: what holds for every session, and what the document asks of it."""
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -376,3 +377,34 @@ class TestProcessors:
         made = compile_contract([idea], wanted, processors=(Processor("everything", everything),))
 
         assert made.contract.allowed_tools == []
+
+    def test_one_that_raises_is_named(self) -> None:
+        """A bare `KeyError` would not tell a team which of its steps to mend (S5-compiler-k)."""
+
+        def careless(draft: Draft) -> None:
+            raise KeyError("price")
+
+        with pytest.raises(ContractError, match="the processor 'prices' failed: KeyError: 'price'"):
+            compile_contract([GOOD], request(), processors=(Processor("prices", careless),))
+
+    @pytest.mark.parametrize("member", ["events", "request", "policy", "estimator"])
+    def test_none_puts_another_session_or_request_in_their_place(self, member: str) -> None:
+        """An event would be lost without a label, and a tool granted that nobody granted (C-39, S5-compiler-h)."""
+
+        def replaces(draft: Draft) -> None:
+            setattr(draft, member, getattr(draft, member))
+
+        with pytest.raises(ContractError, match="the processor 'replaces' failed: AttributeError"):
+            compile_contract([GOOD], request(), processors=(Processor("replaces", replaces),))
+
+    def test_one_that_would_do_nothing_is_refused(self) -> None:
+        """What an async one or a generator was to leave out would cross to every receiver, unseen."""
+
+        async def later(draft: Draft) -> None: ...
+
+        def yields(draft: Draft) -> Iterator[SessionEvent]:
+            yield from draft.rest
+
+        for run in (later, yields):
+            with pytest.raises(TypeError, match="the processor 'mine' is an async function or a generator"):
+                Processor("mine", run)  # type: ignore[arg-type]
