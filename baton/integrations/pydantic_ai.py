@@ -38,7 +38,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from baton.integrations.agent_tools import AgentTool
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentLimits, AgentWork, AnswerForm
 from baton.integrations.pydantic_ai_errors import reported
-from baton.integrations.pydantic_ai_run import RunOnRecord
+from baton.integrations.pydantic_ai_run import RunOnRecord, native_names
 from baton.protocol.money import usd
 from baton.protocol.summarising import Price
 
@@ -76,9 +76,9 @@ class PydanticAgent:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The names of the functions that the agent has as tools itself; what toolsets fetch later is not known yet."""
+        """The names of the agent's own functions and its provider's tools; what toolsets fetch later is not known."""
         own = (one for one in self.agent.toolsets if isinstance(one, FunctionToolset))
-        return frozenset(name for toolset in own for name in toolset.tools)
+        return frozenset(name for toolset in own for name in toolset.tools) | native_names(self.agent)
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Run the agent once; its stage's activity is around it.

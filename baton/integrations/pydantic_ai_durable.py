@@ -20,6 +20,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
@@ -31,6 +32,7 @@ from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTerms, Agen
 from baton.integrations.answers import read_answer
 from baton.integrations.pydantic_ai_durable_errors import WithoutWords
 from baton.integrations.pydantic_ai_errors import reported
+from baton.integrations.pydantic_ai_run import native_names, offered
 from baton.protocol.baton import Baton
 from baton.protocol.errors import AgentError, PatchError, StageFailedError
 from baton.protocol.history import Spend
@@ -74,6 +76,13 @@ class UnderContract(AbstractCapability[Any]):
         """Show the model the tools that it may call."""
         allowed = _allowed(ctx)
         return [one for one in tool_defs if allowed is None or one.name in allowed]
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Offer the model those tools of its provider that it may call: there is no other place to check them."""
+        allowed = _allowed(ctx)
+        return offered(request_context, lambda name: allowed is None or name in allowed)
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
@@ -251,7 +260,7 @@ class _Opens:
     def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
         self.name = name
         own = (one for one in agent.toolsets if isinstance(one, FunctionToolset))
-        self.tool_names = frozenset(tool for toolset in own for tool in toolset.tools)
+        self.tool_names = frozenset(tool for toolset in own for tool in toolset.tools) | native_names(agent)
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Return the prompt and what binds the run; the patch stays empty."""

@@ -1,11 +1,12 @@
 """One run of a Pydantic AI agent under a handoff: its tools checked, its cost charged, its session recorded."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from pydantic_ai import RunContext
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import (
@@ -16,6 +17,8 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
 )
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage, RunUsage
 
@@ -24,6 +27,9 @@ from baton.protocol.errors import PatchError
 from baton.protocol.history import Spend
 from baton.protocol.money import micro_usd
 from baton.protocol.summarising import Price
+
+_HARMLESS = frozenset({"tool_search"})
+"""What the framework adds to every agent itself: it finds only tools of the agent's own, which are checked."""
 
 
 class RunOnRecord(AbstractCapability[Any]):
@@ -49,6 +55,12 @@ class RunOnRecord(AbstractCapability[Any]):
         """Show the model the tools that it may call, and no others."""
         allows = self._work.context.tools.allows
         return [one for one in tool_defs if one.name in self._given or allows(one.name)]
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Offer the model those tools of its provider that it may call: there is no other place to check them."""
+        return offered(request_context, self._work.context.tools.allows)
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
@@ -136,6 +148,21 @@ class RunOnRecord(AbstractCapability[Any]):
                         success=part.outcome == "success",
                         retrieved_at=_utc(part.timestamp),
                     )
+
+
+def native_names(agent: Agent[Any, Any]) -> frozenset[str]:
+    """Return the names of the tools that an agent has its provider run; what a function makes is not known yet."""
+    tools = agent.root_capability.get_native_tools()
+    return frozenset(one.unique_id for one in tools if isinstance(one, AbstractNativeTool)) - _HARMLESS
+
+
+def offered(request: ModelRequestContext, allows: Callable[[str], bool]) -> ModelRequestContext:
+    """Return a request without the tools of the provider that are not allowed; the provider would run them."""
+    given = request.model_request_parameters
+    kept = [one for one in given.native_tools if one.unique_id in _HARMLESS or allows(one.unique_id)]
+    if len(kept) < len(given.native_tools):
+        request.model_request_parameters = replace(given, native_tools=kept)
+    return request
 
 
 def _utc(at: datetime) -> datetime:

@@ -9,7 +9,7 @@ from typing import Any
 import pydantic_ai.models
 import pytest
 from pydantic_ai import Agent, RunContext
-from pydantic_ai.capabilities import ProcessEventStream
+from pydantic_ai.capabilities import NativeTool, ProcessEventStream
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -23,6 +23,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.native_tools import WebSearchTool
+from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
@@ -152,6 +154,19 @@ class TestRun:
 
         assert stage.spec.tools == {"count"}
         assert events(of) == [(EventType.TOOL_CALL, "count"), (EventType.TOOL_RESULT, "count")]
+
+    async def test_its_providers_tools_are_offered_only_where_they_are_allowed(self) -> None:
+        """They run where nobody could check them, so a model that may not use one is not given it (S5-fields-k)."""
+        script = Script([ToolCallPart("final_result", ANSWER)], [ToolCallPart("final_result", ANSWER)])
+        profile = ModelProfile(supported_native_tools=frozenset({WebSearchTool}))
+        model = FunctionModel(script, profile=profile)
+        plan = agent_stage(PydanticAgent(Agent(model, name="plan", capabilities=[NativeTool(WebSearchTool())])))
+        for allowed in ([], ["web_search"]):
+            await plan(context(contract(allowed)))
+
+        asked = [info.model_request_parameters.native_tools for _, info in script.asked]
+        assert [[one.kind for one in tools] for tools in asked] == [[], ["web_search"]]
+        assert plan.spec.tools == {"web_search"}
 
     async def test_arguments_that_do_not_fit_go_back_to_the_model(self) -> None:
         """It calls again, in the same conversation."""
