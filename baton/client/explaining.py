@@ -9,6 +9,7 @@ from baton.client.reading import read_run
 from baton.client.record import RunRecord
 from baton.protocol.errors import HistoryError
 from baton.protocol.explaining import Explanation, explanation_of
+from baton.protocol.history import StepKind
 from baton.protocol.messages import StageInput
 from baton.protocol.session import SessionEvent
 
@@ -64,10 +65,7 @@ def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Ex
         step = run.step(reference)
         handed = [one for one in sent if one.seq == step.seq]
         if not handed:
-            raise HistoryError(
-                f"step {step.seq} ({step.name!r}) was given no contract: its pipeline makes none "
-                "(`Pipeline(start, contracts=ContractTerms())` does), or it is a light stage, whose input is not kept"
-            )
+            raise HistoryError(f"step {step.seq} ({step.name!r}) was given no contract: {_why_none(step.kind)}")
     given: StageInput = handed[-1]
     before = [
         SessionEvent.from_json_object(event)
@@ -78,4 +76,16 @@ def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Ex
     read = run.tokens_read.get((given.seq, given.stage), 0)
     return explanation_of(
         given.contract or {}, told, before, stage=given.stage, seq=given.seq, attempt=given.attempt, tokens_read=read
+    )
+
+
+def _why_none(kind: StepKind) -> str:
+    """Return why a step of a kind has no contract that could be explained, and what to do."""
+    if kind is StepKind.CHILD:
+        return "it is a pipeline of its own; explain a stage of its run"
+    if kind not in (StepKind.STAGE, StepKind.BRANCH, StepKind.MERGE):
+        return f"it is an {kind.value} and no stage"
+    return (
+        "its pipeline makes none (`Pipeline(start, contracts=ContractTerms())` does), it is a light stage, whose input "
+        "is not kept, or a handoff to somebody outside"
     )

@@ -107,7 +107,9 @@ class Contracting:
         except (RoutingError, UnknownAgentError, ValueError) as error:
             raise StageFailedError(f"stage {spec.name!r} is not sent anything: {error}") from error
 
-    def contracted(self, spec: StageSpec, given: StageInput, handoff_id: str, now: datetime) -> StageInput:
+    def contracted(
+        self, spec: StageSpec, given: StageInput, handoff_id: str, now: datetime, *, kept: bool = True
+    ) -> StageInput:
         """Return a stage's input with its contract, compiled and validated.
 
         Args:
@@ -115,6 +117,7 @@ class Contracting:
             given: Its input.
             handoff_id: The handoff that brings it.
             now: Workflow time.
+            kept: Whether the input goes to a stage, so that the history has it unless the stage is light.
 
         Raises:
             StageFailedError: The contract is not valid; all errors are named.
@@ -155,7 +158,8 @@ class Contracting:
         labels = {one.event_id: one.label for one in compiled.report.dispositions if one.label is not None}
         # Only what is new goes along: with all of it in each message, history would grow with the run's square.
         left_out = {id: label for id, label in labels.items() if self._labels.get(id) != label}
-        self._labels.update(left_out)
+        if kept and not spec.light:  # else `explain` reads it from the next message that is kept
+            self._labels.update(left_out)
         self._told.append(left_out)
         told = {"contract": compiled.contract.to_json_object(), "left_out": left_out}
         self._known[spec.name] = len(self._events), len(self._told)

@@ -185,8 +185,8 @@ class Handing:
         """Return the stage's input with the conversation in it; see `Conversation.fit`."""
         return await self._said.fit(passage.spec, message, task_queue, key=passage.key, sent=passage.sent)
 
-    def contracted(self, passage: Passage, message: StageInput) -> StageInput:
-        """Return the stage's input with a contract of this moment, in a pipeline with contracts.
+    def contracted(self, passage: Passage, message: StageInput, *, kept: bool = True) -> StageInput:
+        """Return the stage's input with a contract of this moment; `kept` as in `Contracting.contracted`.
 
         Raises:
             StageFailedError: The contract is not valid, or the stage's agent is not registered.
@@ -194,7 +194,7 @@ class Handing:
         if self._contracting is None:
             return message
         self._contracting.route(passage.spec)
-        return self._contracting.contracted(passage.spec, message, passage.handoff_id, workflow.now())
+        return self._contracting.contracted(passage.spec, message, passage.handoff_id, workflow.now(), kept=kept)
 
     def base(self, passage: Passage, before: tuple[Baton, int]) -> tuple[Baton, int]:
         """Return the baton to hand on, with what the sender mended, and how many steps will have ended by then."""

@@ -131,7 +131,7 @@ class Outside:
         """
         pipeline = self._exchange.pipeline
         given = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=pipeline.baton.to_json_object())
-        contract = pipeline._handing.contracted(Passage(spec, given, id), given).contract
+        contract = pipeline._handing.contracted(Passage(spec, given, id), given, kept=False).contract
         return {} if contract is None else {"contract": contract}
 
     async def _wait(self, waiting: _Waiting, agent: str, within: timedelta, name: str) -> OutsideResult:

@@ -1,5 +1,6 @@
 """Pipelines with contracts: research finds things out, a reviewer decides under a contract, a clerk reports."""
 
+import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from baton.protocol.agents import AgentEntry, AgentRegistry
 from baton.protocol.compiling import ContractPolicy
 from baton.protocol.contract import Confidence, SourceProvenance
 from baton.protocol.draft import Draft, Processor
+from baton.protocol.errors import StageFailedError
 from baton.protocol.messages import PipelineInput, PipelineResult, StageResult
 from baton.protocol.output_schemas import OutputSchema, OutputSchemas
 from baton.protocol.processors import DEFAULT_PROCESSORS
@@ -164,6 +166,33 @@ class Misrouted:
         return self.pipeline.result()
 
 
+@stage(light=True)
+async def glance(context: StageContext[Baton]) -> BatonPatch:
+    """Look, and make a note of it."""
+    context.session.internal_note("Seen.")
+    return BatonPatch(current_state=["Seen"])
+
+
+@workflow.defn
+class Glanced:
+    """Research, a look that leaves no message in the history, somebody outside who does not answer, and a note."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=ContractTerms())
+        self.outside = Outside(Exchange(self.pipeline, agent="legal"))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run it."""
+        await self.pipeline.stage(research)
+        await self.pipeline.stage(glance)
+        with contextlib.suppress(StageFailedError):
+            await self.outside.hand_off("reviewer", "Review the email", within=timedelta(milliseconds=100))
+        await self.pipeline.stage(noted)
+        return self.pipeline.result()
+
+
 DELETED: list[str] = []
 """The runs in which `notes.delete` ran."""
 
@@ -246,5 +275,5 @@ class ReviewedOutside:
         return self.pipeline.result(result.model_dump(mode="json"))
 
 
-CONTRACT_PIPELINES = [Reviewed, Briefly, Misrouted, Mends, ReviewedOutside]
-CONTRACT_STAGES: list[Callable[..., Any]] = [research, review, write_down, gather, within_scope]
+CONTRACT_PIPELINES = [Reviewed, Briefly, Misrouted, Mends, ReviewedOutside, Glanced]
+CONTRACT_STAGES: list[Callable[..., Any]] = [research, review, write_down, gather, within_scope, glance, noted]
