@@ -14,6 +14,7 @@ from baton.edge.keyring import Keyring
 from baton.edge.metering import tell_answer
 from baton.protocol.audit import AuditEntry
 from baton.protocol.audit_chain import ChainHead
+from baton.protocol.audit_entries import run_name
 from baton.protocol.contract_checks import validate_contract
 from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.history import Spend
@@ -37,7 +38,6 @@ def now_utc() -> datetime:
 
 
 _PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a stage returned
-_LONGEST_WORKFLOW_ID = 200  # Temporal takes 1,000 characters, the ledger 255 with the run behind it
 _PATIENCE = (0.2, 0.5, 1.0)  # between the tries to put an answer on record
 _log = logging.getLogger(__name__)
 
@@ -297,8 +297,8 @@ async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, ha
 
 
 def run_of_activity() -> str | None:
-    """Return the workflow and run that the running stage belongs to; a very long workflow id is cut."""
+    """Return the workflow and run that the running stage belongs to, as its records name them."""
     if not activity.in_activity():
         return None
     info = activity.info()
-    return f"{(info.workflow_id or '')[:_LONGEST_WORKFLOW_ID]}/{info.workflow_run_id}"
+    return run_name(info.workflow_id or "", info.workflow_run_id or "")

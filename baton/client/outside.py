@@ -24,6 +24,7 @@ from baton.activity.gate import Gate
 from baton.activity.receiving import contract_check
 from baton.client.asking import Asker
 from baton.edge.sealing import open_sealed
+from baton.protocol.audit_entries import run_name
 from baton.protocol.contract_expiry import is_expired_contract
 from baton.protocol.errors import PipelineError
 from baton.protocol.exchange import message_digest
@@ -166,7 +167,7 @@ class OutsideAgents:
         receipt, _ = await self.gate.accept(
             await self.read(found),
             ReceiverRequirements(agent, version, expects_work=False),
-            run_id=found.workflow_id,
+            run_id=run_name(found.workflow_id),
             further=[addressed_to(outside_address(agent)), contract_check(self.gate.clock)],
         )
         if receipt.verdict:

@@ -4,6 +4,7 @@ A rejected message may be anything at all, and must be on record all the same. S
 member that is missing or of a wrong type is left out of the header, and stands in the message as it came.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -14,6 +15,8 @@ from baton.protocol.canonical import digest
 from baton.protocol.money import micro_usd
 
 LONGEST_NAME = 255
+_LONGEST_WORKFLOW_ID = 200  # Temporal takes 1,000 characters, the ledger 255 with the run behind it
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 LONGEST_DETAILS = 16_000
 
 
@@ -166,6 +169,19 @@ def _micro(amount: Any) -> int:
 def _inner(message: Mapping[str, Any], outer: str, member: str) -> Any:
     holder = message.get(outer)
     return holder.get(member) if isinstance(holder, dict) else None
+
+
+def run_name(workflow_id: str, run_id: str | None = None) -> str:
+    r"""Return the name under which a header tells a workflow, and its run: who starts one may choose any id.
+
+    A very long id is cut, and control characters, which no header holds, become `\ufffd`.
+
+    Example:
+        >>> run_name("contract-7", "01a2"), run_name("a\tb")
+        ('contract-7/01a2', 'a�b')
+    """
+    shown = _CONTROL.sub("\ufffd", workflow_id[:_LONGEST_WORKFLOW_ID])
+    return shown if run_id is None else f"{shown}/{run_id}"
 
 
 def usable_name(value: Any) -> str | None:

@@ -158,6 +158,17 @@ class TestFourAgents:
         assert bodies[2]["currentState"]["decision_log"] == ["Kept the annexes", "Liability is uncapped"]
         assert bodies[2]["constraints"] == ["scoringFramework:iso31000"]
 
+    async def test_any_workflow_id_that_a_service_may_choose_is_put_on_record(
+        self, worker: Worker, safeguards: Safeguards
+    ) -> None:
+        """Temporal takes control characters in an id, which a record's header cannot hold; the run goes on."""
+        handle = await start(worker, FourAgents.run, id="contract\t7\x1b[31m")
+        result = await handle.result()
+
+        task = await trace(safeguards, result.task_id)
+        named = {record.fields.run_id.partition("/")[0] for record in task.records if record.fields.run_id}
+        assert named == {"contract\ufffd7\ufffd[31m"}
+
     async def test_it_costs_no_event(self, worker: Worker, server: DevServer) -> None:
         """The history is as long as without safeguards: seal, gate and record ride on the stage's own activity."""
         guarded = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))

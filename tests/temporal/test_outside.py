@@ -332,6 +332,18 @@ class TestOutsideAgents:
         with pytest.raises(PipelineError):
             await agents.return_report(found, "reviewer", "done")
 
+    async def test_a_pipeline_with_a_very_long_id_is_answered_on_record(
+        self, exchange: Worker, agents: OutsideAgents
+    ) -> None:
+        """Temporal takes ids of 1,000 characters, a record's header 255."""
+        handle = await start(exchange, HandsOutside.run, id="contract" * 100)
+        await until(handle, lambda now: now.status is PipelineStatus.WAITING)
+        found = await agents.claim(await self.found(agents, handle), "reviewer")
+
+        assert (await agents.accept(found, "reviewer")).verdict
+        await agents.return_report(found, "reviewer", "done")
+        assert (await handle.result()).output["report"] == "done"
+
     async def test_nobody_comes_until_the_deadline(self, exchange: Worker) -> None:
         """The step fails with the reason, and the task is PENDING_HANDOFF (S3-6.3-e)."""
         handle = await start(exchange, HandsOutside.run, seconds=1)
