@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 
+from baton.protocol.fencing import single_line
 from baton.protocol.messages import Overview, RolledBack, Waiting
 from baton.protocol.metric_names import ROLLBACKS
 from baton.protocol.names import (
@@ -24,6 +25,7 @@ from baton.workflow.purse import Purse
 from baton.workflow.visibility import Visibility
 
 _NOTES_KEPT = 50
+_LONGEST_NOTE = 2_000  # characters; all of them travel in one answer to a query, and into the next run
 
 
 class Desk:
@@ -69,9 +71,13 @@ class Desk:
         return sorted([*self.under_way.values(), *self.approvals.waiting()], key=lambda one: one.seq)
 
     def note(self, text: str) -> None:
-        """Keep a note for the operators; it is shown in the status and in the details."""
-        workflow.logger.warning(text)
-        self.notes = [*self.notes, text][-_NOTES_KEPT:]
+        """Keep a note for the operators; it is shown in the status and in the details, and logged.
+
+        It may quote what anybody sent: on one line it forges no line of the log and no heading of the page.
+        """
+        line = single_line(text[:_LONGEST_NOTE])
+        workflow.logger.warning(line)
+        self.notes = [*self.notes, line][-_NOTES_KEPT:]
 
     def _on_baton(self) -> dict[str, JsonValue]:
         """The baton now, as JSON."""

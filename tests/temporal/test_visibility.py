@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from markdown_it import MarkdownIt
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecution
@@ -9,8 +10,9 @@ from temporalio.worker import Worker
 
 from baton.client import read_run
 from baton.protocol.messages import PipelineInput
+from baton.protocol.names import DECIDE, ROLLED_BACK
 from baton.testing import run_pipeline
-from tests.support import GOAL, Handle, approve, failure, start, until_waiting
+from tests.support import GOAL, Handle, approve, failure, start, until, until_waiting
 from tests.temporal.pipelines import Announced, Gated, Linear, Parent
 
 
@@ -128,4 +130,24 @@ class TestPage:
         shown = "".join(leaf.content for leaf in leaves if leaf.type == "text")
         assert "<script> and <img src=x> and \\<b> and `<i>" in shown
         assert "x > 3 & y < 4 login" in shown
+        await handle.terminate()
+
+    async def test_what_was_sent_stays_on_one_line_of_a_note_the_page_and_the_log(
+        self, worker: Worker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A refusal quotes its sender, who must not write headings, lines of the log, or to the terminal."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        who, why = "ann\n\n# Approved\n\x1b]0;title\x07", "w" * 10_000
+        await handle.signal(DECIDE, {"approval": "another", "approved": True, "who": who})
+        await handle.signal(ROLLED_BACK, {"to": "plan", "why": why})
+        notes = (await until(handle, lambda now: len(now.notes) == 2)).notes
+
+        shown = r"refused a decision of ann\n\n# Approved\n\ufffd]0;title\ufffd: "
+        assert notes[0].startswith(shown.replace(r"\ufffd", "\ufffd"))
+        assert max(map(len, notes)) < 3_000
+        assert "\n# Approved" not in await page(handle)
+        logged = [one.getMessage() for one in caplog.records if "Approved" in one.getMessage()]
+        assert logged
+        assert not [one for one in logged if "\n" in one or "\x1b" in one]
         await handle.terminate()
