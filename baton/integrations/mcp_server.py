@@ -65,7 +65,7 @@ class Waiting(BaseModel):
     Attributes:
         handoff_id: The handoff.
         workflow: The pipeline that it waits in.
-        description: What is to be done, in short; text of its sender.
+        description: What is to be done, in short; text of its sender, so only once the gate has accepted it.
         since: Since when it waits.
         until: When it expires.
         reserved_for: Who has claimed it, if anybody has.
@@ -74,7 +74,7 @@ class Waiting(BaseModel):
 
     handoff_id: str
     workflow: str
-    description: str
+    description: str | None = None
     since: datetime
     until: datetime
     reserved_for: str | None = None
@@ -331,7 +331,7 @@ class HandoffDesk:
         return Waiting(
             handoff_id=one.handoff_id,
             workflow=found.workflow_id,
-            description=single_line(one.description)[:_LONGEST_DESCRIPTION],
+            description=single_line(one.description)[:_LONGEST_DESCRIPTION] if one.accepted else None,
             since=one.since,
             until=one.until,
             reserved_for=one.held_by(self.agents.gate.clock()),

@@ -309,6 +309,24 @@ class TestOtherAnswers:
             trace = await ledger.trace(str((await handle.describe()).search_attributes["BatonTaskId"][0]))
         assert [record.members["status"] for record in trace.records] == ["ACCEPTED"]
 
+    async def test_what_a_sender_wrote_is_not_listed_before_the_gate_has_accepted_it(
+        self, exchange: Worker, ann: HandoffDesk
+    ) -> None:
+        """A list is read by the model, too, and nobody has judged the message yet."""
+        handle = await waiting(exchange)
+        async with McpClient(handoff_server(ann)) as client:
+            handoff_id = await listed(client, handle)
+
+            async def described() -> list[Any]:
+                rows = await call(client, "list_mine")
+                return [row["description"] for row in rows if row["handoff_id"] == handoff_id]
+
+            assert await described() == [None]
+            assert (await call(client, "claim", handoff_id=handoff_id))["description"] is None
+            await call(client, "accept", handoff_id=handoff_id)
+            assert await described() == ["Review the contract"]
+        await handle.terminate()
+
     async def test_a_handoff_to_another_agent_is_not_there(
         self, exchange: Worker, agents: OutsideAgents, ann: HandoffDesk
     ) -> None:
