@@ -107,6 +107,7 @@ class Gate:
         run_id: str | None = None,
         task_id: str | None = None,
         further: Iterable[Check] = (),
+        remade: bool = False,
     ) -> tuple[Receipt, Mapping[str, Any]]:
         """Answer a handoff, and return the answer once it is on record.
 
@@ -116,6 +117,8 @@ class Gate:
             run_id: The receiver's workflow and run, for the record.
             task_id: The task as the receiver knows it; a message of another task is not accepted.
             further: Further checks of a message whose schema holds.
+            remade: Whether its sender may have to make it anew, with another time, although it was answered: then
+                another message with its id is answered for itself, on record beside the first, and refused otherwise.
 
         Returns:
             The answer, and the message as it was read: empty if its seal does not hold.
@@ -149,12 +152,15 @@ class Gate:
         try:
             head = await self.ledger.append(entry)
         except LedgerConflictError:
-            verdict = rejected(
-                Code.SIGNATURE_INVALID,
-                "another message with this handoff id was answered before; a handoff is sent again as it was",
-                "/handoffId",
-            )
-            head = await self.ledger.append(_conflicting(entry, verdict, digest))
+            second = {"event_id": _second_id(entry.event_id, digest)}
+            if not remade:
+                verdict = rejected(
+                    Code.SIGNATURE_INVALID,
+                    "another message with this handoff id was answered before; a handoff is sent again as it was",
+                    "/handoffId",
+                )
+                second |= {"status": Status.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
+            head = await self.ledger.append(entry.model_copy(update=second))
         receipt = Receipt(
             handoff_id=usable_name(shown.get("handoffId")) or "",
             task_id=chain,
@@ -297,18 +303,6 @@ def _task_check(task_id: str) -> Check:
         return [Finding(code=Code.SIGNATURE_INVALID, text="the message is of another task", at="/taskId")]
 
     return check
-
-
-def _conflicting(entry: AuditEntry, verdict: Verdict, digest: str) -> AuditEntry:
-    """Return the entry of a second message under a handoff's id; its event is its own."""
-    return entry.model_copy(
-        update={
-            "event_id": _second_id(entry.event_id, digest),
-            "status": Status.REJECTED,
-            "reason": Code.SIGNATURE_INVALID.value,
-            "details": verdict.details,
-        }
-    )
 
 
 def _second_id(event_id: str, digest: str) -> str:
