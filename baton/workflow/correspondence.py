@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,7 +26,7 @@ HANDOFF_ANSWER = "handoff_answer"
 HANDOFF_CHUNK = "handoff_chunk"
 """Signal: a sealed chunk of a streamed handoff, the one argument."""
 
-FIRST_OPENED = "what has come is opened before a timer is started that it may stop"
+FIRST_OPENED = "what has come is opened in turn, and before a timer is started that it may stop"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 _A_WHILE = timedelta(seconds=10)
@@ -63,16 +64,26 @@ class Beside:
 
     A handler that waits would: Temporal warns of each one that a run leaves unfinished. What is unfinished when a
     run continues as new is `pending`, and is begun again there.
+
+    When somebody asks a query in the task in which a local activity ends, the SDK hands its end on in the task after
+    that, together with what has ended there, and in a replay in the task where it ended, by itself. Whatever this
+    changes the order of, the run no longer fits its own history: hence `in_turn`, and `done`.
     """
 
-    def __init__(self, work: Callable[[bytes], Awaitable[None]], pending: Iterable[str] = ()) -> None:
+    def __init__(
+        self, work: Callable[[bytes], Awaitable[None]], pending: Iterable[str] = (), *, in_turn: bool = False
+    ) -> None:
         """Begin with what an earlier run had not finished.
 
         Args:
             work: What to do with a message.
             pending: What `pending` returned there.
+            in_turn: Whether a message waits for the one before it; needed where different code waits for each.
         """
         self._work = work
+        self._in_turn = in_turn
+        self._turn = asyncio.Lock()
+        self._opens_first = False
         self._messages: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
         for one in pending:
@@ -80,29 +91,29 @@ class Beside:
 
     def put(self, raw: bytes) -> None:
         """Begin to work on a message."""
+        # Asked where the message comes, which is the same in a replay; what is being worked on later may not be.
+        self._opens_first = workflow.patched(FIRST_OPENED)
         self._messages.append(raw)
-        task = asyncio.create_task(self._do(raw))
+        task = asyncio.create_task(self._do(raw, in_turn=self._in_turn and self._opens_first))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def done(self) -> None:
         """Wait until nothing is being worked on; to be asked before a timer is started that such work may stop.
 
-        When somebody asks a query in the task in which a local activity ends, the SDK hands its end on in the task
-        after that, and in a replay in the same one. There, a timer that was started meanwhile is stopped in the task
-        that started it, so no event of it is expected, and the run no longer fits its own history.
+        In the task that started it the timer would leave no event, and in a replay it may be stopped there.
         """
-        # A run from before that goes on as it did.
-        if self._messages and workflow.patched(FIRST_OPENED):
+        if self._opens_first:  # a run from before that goes on as it did
             await workflow.wait_condition(lambda: not self._messages)
 
     def pending(self) -> list[JsonValue]:
         """Return the messages that are being worked on, in base64."""
         return [base64.b64encode(raw).decode() for raw in self._messages]
 
-    async def _do(self, raw: bytes) -> None:
+    async def _do(self, raw: bytes, *, in_turn: bool) -> None:
         try:
-            await self._work(raw)
+            async with self._turn if in_turn else contextlib.nullcontext():
+                await self._work(raw)
         finally:
             self._messages.remove(raw)
 

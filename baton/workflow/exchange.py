@@ -98,7 +98,7 @@ class Exchange:
         self._ask = ask
         self._outbox = Outbox(carried.get("outbox", ()))
         self._arrivals = Arrivals(pipeline._desk, self.note, carried)
-        self._answers = Beside(self._take_answer, carried.get("answers", ()))
+        self._answers = Beside(self._take_answer, carried.get("answers", ()), in_turn=True)
         workflow.set_signal_handler(HANDOFF_ANSWER, self._on_answer)
         pipeline.carries["exchange"] = self.carried
 
