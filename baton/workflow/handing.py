@@ -42,6 +42,7 @@ from baton.workflow.recording import ASKED_ON_RECORD, decided_on_record, put_on_
 from baton.workflow.relaying import nth_id
 
 EXPIRED_ASKS = "a contract that expires again and again is for a person"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 
 @dataclass
