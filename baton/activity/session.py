@@ -183,7 +183,7 @@ class SessionLog:
             back = event.type in _KEPT_BACK or event.exclude_from_handoff
             if text and (back or len(event.content) > LONGEST_CLAIM or event.id in self._whole):
                 journal[event.id] = text
-                shown = "" if back else _cut(event.content)
+                shown = "" if back else cut(event.content)
                 ref = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
                 event = event.model_copy(update={"content": shown, "ref": ref})
             kept.append(event)
@@ -193,6 +193,11 @@ class SessionLog:
         return kept, await store.put(data.encode())
 
 
-def _cut(text: str) -> str:
-    """Return a claim that is short enough, and says so where it was cut."""
-    return text if len(text) <= LONGEST_CLAIM else f"{text[: LONGEST_CLAIM - 2]} …"
+def cut(text: str, longest: int = LONGEST_CLAIM) -> str:
+    """Return a claim that is short enough, and says so where it was cut.
+
+    Example:
+        >>> cut("It costs 1000 USD.", 13)
+        'It costs 10 …'
+    """
+    return text if len(text) <= longest else f"{text[: longest - 2]} …"

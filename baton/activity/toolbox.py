@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from baton.activity.session import SessionLog
+from baton.activity.session import SessionLog, cut
 from baton.protocol.tool_names import tool_key, tool_keys
 from baton.protocol.tools import TOOL_DENIED, ToolDeniedError
 
@@ -195,14 +195,13 @@ class Toolbox:
             )
             return result.result
         text = result if isinstance(result, str) else repr(result)
-        self._session.tool_result(tool, text[:_LONGEST_CLAIM], call_id=call_id, content=text)
+        self._session.tool_result(tool, cut(text, _LONGEST_CLAIM), call_id=call_id, content=text)
         return result
 
     def _failed(self, tool: str, call_id: str, error: Exception) -> None:
         """Record that a call raised."""
-        self._session.tool_result(
-            tool, f"{type(error).__name__}: {error}"[:_LONGEST_CLAIM], call_id=call_id, success=False
-        )
+        text = cut(f"{type(error).__name__}: {error}", _LONGEST_CLAIM)
+        self._session.tool_result(tool, text, call_id=call_id, success=False)
 
 
 def _shown(kwargs: dict[str, Any]) -> dict[str, str]:

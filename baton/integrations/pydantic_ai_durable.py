@@ -28,6 +28,7 @@ from temporalio import workflow
 from temporalio.exceptions import is_cancelled_exception
 
 from baton.activity import Stage, StageContext, stage
+from baton.activity.session import cut
 from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTerms, AgentWork, agent_stage
 from baton.integrations.answers import read_answer
 from baton.integrations.pydantic_ai_durable_errors import WithoutWords
@@ -43,7 +44,6 @@ from baton.workflow import Pipeline
 
 _OUTPUT_TOOL = "final_result"
 _TOOLS, _WITHHELD = "tools", "withheld"
-_LONGEST_CLAIM = 1_000
 ANSWERS_ARE_MENDED = "baton-durable-answers-are-mended"
 """Marks the runs whose model was told what does not fit, in Temporal's way of changing workflow code."""
 RUNS_END_IN_TIME = "baton-durable-runs-end-in-time"
@@ -325,15 +325,15 @@ def _events(messages: Sequence[ModelMessage]) -> list[Any]:
         for part in message.parts:
             match part:
                 case ToolCallPart(tool_name=tool) if tool != _OUTPUT_TOOL:
-                    found.append({"kind": "call", "tool": tool, "text": part.args_as_json_str()[:_LONGEST_CLAIM]})
+                    found.append({"kind": "call", "tool": tool, "text": cut(part.args_as_json_str())})
                 case ToolReturnPart(tool_name=tool) if tool != _OUTPUT_TOOL:
-                    text = part.model_response_str()[:_LONGEST_CLAIM]
+                    text = cut(part.model_response_str())
                     result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
                     found.append({**result, "success": part.outcome == "success"})
                 case ThinkingPart(content=text) if text.strip():
-                    found.append({"kind": "thought", "text": text[:_LONGEST_CLAIM]})
+                    found.append({"kind": "thought", "text": cut(text)})
                 case TextPart(content=text) if text.strip():
-                    found.append({"kind": "said", "text": text[:_LONGEST_CLAIM]})
+                    found.append({"kind": "said", "text": cut(text)})
     return found
 
 

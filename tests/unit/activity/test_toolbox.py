@@ -73,6 +73,17 @@ class TestAwaitable:
         assert await AgentTool.of(lambda: price(), name="crm.price").call({}) == "It costs 20 USD."
 
 
+class TestLongAnswer:
+    """An answer of which the claim is only a part."""
+
+    async def test_it_says_where_it_was_cut(self) -> None:
+        """Else the next agent reads a tenth of a number as the number (S5-compiler-e)."""
+        log = SessionLog("research", "1.1", "h-1")
+        await Toolbox(None, log, "h-1").call("crm.price", lambda: "1" * 10_000)
+
+        assert results(log) == [("1" * 498 + " …", True)]
+
+
 class TestThreads:
     """Tools that run in threads, several at once, as a model may call them."""
 
