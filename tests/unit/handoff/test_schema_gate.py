@@ -9,6 +9,37 @@ from baton.edge.schema_gate import SchemaGate, covers, handoff_gate
 from baton.protocol.verdict import MOST_FINDINGS, Code
 from tests.unit.handoff.material import EXAMPLE, FULL, changed, without
 
+PLAIN: dict[str, Any] = {"type": "object", "properties": {"x": {}}, "additionalProperties": False}
+CHOICE: dict[str, Any] = {
+    "oneOf": [{"required": ["sku"]}, {"properties": {"name": {"minLength": 9}}, "maxProperties": 0}]
+}
+
+
+class TestAnotherSchema:
+    """A schema that is not the handoff message's: an output's, that an agent is to mend its answer by."""
+
+    @pytest.mark.parametrize(
+        ("schema", "value", "told"),
+        [
+            pytest.param({"enum": ["a", "b"]}, "c", 'the whole is not one of "a" or "b"', id="enum"),
+            pytest.param(
+                {"properties": {"on": {"format": "date"}}}, {"on": "x"}, "'/on' is not a \"date\"", id="format"
+            ),
+            pytest.param({"properties": {"n": {"const": 3}}}, {"n": 4}, "'/n': 3 was expected", id="const"),
+            pytest.param({"pattern": "^[A-Z]{3}$"}, "abc", 'the whole does not match "^[A-Z]{3}$"', id="pattern"),
+            pytest.param(PLAIN, {"y": 1}, "Additional properties are not allowed ('y' was unexpected)", id="unknown"),
+            pytest.param({"type": ["string", "null"]}, 3, 'is not of types "null", "string"', id="several types"),
+            pytest.param({"properties": {"a": True, "b": False}}, {"b": 1}, "'/b' is not allowed here", id="false"),
+            pytest.param({"$ref": "#/$defs/x", "$defs": {"x": {"type": "array"}}}, {}, 'type "array"', id="reference"),
+            pytest.param(CHOICE, {"name": "x"}, 'the whole: "sku" is a required property', id="the nearest choice"),
+        ],
+    )
+    def test_the_rule_that_is_broken_is_told(self, schema: dict[str, Any], value: Any, told: str) -> None:
+        """An agent that is told no more than "as the schema says" cannot mend it (S5-fields-l)."""
+        (finding,) = SchemaGate(schema)(value)
+
+        assert told in finding.text
+
 
 class TestSchemaGate:
     """`SchemaGate`."""
