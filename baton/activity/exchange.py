@@ -54,17 +54,19 @@ async def accept_handoff(request: AcceptRequest) -> Admission:
 
 
 @activity.defn(name=OPEN_MESSAGE)
-async def open_message(raw: str) -> Opened:
+async def open_message(raw: str, scanned: bool = False) -> Opened:
     """Verify the seal of an answer, a chunk or a move; a seal that does not hold is a value and no exception.
 
     Args:
         raw: The message's bytes, in base64.
+        scanned: Whether the safety scan looks at it as well: no gate sees a chunk.
     """
-    keyring = gate_of(current_parts().gate).keyring
+    gate = gate_of(current_parts().gate)
     try:
-        return Opened(message=dict(open_sealed(base64.b64decode(raw), keyring).message))
+        message = dict(open_sealed(base64.b64decode(raw), gate.keyring).message)
     except SealError as error:
         return Opened(fault=str(error))
+    return Opened(message=message, unsafe=gate.unsafe(message) if scanned else [])
 
 
 EXCHANGE_ACTIVITIES = (accept_handoff, open_message)

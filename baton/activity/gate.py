@@ -200,6 +200,10 @@ class Gate:
         verdict = validate_handoff(message, receiver, self._scan(flags), check_schema=handoff_gate(), further=checks)
         return Judged(verdict, message, flags)
 
+    def unsafe(self, message: Any) -> list[str]:
+        """Return what the safety scan rejects in a message that is no handoff; none of it quotes the text."""
+        return [f"{one.rule} at {one.at or '/'}" for one in violations(scan(message, self.detector, self.policy))]
+
     async def returned(
         self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
     ) -> ChainHead:

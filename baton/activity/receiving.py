@@ -49,6 +49,9 @@ class ReceiversGate(Protocol):
     def keyring(self) -> Keyring:
         """The keys that open seals."""
 
+    def unsafe(self, message: Any) -> list[str]:
+        """Return what the safety scan rejects in a message that is no handoff."""
+
     async def accept(
         self,
         raw: bytes,

@@ -106,10 +106,12 @@ class Opened(CompactRecord):
     Attributes:
         message: The message, if its seal holds.
         fault: Why it does not hold.
+        unsafe: What the safety scan rejects in it, if that was asked for.
     """
 
     message: dict[str, JsonValue] | None = None
     fault: str = ""
+    unsafe: list[str] = Field(default_factory=list)
 
 
 class Received(CompactRecord):

@@ -141,6 +141,12 @@ class ChunkStream:
             return Arrival.AHEAD
         return self._advance()
 
+    def refuse(self, faults: Sequence[str]) -> None:
+        """Break the stream because a chunk of it was not fit to be taken; what it knows already changes nothing."""
+        new = [one for one in faults if one not in self.faults]
+        if new:
+            self._broken(Arrival.INVALID, *new)
+
     def _advance(self) -> Arrival:
         """Take every chunk that has nothing missing before it."""
         while (chunk := self._ahead.pop(len(self.taken) + 1, None)) is not None:

@@ -184,15 +184,15 @@ async def admit(request: AcceptRequest, patience: timedelta) -> Admission:
     return admission
 
 
-async def opened(raw: bytes) -> Opened:
-    """Have the worker verify the seal of a message.
+async def opened(raw: bytes, *, scanned: bool = False) -> Opened:
+    """Have the worker verify the seal of a message, and look whether it is safe if that is asked for.
 
     Raises:
         ActivityError: It cannot, for want of a keyring.
     """
     answer: Opened = await workflow.execute_local_activity(
         OPEN_MESSAGE,
-        base64.b64encode(raw).decode(),
+        args=[base64.b64encode(raw).decode(), scanned],
         result_type=Opened,
         start_to_close_timeout=_A_WHILE,
         schedule_to_close_timeout=_A_WHILE * 6,

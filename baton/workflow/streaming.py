@@ -51,6 +51,7 @@ class Streams:
             id: (reply_to, Acknowledgement.from_json_object(ack))
             for id, (reply_to, ack) in carried.get("answered", {}).items()
         }
+        self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
         self._opening = Beside(self._take_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
@@ -63,6 +64,7 @@ class Streams:
             "ended": _as_json(self._ended),
             "answered": {id: [reply_to, ack.to_json_object()] for id, (reply_to, ack) in self._answered.items()},
             "opening": self._opening.pending(),
+            **({"unsafe": {id: [*faults] for id, faults in self._unsafe.items()}} if self._unsafe else {}),
         }
 
     async def send(
@@ -173,6 +175,7 @@ class Streams:
         for chunk in arrived[seen:]:
             if stream.take(chunk) is Arrival.DUPLICATE:
                 self._exchange.note(f"chunk {chunk.seq} of stream {id} came again; it changes nothing")
+        stream.refuse(self._unsafe.get(id, ()))
         return len(arrived)
 
     async def opened(self) -> None:
@@ -211,9 +214,9 @@ class Streams:
             self._opening.put(raw)
 
     async def _take_chunk(self, raw: bytes) -> None:
-        """Keep a chunk once its seal was verified."""
+        """Keep a chunk once its seal was verified and the safety scan has nothing against it."""
         try:
-            said = await opened(raw)
+            said = await opened(raw, scanned=True)
             chunk = None if said.message is None else Chunk.from_json_object(said.message)
         except (ActivityError, ValidationError) as error:
             self._exchange.note(f"refused a chunk: {type(error).__name__}")
@@ -223,12 +226,23 @@ class Streams:
         elif chunk.handoff_id in self._answered:
             if chunk.last:
                 await self._answer_again(chunk.handoff_id)
+        elif said.unsafe:
+            self._refuse(chunk, "; ".join(said.unsafe))
         elif chunk.handoff_id not in self._chunks and len(self._chunks) >= MOST_STREAMS:
             self._exchange.note(f"refused a chunk: {MOST_STREAMS} streams have begun already")
         elif len(kept := self._chunks.setdefault(chunk.handoff_id, [])) >= MOST_AHEAD:
             self._exchange.note(f"refused a chunk: {MOST_AHEAD} of its stream are here already")
         elif not any(one.seq == chunk.seq and one.to_json_object() == chunk.to_json_object() for one in kept):
             kept.append(chunk)
+
+    def _refuse(self, chunk: Chunk, why: str) -> None:
+        """Remember that a stream had an unsafe chunk, which is not kept: the stream is broken."""
+        faults = self._unsafe.setdefault(chunk.handoff_id, [])
+        fault = f"chunk {chunk.seq}: the safety scan rejects it: {why}"
+        if fault not in faults:
+            faults.append(fault)
+        if len(self._unsafe) > MOST_REMEMBERED:
+            del self._unsafe[next(iter(self._unsafe))]
 
 
 def _as_json(streams: Mapping[str, list[Chunk]]) -> dict[str, JsonValue]:

@@ -225,7 +225,10 @@ class Accepts:
 
 @workflow.defn
 class StreamsOut:
-    """Hands on in chunks; parameters: `to`, `count`, `seconds`, `rest` (seconds before the last chunk)."""
+    """Hands on in chunks; parameters: `to`, `count`, `seconds`, `rest` (seconds before the last chunk), `says`.
+
+    What the pipeline `says` stands in the third chunk.
+    """
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -237,6 +240,8 @@ class StreamsOut:
         """Send all chunks."""
         params: Any = self.pipeline.params
         chunks: list[dict[str, JsonValue]] = [{"n": number + 1} for number in range(params["count"])]
+        if "says" in params:
+            chunks[2]["says"] = params["says"]
         coming = _resting(chunks, params["rest"]) if "rest" in params else chunks
         within = timedelta(seconds=params.get("seconds", 20))
         ack = await self.streams.send(Receiver(params["to"], "risk"), "Score the clauses", coming, within=within)

@@ -35,6 +35,7 @@ from tests.temporal.exchange_pipelines import (
     StreamsOut,
     ThereAndBack,
 )
+from tests.temporal.handoff_stages import INJECTION
 
 
 @pytest.fixture(scope="module")
@@ -278,6 +279,17 @@ class TestStreams:
         assert "chunk 10: 'n' must be below ten" in await failure(receiver)
         answer = await output(sender)
         assert (answer["answer"], answer["reason"]) == ("rejected", "chunk 10: 'n' must be below ten")
+
+    async def test_a_chunk_with_an_attack_breaks_the_stream(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """No gate sees a chunk, so each is scanned as it is opened: what it says reaches nobody (S3-10.1-b)."""
+        receiver = await start(exchange, StreamsIn.run, id=fresh("risk"))
+        sender = await start(exchange, StreamsOut.run, to=receiver.id, count=5, says=INJECTION)
+
+        reason = "chunk 3: the safety scan rejects it: prompt_injection:override.earlier_orders at /content/says"
+        assert reason in await failure(receiver)
+        assert (await output(sender))["reason"] == reason
+        for handle, kind in ((receiver, StreamsIn), (sender, StreamsOut)):
+            await assert_replays(handle, [kind], plugin=BatonPlugin(safeguards=safeguards))
 
 
 class TestFaults:
