@@ -30,6 +30,7 @@ FIRST_OPENED = "what has come is opened in turn, and before a timer is started t
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 _A_WHILE = timedelta(seconds=10)
+_LONGEST_ID = 1_000  # bytes of a workflow id, as a server has it that nobody told otherwise
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,16 @@ class Beside:
 async def tell(workflow_id: str, signal: str, message: object) -> bool:
     """Send a signal with one message; return whether somebody runs under that id to receive it.
 
+    Nobody does under an id that the server takes from nobody. It would refuse the command, and the task with it, again
+    and again; and the id may be what a received message says.
+
     Args:
         workflow_id: Where to.
         signal: The signal's name.
         message: What the codec seals as it leaves.
     """
+    if not 0 < len(workflow_id.encode()) <= _LONGEST_ID:
+        return False
     try:
         await workflow.get_external_workflow_handle(workflow_id).signal(signal, message)
     except FailureError as error:

@@ -19,6 +19,7 @@ from baton.client import read_run
 from baton.devserver import DevServer
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import Ledger
+from baton.edge.sealing import seal
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineResult, PipelineStatus
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
@@ -331,6 +332,21 @@ class TestFaults:
         now = await until(receiver, lambda now: any("seal does not hold" in note for note in now.notes))
         assert [one.name for one in now.waiting_for] == ["receive as risk"]
         await receiver.terminate()
+
+    async def test_an_address_that_no_server_takes_does_not_stop_the_receiver(
+        self, exchange: Worker, safeguards: Safeguards
+    ) -> None:
+        """A signal to it would be refused with its task, for ever; what a message says may not do that (F7)."""
+        receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
+        await start(exchange, HandsOff.run, to=receiver.id)
+        payload = await sealed_signal(receiver)
+        plain = (await exchange.client.data_converter.payload_codec.decode([payload]))[0]  # type: ignore[union-attr]
+        message = json.loads(plain.data)
+        message |= {"handoffId": str(uuid.uuid4()), "step": {**message["step"], "replyTo": "x" * 1_001}}
+        sealed = Payload(metadata=plain.metadata, data=seal(message, safeguards.keyring))
+        await signal_again(exchange.client, receiver, sealed, "r1")
+
+        assert [one["reply_to"] == "x" * 1_001 for one in await output(receiver)] == [False, True]
 
     async def test_whatever_is_no_sealed_handoff_is_noted(self, exchange: Worker) -> None:
         """Nothing at all, a plain handoff, text, two arguments, an unsealed answer: the pipeline lives on (F7)."""
