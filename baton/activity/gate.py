@@ -19,7 +19,7 @@ from baton.edge.sealing import open_sealed
 from baton.protocol.admission import reply_to_of
 from baton.protocol.audit import AuditCost, AuditEntry, Status, digest_of
 from baton.protocol.audit_chain import ChainHead
-from baton.protocol.audit_entries import LONGEST_NAME, cost_of, handoff_entry, usable_name
+from baton.protocol.audit_entries import AGAIN, LONGEST_NAME, cost_of, handoff_entry, usable_name
 from baton.protocol.canonical_json import canonical_json
 from baton.protocol.detector import detect
 from baton.protocol.freshness import stale_or_misaddressed
@@ -152,7 +152,7 @@ class Gate:
         try:
             head = await self.ledger.append(entry)
         except LedgerConflictError:
-            second = {"event_id": _second_id(entry.event_id, digest)}
+            second: dict[str, Any] = {"event_id": _second_id(entry.event_id, digest)}
             if not remade:
                 verdict = rejected(
                     Code.SIGNATURE_INVALID,
@@ -311,7 +311,7 @@ def _task_check(task_id: str) -> Check:
 
 def _second_id(event_id: str, digest: str) -> str:
     """Return the id under which something else of an event that is on record already goes on record as well."""
-    return f"{event_id[: LONGEST_NAME - 17]}#{digest[7:23]}"
+    return f"{event_id[: LONGEST_NAME - 17]}{AGAIN}{digest[7:23]}"
 
 
 def _unread(raw: bytes) -> dict[str, Any]:

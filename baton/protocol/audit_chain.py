@@ -181,7 +181,7 @@ class ChainReport(CamelRecord):
         head: The head of what hangs together; None of an empty chain.
         signed_through: The last record that a verified signature covers; 0 for none.
         anchored_through: The last record that an anchor covers: behind it a cut would not show.
-        completed: Whether the task's completion is on record.
+        completed: Whether the last record is a completion: nobody is known to be at work, or to be waited for.
     """
 
     verdict: Verdict
@@ -250,7 +250,8 @@ class ChainWalk:
             self.anchored = sequence
         self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
         self.signature, self.key_id = record.signature, members.get("keyId")
-        self.completed = self.completed or members["kind"] == Kind.COMPLETION
+        if members["kind"] != Kind.ERASURE:  # which comes long after
+            self.completed = members["kind"] == Kind.COMPLETION and not members["status"].startswith("FAILED")
         return None
 
     def _flaw(self, record: AuditRecord, members: Mapping[str, Any], sequence: int) -> Flaw | None:

@@ -8,12 +8,16 @@ difference to the record before. The shares add up to the total (EAAPL-MAG006 §
 Where agents work at the same time, or several pipelines at one task, no record knows what the others spend meanwhile.
 There an agent's share is the own cost that its return states, and what a handoff tells beyond all that is known so far
 (a run that failed, a summary) is its sender's; the total is their sum.
+
+A receiver that ran again because what it had returned was lost tells in the second return what it told in the first, as
+far as that was known by then: what the last return adds to those before counts.
 """
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from baton.protocol.audit import AuditCost, AuditHeader, CamelRecord, Kind, Status
+from baton.protocol.audit_entries import AGAIN
 from baton.protocol.money import usd
 
 _AMOUNTS = ("micro_usd", "prompt_tokens", "completion_tokens")
@@ -45,7 +49,7 @@ class TaskCost(CamelRecord):
         prompt_tokens: All tokens sent to models.
         completion_tokens: All tokens that models answered with.
         shares: The same by record, in order.
-        complete: Whether the last agent's own cost is in it, because the task's completion is on record.
+        complete: Whether the last agent's own cost is in it, because what it returned is on record.
         findings: What does not add up, a sentence each: money that came back, a budget that changed.
     """
 
@@ -87,9 +91,11 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
         >>> task_cost([]).usd
         Decimal('0')
     """
-    counted = [(record, record.cost) for record in records if record.cost is not None and not _is_rejected(record)]
+    records = list(records)
+    counted = _counted(records)
+    complete = _all_returned([record for record, _ in counted], {_event(one) for one in records if _is_return(one)})
     if _is_concurrent([record for record, _ in counted]):
-        return _concurrent_cost(counted)
+        return _concurrent_cost(counted, complete)
     before, shares, findings = AuditCost(spent_micro_usd=0), [], []
     for place, (record, cost) in enumerate(counted):
         findings += _oddities(record.sequence, before if place else cost, cost)
@@ -106,29 +112,55 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
         prompt_tokens=before.prompt_tokens,
         completion_tokens=before.completion_tokens,
         shares=tuple(shares),
-        complete=any(record.kind == Kind.COMPLETION for record, _ in counted),
+        complete=complete,
         findings=tuple(findings),
     )
+
+
+def _counted(records: Iterable[AuditHeader]) -> list[tuple[AuditHeader, AuditCost]]:
+    """Return the records that tell a cost, each return with what those of the same sending before it have not told."""
+    counted: list[tuple[AuditHeader, AuditCost]] = []
+    told: dict[tuple[str, int, str | None], int] = {}
+    for record in records:
+        cost = record.cost
+        if cost is None or _is_rejected(record):
+            continue
+        if not _is_return(record):
+            if AGAIN not in record.event_id:  # one that was made anew says what the first said
+                counted.append((record, cost))
+            continue
+        if cost.own_micro_usd is not None:
+            sending = (_event(record), record.attempt, record.run_id)
+            before, told[sending] = told.get(sending, 0), max(told.get(sending, 0), cost.own_micro_usd)
+            cost = cost.model_copy(update={"own_micro_usd": max(0, cost.own_micro_usd - before)})
+        counted.append((record, cost))
+    return counted
+
+
+def _event(record: AuditHeader) -> str:
+    """Return the id of the event that a record is of."""
+    return record.event_id.partition(AGAIN)[0]
 
 
 def _is_concurrent(records: Sequence[AuditHeader]) -> bool:
     """Return whether several pipelines worked at the task, or one agent began before the last had returned."""
     pipelines = {record.run_id.rpartition("/")[0] for record in records if record.run_id}
-    began = {record.event_id: place for place, record in enumerate(records) if record.kind != Kind.COMPLETION}
+    began = {record.event_id: place for place, record in enumerate(records) if not _is_return(record)}
     waits = (place - began.get(record.event_id, place) for place, record in enumerate(records))
     return len(pipelines) > 1 or any(wait > 1 for wait in waits)
 
 
-def _concurrent_cost(counted: Sequence[tuple[AuditHeader, AuditCost]]) -> TaskCost:
+def _concurrent_cost(counted: Sequence[tuple[AuditHeader, AuditCost]], complete: bool) -> TaskCost:
     """Return what a task has cost of whose records none knows the whole."""
     nothing = AuditCost(spent_micro_usd=0)
     known, began, shares = nothing, dict[str, AuditCost](), []
     for record, cost in counted:
-        if record.kind != Kind.COMPLETION:
-            began[record.event_id] = cost
+        if not _is_return(record):
+            began[_event(record)] = cost
             share = _share(record, known, cost.model_copy(update={"own_micro_usd": None}))
         else:
-            share = _share(record, began.get(record.event_id, known), cost)
+            share = _share(record, began.get(_event(record), known), cost)
+            began[_event(record)] = cost  # what it returns once more counts from here
         share = share.model_copy(update={name: max(0, getattr(share, name)) for name in _AMOUNTS})
         shares.append(share)
         known = AuditCost(
@@ -141,8 +173,25 @@ def _concurrent_cost(counted: Sequence[tuple[AuditHeader, AuditCost]]) -> TaskCo
         prompt_tokens=known.prompt_tokens,
         completion_tokens=known.completion_tokens,
         shares=tuple(shares),
-        complete=any(record.kind == Kind.COMPLETION for record, _ in counted),
+        complete=complete,
     )
+
+
+def _all_returned(counted: Sequence[AuditHeader], returned: set[str]) -> bool:
+    """Return whether the last record is a return, and all who were handed to with the last agent returned or failed."""
+    if not counted or not _is_return(counted[-1]):
+        return False
+    begun = {_event(record): record for record in counted if not _is_return(record)}
+    last = begun.get(_event(counted[-1]))  # None: a completion of the task itself
+    return last is None or all(
+        event in returned
+        for event, record in begun.items()
+        if (record.from_agent, record.run_id) == (last.from_agent, last.run_id)
+    )
+
+
+def _is_return(record: AuditHeader) -> bool:
+    return record.kind == Kind.COMPLETION
 
 
 def _is_rejected(record: AuditHeader) -> bool:

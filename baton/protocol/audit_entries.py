@@ -17,6 +17,8 @@ from baton.protocol.money import micro_usd
 LONGEST_NAME = 255
 _LONGEST_WORKFLOW_ID = 200  # Temporal takes 1,000 characters, the ledger 255 with the run behind it
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+AGAIN = "#"
+"""Behind an event's id: something else of an event that is on record already, with the beginning of its digest."""
 LONGEST_DETAILS = 16_000
 
 

@@ -1,5 +1,6 @@
 """What a task cost, from its records (EAAPL-MAG006 §6.2, §13.3; C-12)."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -80,6 +81,45 @@ class TestTaskCost:
         cost = task_cost(FOUR_AGENTS[:3])
 
         assert (cost.usd, cost.complete) == (Decimal("0.3"), False)
+
+    def test_a_return_before_does_not_make_it_complete(self) -> None:
+        """Whoever was handed to last may be at work, or what it returned may have found no ledger."""
+        [*before, (begun, _)] = [stage(number, spent=number, own=1) for number in range(3)]
+        cost = task_cost(headers(*(one for pair in before for one in pair), begun))
+
+        assert (cost.usd, cost.complete) == (Decimal("0.02"), False)
+
+    def test_it_is_complete_once_all_branches_have_returned(self) -> None:
+        """Not with the first of them."""
+        (begun, ended), (other, last) = stage(1, spent=1, own=2), stage(2, spent=1, own=5)
+        other, last = (one.model_copy(update={"from_agent": begun.from_agent}) for one in (other, last))
+        costs = [task_cost(headers(*stage(0, spent=0, own=1), *end)) for end in ([begun, other, last], [begun, other])]
+        whole = task_cost(headers(*stage(0, spent=0, own=1), begun, other, last, ended))
+
+        assert [cost.complete for cost in costs] == [False, False]
+        assert (whole.usd, whole.complete) == (Decimal("0.08"), True)
+
+    @pytest.mark.parametrize("further", [[], stage(5, spent=0, own=1, run_id="child/1", kind="start")])
+    def test_what_was_returned_twice_counts_once(self, further: Sequence[AuditEntry]) -> None:
+        """The second return, of a run after one that was lost, tells the first one's cost with its own (C-12)."""
+        begun, ended = stage(1, spent=1, own=4)
+        _, again = stage(1, spent=1, own=9)
+        again = again.model_copy(update={"event_id": f"{ended.event_id}#0123456789abcdef"})
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, again, *further))
+
+        assert [share.micro_usd // 10_000 for share in cost.shares][:5] == [0, 1, 0, 4, 5]
+        assert [share.prompt_tokens for share in cost.shares][:5] == [0, 10, 0, 40, 50]
+        assert (cost.usd, cost.findings) == (Decimal("0.11") if further else Decimal("0.1"), ())
+
+    def test_a_handoff_that_was_made_anew_counts_once(self) -> None:
+        """What it says of the task was said by the first one."""
+        begun, ended = stage(1, spent=1, own=4)
+        anew, again = (
+            one.model_copy(update={"event_id": f"{one.event_id}#0123456789abcdef"}) for one in (begun, ended)
+        )
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, anew, again))
+
+        assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.05"), True, ())
 
     def test_a_rejected_message_costs_nothing_by_itself(self) -> None:
         """A forged amount in a refused message is not charged; the retry's real cost is in the next record."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions, verify_bundle
-from baton.protocol.audit import Status
+from baton.protocol.audit import Kind, Status
 from baton.protocol.audit_chain import Verdict
 from baton.protocol.audit_entries import completion_entry, handoff_entry
 from baton.protocol.ledger_errors import (
@@ -189,6 +189,20 @@ class TestCompliance:
         assert (len(trace.handoffs), trace.output, bool(trace.report)) == (3, {"risk": "low"}, True)
         assert trace.report.completed
         assert verify_bundle(tmp_path / "trail.zst", verifier=KEYS)
+
+    async def test_a_task_is_completed_as_long_as_nothing_follows_its_completion(self, ledger: Ledger) -> None:
+        """A pipeline's stages each complete; then the next begins, fails, or waits for a person."""
+        told = []
+        for status in ("RETURNED", "FAILED_1"):
+            await ledger.append(entry(len(told)))
+            told.append((await ledger.verify(TASK)).completed)
+            await ledger.append(entry(len(told), kind=Kind.COMPLETION, status=status))
+            told.append((await ledger.verify(TASK)).completed)
+        await ledger.append(entry(4, kind=Kind.COMPLETION, status="RETURNED"))
+        await ledger.record_erasure("e-1", subject="person-1", task_ids=[TASK], removed={"keys": 1})
+
+        assert told == [False, True, False, False]
+        assert (await ledger.verify(TASK)).completed
 
     async def test_records_say_when_they_were_written(self, ledger: Ledger) -> None:
         """By the ledger's clock, in UTC."""
