@@ -268,13 +268,19 @@ class Gate:
     async def record(self, entry: AuditEntry) -> str:
         """Put anything else on record, and return the head of its chain as a text.
 
+        An event that is on record with another message, as an earlier version of Baton told it, is so once more.
+
         Args:
             entry: What happened.
 
         Raises:
             LedgerUnavailableError: It could not be written.
         """
-        return (await self.ledger.append(entry)).anchor
+        try:
+            return (await self.ledger.append(entry)).anchor
+        except LedgerConflictError:
+            second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
+            return (await self.ledger.append(entry.model_copy(update={"event_id": second}))).anchor
 
     def _salt(self, message: Mapping[str, Any]) -> bytes:
         """Return the salt of a commitment: nobody can guess it, and a repeated answer has the same."""

@@ -101,6 +101,16 @@ class HandoffDecision(CompactRecord):
     edit: dict[str, JsonValue] | None = None
     micro_usd: Count = 0
 
+    @property
+    def content(self) -> dict[str, JsonValue]:
+        """What goes on record of it beside who, what and why: the patch of an edit, the amount of a top-up."""
+        match self.action:
+            case HandoffAction.EDIT:
+                return {"patch": self.edit or {}}
+            case HandoffAction.TOP_UP:
+                return {"microUsd": self.micro_usd}
+        return {}
+
 
 def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | None:
     """Return why a decision cannot count, or None.

@@ -382,9 +382,8 @@ class Handing:
         try:
             decision = await self.inbox.wait(pending, self._terms.within)
             await record
-            await self._record(
-                passage, EventKind.DECISION, decision.action.value.upper(), verdict.reason, decision.why, decision.who
-            )
+            action = decision.action.value.upper()
+            await self._record(passage, EventKind.DECISION, action, verdict.reason, decision.why, decision)
         finally:
             record.cancel()
             if not self.inbox.pending():
@@ -426,7 +425,7 @@ class Handing:
         status: str,
         reason: Code | None,
         details: str,
-        actor: str | None = None,
+        decision: HandoffDecision | None = None,
     ) -> None:
         """Put on record what became of a handoff, before anything follows from it; tried until it is there."""
         if not self._on_record:
@@ -440,9 +439,10 @@ class Handing:
             status=status,
             reason=None if reason is None else reason.value,
             details=details[:1_000],
-            actor=actor,
+            actor=decision.who if decision else None,
             agent=passage.spec.name,
             at=workflow.now(),
+            message=decision.content if decision else {},
         )
         await put_on_record(event, passage.given.seq)
 

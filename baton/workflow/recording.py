@@ -46,16 +46,17 @@ async def decided_on_record(
         nth: How often somebody was asked in this run, this time included.
     """
 
-    async def tell(kind: EventKind, status: str, details: str, actor: str | None = None) -> None:
+    async def tell(kind: EventKind, status: str, details: str, decision: HandoffDecision | None = None) -> None:
         event = RecordedEvent(
             kind=kind,
             task_id=task_id,
             event_id=f"{pending.handoff_id}.{nth}",
             status=status.upper(),
             details=details[:_LONGEST_DETAILS],
-            actor=actor,
+            actor=decision.who if decision else None,
             agent=pending.receiver,
             at=workflow.now(),
+            message=decision.content if decision else {},
         )
         await put_on_record(event, pending.seq)
 
@@ -63,7 +64,7 @@ async def decided_on_record(
     try:
         decision = await inbox.wait(pending, within)
         await record
-        await tell(EventKind.DECISION, decision.action.value, decision.why, decision.who)
+        await tell(EventKind.DECISION, decision.action.value, decision.why, decision)
     finally:
         record.cancel()
     return decision

@@ -248,6 +248,9 @@ class TestBackToSender:
             ("decision", "EDIT", "scoped"),
             ("handoff", "ACCEPTED", "scoped"),
         ]
+        assert [one.body for one in task.records if one.fields.kind == "decision"] == [
+            {"patch": {"work_scope": ["annex/*"]}}
+        ]
         assert result.baton["current_state"] == ["Worked in annex/*"]
         run = await check_read_back(worker, handle, safeguards)
         assert [entry.by for entry, _ in run.history if entry.by] == ["ann"]

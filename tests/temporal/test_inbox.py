@@ -280,7 +280,7 @@ class TestResolveHandoff:
         assert (await handle.result()).spend.micro_usd == 230_000
 
     async def test_each_top_up_is_on_record(self, worker: Worker, safeguards: Safeguards) -> None:
-        """With its own person and reason, also where the first ones were too little for the handoff to be sent."""
+        """With its own person, reason and amount, also where the first ones were too little for it to be sent."""
         handle = await spending(worker)
         for who, micro_usd in (("ann", 1_000), ("bob", 2_000), ("ann", 3_000), ("eve", 24_000)):
             [pending] = await waiting(handle)
@@ -290,12 +290,12 @@ class TestResolveHandoff:
 
         async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
             trace = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
-        decided = [one.fields for one in trace.records if one.fields.kind == "decision"]
-        assert [(one.actor, one.details) for one in decided] == [
-            ("ann", "ann pays"),
-            ("bob", "bob pays"),
-            ("ann", "ann pays"),
-            ("eve", "eve pays"),
+        decided = [one for one in trace.records if one.fields.kind == "decision"]
+        assert [(one.fields.actor, one.fields.details, one.body) for one in decided] == [
+            ("ann", "ann pays", {"microUsd": 1_000}),
+            ("bob", "bob pays", {"microUsd": 2_000}),
+            ("ann", "ann pays", {"microUsd": 3_000}),
+            ("eve", "eve pays", {"microUsd": 24_000}),
         ]
         assert [one.fields.status for one in trace.records if one.fields.kind == "rollback"] == ["TOP_UP"] * 4
 
