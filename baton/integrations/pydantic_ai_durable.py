@@ -48,6 +48,10 @@ ANSWERS_ARE_MENDED = "baton-durable-answers-are-mended"
 """Marks the runs whose model was told what does not fit, in Temporal's way of changing workflow code."""
 RUNS_END_IN_TIME = "baton-durable-runs-end-in-time"
 """Marks the runs that keep the time of their limits, in the same way."""
+FAILURES_ARE_TOLD = "baton-durable-failures-are-told"
+"""Marks the runs that put on record what a failed run cost, in the same way."""
+ANSWERED_ONCE = "baton-durable-answered-once"
+"""Marks the runs that put an answer on record once, and not again where it is refused, in the same way."""
 
 _schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
 """What the answer of the run under way has to fit; its metadata would be repeated with each of its activities."""
@@ -184,6 +188,7 @@ class DurableAgent:
         }
         # Once: the same answer would be refused again, and its bill be paid again.
         self._settles = stage(name=f"{self.name}.answer", attempts=1, **settling)(_settle)
+        self._settled_before = stage(name=f"{self.name}.answer", **settling)(_settle)
         self._gives_up = stage(name=f"{self.name}.failed", writes=())(_give_up)
 
     @property
@@ -212,12 +217,11 @@ class DurableAgent:
                 async with asyncio.timeout(self._most_seconds()):
                     result = await self._think(opened, usage)
             except Exception as error:
-                if not is_cancelled_exception(error):
+                if not is_cancelled_exception(error) and workflow.patched(FAILURES_ARE_TOLD):
                     await self._tell(pipeline, {"denied": _denied(error), **_session(usage, messages)})
                 raise self._reported(error) from None
-        return await pipeline.stage(
-            self._settles, params={"answer": result.output, **_session(usage, result.new_messages())}
-        )
+        settles = self._settles if workflow.patched(ANSWERED_ONCE) else self._settled_before
+        return await pipeline.stage(settles, params={"answer": result.output, **_session(usage, result.new_messages())})
 
     def _most_seconds(self) -> float | None:
         """Return how long a run may take, if its limits say so."""

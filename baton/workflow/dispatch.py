@@ -1,7 +1,7 @@
 """Sending a stage its activity, again when its patch is refused, and a child its workflow."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -33,9 +33,13 @@ from baton.workflow.handing import Handing, Passage
 from baton.workflow.outage import is_outage
 
 AcceptedT = TypeVar("AcceptedT")
+Takes = Callable[[Baton, PipelineResult], Mapping[str, JsonValue]]
 
 LIGHT_FAILURES_TOLD = "a light stage that raised for good is told as any other"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+
+TWINS_TOLD_APART = "an artifact of a child whose id its parent has for other bytes is refused"
+"""Marks the runs of which that is so, in the same way."""
 
 _REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
 
@@ -250,6 +254,27 @@ def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
     if scope:
         patch["work_scope"] = [*baton.work_scope, *scope]
     return patch
+
+
+def taken_from_child(takes: Takes, baton: Baton, result: PipelineResult) -> Mapping[str, JsonValue]:
+    """Return the patch for a parent that ``takes`` makes, or made when the run got there.
+
+    Args:
+        takes: What the pipeline's code gives; `child_patch` by default.
+        baton: The parent's baton, as it is when the child ends.
+        result: What the child returned.
+    """
+    patch = takes(baton, result)
+    if takes is not child_patch or "artifacts" not in patch:
+        return patch
+    refs: Any = patch["artifacts"]
+    known = {ref.id for ref in baton.artifacts}
+    new = [ref for ref in refs[len(baton.artifacts) :] if ref["id"] not in known]
+    # A run from before left out what had a known id, and went on.
+    if len(baton.artifacts) + len(new) == len(refs) or workflow.patched(TWINS_TOLD_APART):
+        return patch
+    before = {name: value for name, value in patch.items() if name != "artifacts"}
+    return {**before, "artifacts": [*refs[: len(baton.artifacts)], *new]} if new else before
 
 
 def _retry_policy(retries: Retries) -> RetryPolicy:

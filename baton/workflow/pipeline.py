@@ -32,7 +32,7 @@ from baton.protocol.stages import HasSpec, StageSpec, spec_of
 from baton.protocol.state import PipelineState
 from baton.workflow.beginning import Beginning, publish_fields
 from baton.workflow.contracting import Contracting, ContractTerms, trace_of
-from baton.workflow.dispatch import child_patch, run_child, run_stage
+from baton.workflow.dispatch import Takes, child_patch, run_child, run_stage, taken_from_child
 from baton.workflow.handing import Handing, Passage
 from baton.workflow.handlers import Desk
 from baton.workflow.purse import Purse
@@ -287,7 +287,7 @@ class Pipeline:
         *,
         name: str | None = None,
         params: Mapping[str, JsonValue] | None = None,
-        takes: Callable[[Baton, PipelineResult], Mapping[str, JsonValue]] = child_patch,
+        takes: Takes = child_patch,
         task_queue: str | None = None,
     ) -> PipelineResult:
         """Run another pipeline as a child, and take over what it brings back.
@@ -330,7 +330,8 @@ class Pipeline:
             self._purse.child_ended(step, result.spend if result.billed is None else result.billed)
             self._desk.visibility.ran(_LONG_ENOUGH)
             try:
-                outcome = self.state.record_child(seq, step, result, takes(self.state.baton, result), workflow.now())
+                patch = taken_from_child(takes, self.state.baton, result)
+                outcome = self.state.record_child(seq, step, result, patch, workflow.now())
             except PatchError as error:
                 raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
         self._publish(outcome)
