@@ -195,7 +195,8 @@ class _Fold:
         if outcome.failure is not None:
             step.status, step.failure = StepStatus.FAILED, outcome.failure
             return
-        step.ended = max((entry.timestamp for entry in outcome.entries), default=None)
+        if step.ended is None or step.kind not in (StepKind.CHILD, StepKind.MERGE):
+            step.ended = max((entry.timestamp for entry in outcome.entries), default=None)
         step.began = step.began or step.ended
 
     def task_started(self, event: HistoryEvent) -> None:
@@ -310,6 +311,13 @@ class _Fold:
         execution = attributes.workflow_execution
         self._run.children.append((execution.workflow_id, execution.run_id, attributes.initiated_event_id))
 
+    def child_completed(self, event: HistoryEvent) -> None:
+        """Note when it was; the pipeline may take it over again, much later, in a run that was rolled back."""
+        attributes = event.child_workflow_execution_completed_event_attributes
+        step = self._children.get(attributes.initiated_event_id)
+        if step is not None:
+            step.ended = time_of(event)
+
     def child_failed(self, event: HistoryEvent) -> None:
         attributes = event.child_workflow_execution_failed_event_attributes
         step = self._children.get(attributes.initiated_event_id)
@@ -388,6 +396,7 @@ _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
         "timer_started": _Fold.timer_started,
         "start_child_workflow_execution_initiated": _Fold.child_initiated,
         "child_workflow_execution_started": _Fold.child_started,
+        "child_workflow_execution_completed": _Fold.child_completed,
         "child_workflow_execution_failed": _Fold.child_failed,
         "workflow_execution_signaled": _Fold.signaled,
         "workflow_execution_completed": _Fold.completed,

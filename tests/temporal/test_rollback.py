@@ -187,6 +187,19 @@ class TestChildren:
         assert undated(again) == undated(once.record)
         assert [child for child, *_ in again.children] == [child for child, *_ in once.record.children]
 
+    @pytest.mark.parametrize(
+        ("pipeline", "step", "to"), [(Parent, "half", "conclude"), (FansOut, "check+document+review", "conclude")]
+    )
+    async def test_what_has_ended_before_the_step_has_ended_when_it_did(
+        self, client: Client, worker: Worker, pipeline: Any, step: str, to: str
+    ) -> None:
+        """The run takes it over once more, later; that is not when it ended."""
+        once = await run_pipeline(worker, pipeline.run, PipelineInput(goal=GOAL))
+        _, handle = await back(client, once.handle, to)
+        again = await finished(client, handle)
+
+        assert again.step(step).ended == once.record.step(step).ended
+
 
 class TestContinuedRuns:
     """Runs that continued as new."""
