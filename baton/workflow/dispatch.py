@@ -155,7 +155,7 @@ async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, at
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
         # What a light stage raised is not wrapped by the SDK; in a run from before it passed through here as it was.
-        if not isinstance(error, ActivityError) and not workflow.patched(LIGHT_FAILURES_TOLD):
+        if not isinstance(error, ActivityError) and (passage.passed_over or not workflow.patched(LIGHT_FAILURES_TOLD)):
             raise
         told = f"stage {spec.name!r} failed: {_reason(error)}"
         raise StageRaisedError(told, _spent(error), is_outage=is_outage(error)) from error

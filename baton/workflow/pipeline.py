@@ -440,7 +440,7 @@ class Pipeline:
             params=dict(self._start.params if params is None else params),
             branch=bool(branches),
         )
-        return Passage(spec, given, self._handing.new_id(), branches)
+        return Passage(spec, given, self._handing.new_id(), branches, passed_over=self._past.passed_over(seq))
 
     def _publish(self, outcome: Outcome) -> None:
         """Leave in the history what no activity recorded, for readers without a worker; they know the events."""

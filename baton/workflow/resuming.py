@@ -93,6 +93,14 @@ class Past:
             raise StageFailedError(outcome.failure)
         return outcome
 
+    def passed_over(self, seq: int) -> bool:
+        """Return whether an earlier run went on after a step without an outcome of it.
+
+        In runs of earlier releases that was a light stage that had raised: it raises anew, and again leaves none, for
+        the outcomes after it were numbered without.
+        """
+        return seq < max(self._by_seq, default=0)
+
     async def ready_to_edit(self) -> None:
         """Wait, in a run that was forked with an edit, until the recorded outcomes are used up.
 

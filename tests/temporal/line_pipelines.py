@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 from baton import PipelineInput, PipelineResult
 from baton.protocol.errors import StageFailedError
@@ -103,4 +104,23 @@ class Hurries:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.pipeline.sleep(timedelta(hours=1)), 1)
         await self.pipeline.stage(gamma)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class CatchesAndGoesOn:
+    """Goes on after a light stage that fails, by two more."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Fail, and go on whatever it raises."""
+        try:
+            await self.pipeline.stage(lightly)
+        except (StageFailedError, ApplicationError):
+            await self.pipeline.stage(alpha)
+        await self.pipeline.stage(beta)
         return self.pipeline.result()
