@@ -23,7 +23,7 @@ from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
 from baton.edge.public_keys import PublicKeys
 from baton.protocol.audit_chain import ChainHead, HeadSigner
 from baton.protocol.audit_proof import Checkpoint
-from baton.protocol.errors import BatonError, ServerError
+from baton.protocol.errors import BatonError, HistoryError, ServerError
 from baton.protocol.ledger_errors import LedgerError
 from baton.protocol.names import ATTRIBUTE_TASK
 
@@ -212,7 +212,7 @@ async def task_of(session: Session, ledger: Ledger, named: str) -> str:
         return named
     unknown = f"the ledger at {ledger.where!r} has no records of task {named!r}"
     try:
-        task_id = await _labelled(await session.client(), Target.of(named))
+        task_id = await _task_of_run(await session.client(), Target.of(named))
     except (BatonError, RPCError) as error:
         why = "no server answers that could know a run of this name" if isinstance(error, ServerError) else str(error)
         raise LedgerError(f"{unknown}; {why}") from error
@@ -232,7 +232,7 @@ async def heads_of_run(session: Session, run: str, ledger: str) -> tuple[str, li
     client = await session.client()
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)
-        task_id = record.start.task_id or await _labelled(client, target)
+        task_id = record.task_id or await _labelled(client, target)
     if task_id is None:
         raise LedgerError(f"the run {run!r} does not tell its task; verify the task with --anchors instead")
     return task_id, heads_of(ledger, task_id, record.anchors)
@@ -254,6 +254,17 @@ def heads_of(ledger: str, task_id: str, anchors: Iterable[str]) -> list[ChainHea
         raise LedgerError(
             f"what was kept of task {task_id!r} is no anchor of a chain: N:sha256:… is expected"
         ) from error
+
+
+async def _task_of_run(client: Client, target: Target) -> str | None:
+    """Return the task of a run: by its label, or, where a client without Baton gave it none, by its history."""
+    task_id = await _labelled(client, target)
+    if task_id is not None:
+        return task_id
+    try:
+        return (await read_run(client, target.workflow_id, target.run_id)).task_id
+    except HistoryError:  # no pipeline
+        return None
 
 
 async def _labelled(client: Client, target: Target) -> str | None:

@@ -55,6 +55,7 @@ def forked_input(
         patch_effect(state.baton, patch, state.stage_rules())
     return run.start.model_copy(
         update={
+            "task_id": run.task_id,  # the ledger's chain and the vault's seals are the task's
             "outcomes": outcomes,
             "edit": dict(patch) if patch is not None else None,
             "origin": Origin(workflow_id=run.workflow_id, run_id=run.run_id, at=step.name, by=by, why=why),

@@ -125,6 +125,15 @@ class RunRecord:
         return self.state.baton
 
     @property
+    def task_id(self) -> str | None:
+        """The task: what the run was started with, or the name that the pipeline gave it, as soon as a step tells it.
+
+        None if it was started without one, and only light stages have begun.
+        """
+        told = (self.start.task_id, self.result and self.result.task_id, *(given.task_id for given in self.inputs[:1]))
+        return next(filter(None, told), None)
+
+    @property
     def handed(self) -> list[StageInput]:
         """What stages were sent with a contract, in order."""
         return [one for one in self.inputs if one.contract is not None]
@@ -208,7 +217,7 @@ class RunRecord:
             "workflow_id": self.workflow_id,
             "run_id": self.run_id,
             "pipeline": self.pipeline,
-            "task_id": self.start.task_id,
+            "task_id": self.task_id,
             "status": self.status.value,
             "began": self.began.isoformat() if self.began else None,
             "ended": self.ended.isoformat() if self.ended else None,

@@ -207,8 +207,8 @@ async def _add_histories(found: Surfaces, client: Client, workflow_id: str) -> s
             run = await read_run(client, *one)
         except HistoryError:
             continue  # no pipeline
-        if run.start.task_id:
-            tasks.add(run.start.task_id)
+        if run.task_id:
+            tasks.add(run.task_id)
         found.add(f"record/{place}", run.to_json_object())
         for step in run.steps:
             found.add(f"page/{place}/{step.seq}-{step.name}", render(run.baton_after(step)))

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from temporalio.client import Client
@@ -9,7 +10,7 @@ from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
 from baton.activity.safeguards import Safeguards
-from baton.client import fork
+from baton.client import fork, read_run
 from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.edge.vault import Vault, VaultOptions
@@ -68,6 +69,19 @@ class TestPersonal:
         handle = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
 
         assert PipelineResult.model_validate(await handle.result()).output == once.result.output
+
+    async def test_a_fork_of_a_run_that_a_service_without_baton_started_knows_them_too(self, worker: Worker) -> None:
+        """The pipeline named the task itself; the history tells it, and what was sealed for the task opens."""
+        service = await Client.connect(worker.client.service_client.config.target_host)
+        handle = await service.start_workflow(
+            "Personal", {"goal": "Register"}, id=f"plain-{uuid4()}", task_queue=worker.task_queue
+        )
+        await handle.result()
+        record = await read_run(worker.client, handle.id)
+        again = await fork(worker.client, handle.id, record.steps[-1].name, by="ann", why="again")
+
+        assert PipelineResult.model_validate(await again.result()).output == [{"handed": 0}, [len(MARKER)]]
+        assert (await read_run(worker.client, again.id)).task_id == record.task_id is not None
 
     async def test_a_stage_that_asks_for_more_is_refused(self, worker: Worker) -> None:
         """It is told what to declare, and is not run again."""

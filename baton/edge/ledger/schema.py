@@ -98,7 +98,10 @@ def bind_name(connection: Connection, name: str, where: str) -> None:
     if found is None:
         connection.rows("INSERT INTO handoff_audit_ledger (one, name) VALUES (1, ?)", name)
     elif found != name:
-        raise LedgerError(f"the ledger at {where!r} is named {found!r}, not {name!r}; open it under its own name")
+        raise LedgerError(
+            f"the ledger at {where!r} is named {found!r}, not {name!r}; open it under its own name: "
+            "BATON_LEDGER_NAME, `--name`, or `Safeguards(name=…)`"
+        )
 
 
 _WRITER = frozenset(f"GRANT SELECT, INSERT ON {name} TO {{role}}" for name in TABLES if name != _KEPT) | {
