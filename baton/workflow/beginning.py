@@ -27,7 +27,10 @@ class Beginning:
         try:
             return self.start.first_baton(kind)
         except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors(include_url=False))
+            found = error.errors(include_url=False)
+            faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in found)
+            if any(f["type"] == "extra_forbidden" for f in found):
+                faults += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
             self._fault = PipelineError(f"the pipeline cannot start from this input: {faults}")
             return kind(goal="(unusable input)")
 

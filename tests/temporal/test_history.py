@@ -123,6 +123,13 @@ class TestRecord:
         assert run.failure is not None
         assert run.failure.startswith("PipelineError: the pipeline cannot start from this input")
 
+    async def test_a_baton_of_another_type_is_told_what_it_needs(self, client: Client, worker: Worker) -> None:
+        """As when a pipeline whose baton has further fields starts a child that does not know them."""
+        start = PipelineInput(goal=GOAL, baton={"severity": "high"})
+        handle = await client.start_workflow(Linear.run, start, id="another-type", task_queue=worker.task_queue)
+
+        assert "severity: Extra inputs are not permitted. Its batons are of type Baton; " in await failure(handle)
+
     async def test_a_workflow_that_is_no_pipeline_is_named_as_one(self, client: Client, worker: Worker) -> None:
         """Instead of a record with nothing in it."""
         handle = await client.start_workflow("Linear", "no input", id="no-pipeline", task_queue=worker.task_queue)
