@@ -74,6 +74,7 @@ class Ask(OpenRecord):
     report: JsonValue = None
 
 
+_MEMBERS = tuple(field.alias or name for name, field in Ask.model_fields.items())
 _Do = Callable[[OutsideAgents, Found, str, Ask], Awaitable[Any]]
 
 
@@ -236,6 +237,8 @@ def _fault(error: Exception) -> str:
         return str(error)
     rows = error.errors(include_url=False, include_input=False, include_context=False)
     told = [f"{'.'.join(map(str, row['loc']))[:60] or 'body'}: {row['msg']}" for row in rows[:_MOST_FAULTS]]
+    if any(row["type"] == "extra_forbidden" for row in rows):
+        told.append(f"a body has {', '.join(_MEMBERS)}")
     return "; ".join(told)
 
 

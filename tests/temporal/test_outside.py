@@ -184,6 +184,12 @@ class TestService:
 
         assert (code, list(answer)) == (status, ["error"])
 
+    async def test_a_patch_that_is_the_body_itself_is_told_what_a_body_has(self, url: str) -> None:
+        """So that its author sees the member `patch`."""
+        _, answer = await call(f"{url}/handoffs/x/patch?workflow=y", {"decision_log": ["Reviewed"]})
+
+        assert answer["error"].endswith("; a body has holder, leaseSeconds, version, reason, unmet, patch, report")
+
     @pytest.mark.parametrize("verb", ["reject", "needs-input", "patch", "report"])
     async def test_an_answer_that_does_not_say_it_is_refused(self, url: str, verb: str) -> None:
         """A body with the fields of a patch, and no patch, would end the handoff and lose the work."""
