@@ -130,8 +130,8 @@ class RunRecord:
 
         None if it was started without one, and only light stages have begun.
         """
-        told = (self.start.task_id, self.result and self.result.task_id, *(given.task_id for given in self.inputs[:1]))
-        return next(filter(None, told), None)
+        told = [self.start.task_id, *(given.task_id for given in self.inputs[:1])]
+        return next(filter(None, told), None) or (self.result.task_id if self.result else None)
 
     @property
     def handed(self) -> list[StageInput]:

@@ -29,8 +29,9 @@ from baton.protocol.messages import (
 )
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK
 from baton.protocol.stages import Retries
-from baton.workflow.handing import Handing, Passage
+from baton.workflow.handing import Handing
 from baton.workflow.outage import is_outage
+from baton.workflow.passage import Passage
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, JsonValue]]

@@ -7,7 +7,6 @@ to undo. Everything else waits for a person, with the baton as it was before the
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +28,6 @@ from baton.protocol.recording import EventKind, RecordedEvent
 from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.releases import digests_of
 from baton.protocol.sealed import SealError
-from baton.protocol.stages import StageSpec
 from baton.protocol.state import PipelineState
 from baton.protocol.verdict import Code, Fate, Verdict, fate_of
 from baton.workflow.contracting import Contracting
@@ -37,52 +35,13 @@ from baton.workflow.conversing import Conversation
 from baton.workflow.handlers import Desk
 from baton.workflow.inbox import Inbox
 from baton.workflow.outage import sit_out
+from baton.workflow.passage import Passage
 from baton.workflow.purse import Purse
 from baton.workflow.recording import ASKED_ON_RECORD, decided_on_record, put_on_record
 from baton.workflow.relaying import nth_id
 
 EXPIRED_ASKS = "a contract that expires again and again is for a person"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-
-
-@dataclass
-class Passage:
-    """One handoff on its way: from the sender's checkpoint until a receiver has accepted it.
-
-    Attributes:
-        spec: The receiving stage.
-        given: Its input but for the baton.
-        handoff_id: Names the handoff in all its attempts.
-        receivers: Of a fan-out, all its stages.
-        sent: How often it was sent.
-        asked: How often a person was asked about it.
-        outages: How often its stage could not begin for want of the ledger.
-        rejected: How often it was not accepted and its sender was to mend it.
-        expired: How often its contract had expired when the receiver looked.
-        mended: What its sender answered meanwhile, to be recorded once the handoff is accepted.
-        message: The message that was sent last.
-        task_queue: Where the receiver's workers listen, or None for the pipeline's own queue.
-        passed_over: Whether an earlier run went on after the step without an outcome of it.
-    """
-
-    spec: StageSpec
-    given: StageInput
-    handoff_id: str
-    receivers: Sequence[str] = ()
-    sent: int = 0
-    asked: int = 0
-    outages: int = 0
-    rejected: int = 0
-    expired: int = 0
-    mended: list[StageReturn] = field(default_factory=list)
-    message: Handoff | None = None
-    task_queue: str | None = None
-    passed_over: bool = False
-
-    @property
-    def key(self) -> str:
-        """The name of its reservation in the budget."""
-        return f"{self.given.seq}:{self.spec.name}"
 
 
 Execute = Callable[[Passage, StageInput | Handoff, int, int], Awaitable[StageReturn]]

@@ -35,7 +35,7 @@ from baton.protocol.patching import patch_effect
 from baton.protocol.stages import StageSpec
 from baton.workflow.correspondence import Receiver, opened, raw_of
 from baton.workflow.exchange import Exchange
-from baton.workflow.handing import Passage
+from baton.workflow.passage import Passage
 
 
 @dataclass

@@ -33,8 +33,9 @@ from baton.protocol.state import PipelineState
 from baton.workflow.beginning import Beginning, publish_fields
 from baton.workflow.contracting import Contracting, ContractTerms, trace_of
 from baton.workflow.dispatch import Takes, child_patch, run_child, run_stage, taken_from_child
-from baton.workflow.handing import Handing, Passage
+from baton.workflow.handing import Handing
 from baton.workflow.handlers import Desk
+from baton.workflow.passage import Passage
 from baton.workflow.purse import Purse
 from baton.workflow.resuming import ContinueAfter, Past
 from baton.workflow.steps import results_of, workflow_type
