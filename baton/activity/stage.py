@@ -29,7 +29,7 @@ from baton.activity.receiving import (
     refused,
     returned_on_record,
 )
-from baton.edge.output_check import output_findings
+from baton.edge.output_check import output_check
 from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.errors import PatchError
@@ -155,6 +155,8 @@ class Stage(Generic[GivenT, AnswerT]):
         known = {name: value for name, value in given.baton.items() if name in self.baton_type.model_fields}
         baton = self.baton_type.from_json_object(known)
         context = StageContext.of(baton, given, current_parts(), self.spec)
+        named = self.spec.output  # its schema is looked up before an agent works, and is paid, for nothing
+        check = None if named is None else output_check(context.parts.schemas, named)
         argument: Any = context if self._takes_context else baton
         began = time.monotonic()
         findings: list[str] = []
@@ -180,8 +182,8 @@ class Stage(Generic[GivenT, AnswerT]):
             raise ApplicationError(message, *bill, type=type(error).__name__, non_retryable=never) from cause
         finally:
             await context.settle()
-        if not findings and self.spec.output is not None:
-            findings = output_findings(context.parts.schemas, self.spec.output, result.output)
+        if not findings and check is not None:
+            findings = check(result.output)
         events, journal = await context.close_session()
         returned = self._answer(given, result, context, findings, began)
         if not events:

@@ -1,5 +1,6 @@
 """Whether what an agent returned fits the output schema that its contract names (S5-fields-l)."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import rfc8785
@@ -8,6 +9,7 @@ from pydantic_core import from_json
 
 from baton.edge.schema_gate import SchemaGate
 from baton.protocol.contract import OutputSchemaRef
+from baton.protocol.contract_errors import UnknownSchemaError
 from baton.protocol.errors import PipelineError
 from baton.protocol.output_schemas import OutputSchemas
 
@@ -21,15 +23,36 @@ def output_findings(schemas: OutputSchemas | None, named: str, output: JsonValue
         output: What the stage returned as its output.
 
     Raises:
-        PipelineError: The worker has no such schema; asking the agent again would not help.
+        PipelineError: The worker has no such schema, or it is none; asking the agent again would not help.
+    """
+    return output_check(schemas, named)(output)
+
+
+def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonValue], list[str]]:
+    """Return what tells what is wrong with an output; ask before an agent works for nothing.
+
+    Args:
+        schemas: As for `output_findings`.
+        named: As for `output_findings`.
+
+    Raises:
+        PipelineError: As for `output_findings`.
     """
     if schemas is None:
         raise PipelineError(
             f"the stage's output is to fit {named!r}, and this worker has no output schemas; start it with "
             "BatonPlugin(WorkerParts(schemas=…))"
         )
-    found = schemas.find(OutputSchemaRef.parse(named))
-    return [f"output does not fit {named}: {finding.text}" for finding in _gate(rfc8785.dumps(found))(output)]
+    try:
+        gate = _gate(rfc8785.dumps(schemas.find(OutputSchemaRef.parse(named))))
+    except UnknownSchemaError as error:
+        raise PipelineError(
+            f"the stage's output is to fit {named!r}, which this worker does not have: {error}"
+        ) from error
+    except ValueError as error:
+        why = str(error).partition("\n")[0]
+        raise PipelineError(f"the output schema {named!r} is no JSON Schema of draft 2020-12: {why}") from None
+    return lambda output: [f"output does not fit {named}: {finding.text}" for finding in gate(output)]
 
 
 @lru_cache(maxsize=64)

@@ -12,9 +12,10 @@ from baton.activity import Stage, StageContext, stage
 from baton.activity.context import WorkerParts, worker_parts
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.protocol.baton import Baton, BatonPatch
-from baton.protocol.errors import PatchError
+from baton.protocol.errors import PatchError, PipelineError
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput, StageResult, StageReturn
+from baton.protocol.output_schemas import OutputSchema, OutputSchemas
 from baton.protocol.stages import DECISIONS_HANDED, HasSpec
 
 
@@ -249,6 +250,36 @@ class TestRun:
 
         assert [one.split(":")[0] for one in found.findings] == ["goal"]
         assert found.baton_patch == {"goal": "x", "work_scope": ["src"]}
+
+
+class TestOutputSchema:
+    """The schema that a stage's output is to fit."""
+
+    @pytest.mark.parametrize(
+        ("schemas", "why"),
+        [
+            pytest.param(None, "this worker has no output schemas", id="no registry"),
+            pytest.param(OutputSchemas(), "which this worker does not have: there is no output schema", id="no schema"),
+            pytest.param(
+                OutputSchemas([OutputSchema("Decision", "1", {"$ref": "#/$defs/none"})]),
+                "is no JSON Schema of draft 2020-12: Pointer '/\\$defs/none' does not exist$",
+                id="no schema that can be used",
+            ),
+        ],
+    )
+    async def test_it_is_looked_up_before_anybody_works(self, schemas: OutputSchemas | None, why: str) -> None:
+        """An agent would be paid for each run of the stage, and none could be accepted (S5-fields-l)."""
+        ran: list[str] = []
+
+        @stage(output="Decision@1")
+        async def decide(baton: Baton) -> StageResult:
+            ran.append(baton.goal)
+            return StageResult(output={})
+
+        with worker_parts(WorkerParts(schemas=schemas)), pytest.raises(PipelineError, match=why):
+            await decide(sent("decide"))
+
+        assert ran == []
 
 
 class TestArtifacts:
