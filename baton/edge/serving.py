@@ -3,26 +3,36 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
+from typing import TypeGuard
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from baton.protocol.errors import ServerError
 
 _STOP_SECONDS = 2
 _LAST_PORT = 65535
+_PATIENCE_SECONDS = 30.0
+_TICKS_A_SECOND = 10  # of uvicorn's own loop
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+async def serving(
+    app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int = 0, patience: float = _PATIENCE_SECONDS
+) -> AsyncIterator[str]:
     """Serve an application while the context is open; on leaving, calls under way get two seconds to finish.
+
+    A caller who holds a connection without asking is let go: each is a file of this process, which may be the worker.
 
     Args:
         app: The application.
         what: What it is called in an error.
         host: The address to listen on; only this machine reaches the default.
         port: The port, or 0 for a free one.
+        patience: How many seconds a caller may take to send a request's head, and then its body.
 
     Yields:
         The server's URL.
@@ -32,9 +42,15 @@ async def serving(app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int
     """
     with _listening(what, host, port) as listener:
         config = uvicorn.Config(
-            app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=_STOP_SECONDS
+            _timely(app, patience),
+            lifespan="off",
+            http="h11",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=_STOP_SECONDS,
         )
-        server = _Server(config)
+        server = _Server(config, patience)
         serve = asyncio.create_task(server.serve(sockets=[listener]))
         name, bound = listener.getsockname()[:2]
         try:
@@ -46,11 +62,51 @@ async def serving(app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: a guest in a program does not take its Ctrl-C."""
+    """uvicorn without its signal handlers, for a guest does not take a program's Ctrl-C; and not endlessly patient."""
+
+    def __init__(self, config: uvicorn.Config, patience: float) -> None:
+        super().__init__(config)
+        self._patience = patience
+        self._waits: dict[H11Protocol, float] = {}
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close connections that have waited too long for the head of a request; uvicorn itself never does."""
+        if counter % _TICKS_A_SECOND == 0:
+            now = time.monotonic()
+            self._waits = {one: self._waits.get(one, now) for one in self.server_state.connections if _is_idle(one)}
+            for connection, since in self._waits.items():
+                if now - since > self._patience:
+                    connection.transport.close()
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _is_idle(connection: object) -> TypeGuard[H11Protocol]:
+    """Return whether a connection has no request under way."""
+    if not isinstance(connection, H11Protocol):
+        return False
+    return connection.cycle is None or connection.cycle.response_complete
+
+
+def _timely(app: ASGIApp, seconds: float) -> ASGIApp:
+    """Return an application that sees who takes too long over a body as one who has hung up."""
+
+    async def timely(scope: Scope, receive: Receive, send: Send) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+
+        async def received() -> Message:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await receive()
+            except TimeoutError:
+                return {"type": "http.disconnect"}
+
+        await app(scope, received, send)
+
+    return timely
 
 
 @contextlib.contextmanager

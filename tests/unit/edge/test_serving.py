@@ -1,0 +1,64 @@
+"""Serving an application as a guest: whoever does not ask is let go."""
+
+import asyncio
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from baton.edge.serving import serving
+
+
+async def _echo(request: Request) -> Response:
+    return PlainTextResponse(await request.body())
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    return PlainTextResponse("the body ended too soon", status_code=400)
+
+
+def app() -> Starlette:
+    """Return an application that says what it is told."""
+    return Starlette(routes=[Route("/", _echo, methods=["POST"])], exception_handlers={ClientDisconnect: _gone})
+
+
+async def answered(url: str, sent: bytes) -> bytes:
+    """Send something, nothing after it, and return all that comes until the server closes the connection."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(sent)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+class TestServing:
+    """`serving`."""
+
+    async def test_who_has_asked_is_answered(self) -> None:
+        """Patience is for those who do not."""
+        head = b"POST / HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"
+        async with serving(app(), "the echo", patience=5) as url:
+            assert (await answered(url, head + b"hello")).endswith(b"\r\n\r\nhello")
+            upgrade = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\n\r\n"
+            assert (await answered(url, upgrade)).startswith(b"HTTP/1.1 405 ")
+
+    @pytest.mark.parametrize(
+        ("sent", "answer"),
+        [
+            pytest.param(b"", b"", id="nothing at all"),
+            pytest.param(b"POST / HTTP/1.1\r\nHost: he", b"", id="half a head"),
+            pytest.param(
+                b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\nhe",
+                b"the body ended too soon",
+                id="half a body",
+            ),
+        ],
+    )
+    async def test_who_never_finishes_asking_is_let_go(self, sent: bytes, answer: bytes) -> None:
+        """Otherwise a thousand such connections would leave the process no file for its own work."""
+        async with serving(app(), "the echo", patience=0.1) as url:
+            assert (await answered(url, sent)).endswith(answer)
