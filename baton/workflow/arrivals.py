@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
@@ -24,6 +24,8 @@ from baton.workflow.handlers import Desk
 
 MOST_QUEUED = 1_000
 """How many handoffs may wait for the pipeline's code to receive them."""
+UNNAMED_IS_NOTED = "a handoff that has no id to be answered under is noted"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 QUERY_ANSWERED = "handoff_answered"
 """Query: the answer that this pipeline gave to a handoff, by its id; for senders that are no workflow."""
 
@@ -101,9 +103,16 @@ class Arrivals:
             self._count(receipt.verdict.reason or "", "unknown", by)
             return None
         earlier = self._intake.before(receipt.handoff_id, admission.digest, by=by, at=now)
-        ack = earlier or Acknowledgement.of_verdict(
-            receipt.handoff_id, admission.digest, receipt.verdict, by=by, at=receipt.at
-        )
+        try:
+            ack = earlier or Acknowledgement.of_verdict(
+                receipt.handoff_id, admission.digest, receipt.verdict, by=by, at=receipt.at
+            )
+        except ValidationError:
+            if not workflow.patched(UNNAMED_IS_NOTED):
+                raise
+            self._note(f"refused a handoff that has no id to be answered under: {receipt.verdict.details}")
+            self._count(receipt.verdict.reason or "", admission.sender or "unknown", by)
+            return None
         if earlier is None:
             self._intake.keep(ack)
             self._count(ack.code or Answer.ACCEPTED.value, admission.sender, by)

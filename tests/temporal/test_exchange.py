@@ -333,6 +333,25 @@ class TestFaults:
         assert [one.name for one in now.waiting_for] == ["receive as risk"]
         await receiver.terminate()
 
+    @pytest.mark.parametrize("id", [None, "", "h-1"], ids=["null", "empty", "no UUID"])
+    async def test_a_handoff_whose_id_is_none_does_not_end_the_receiver(
+        self, exchange: Worker, safeguards: Safeguards, id: str | None
+    ) -> None:
+        """Sealed by one of ours and no handoff all the same: it is on record and noted, and the pipeline lives (F7)."""
+        receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
+        await start(exchange, HandsOff.run, to=receiver.id)
+        payload = await sealed_signal(receiver)
+        plain = (await exchange.client.data_converter.payload_codec.decode([payload]))[0]  # type: ignore[union-attr]
+        message = {**json.loads(plain.data), "handoffId": id}
+        sealed = Payload(metadata=plain.metadata, data=seal(message, safeguards.keyring))
+        await signal_again(exchange.client, receiver, sealed, "r1")
+
+        now = await until(receiver, lambda now: bool(now.notes))
+        assert now.notes[-1].startswith("refused a handoff that has no id to be answered under: '/handoffId' must be")
+        await start(exchange, HandsOff.run, to=receiver.id)
+        assert len(await output(receiver)) == 2
+        await assert_replays(receiver, [Receives], plugin=BatonPlugin(safeguards=safeguards))
+
     async def test_an_address_that_no_server_takes_does_not_stop_the_receiver(
         self, exchange: Worker, safeguards: Safeguards
     ) -> None:
