@@ -175,6 +175,8 @@ async def _child(client: Client, step: Step, description: WorkflowExecutionDescr
 
 def _reason(failure: Failure) -> str:
     """Return why a try failed, in a line."""
+    if failure.HasField("server_failure_info") and failure.HasField("cause"):
+        return _reason(failure.cause)  # of one with much text, the server puts its own before what it keeps of it
     kind = failure.application_failure_info.type
     return f"{kind}: {failure.message}" if kind else failure.message
 

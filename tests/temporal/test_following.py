@@ -8,7 +8,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton.activity import WorkerParts
+from baton import Baton, BatonPatch
+from baton.activity import WorkerParts, stage
 from baton.client import RunStatus, read_run, roll_back
 from baton.client.following import Followed, follow
 from baton.client.listing import RunFilter, list_runs
@@ -19,6 +20,7 @@ from baton.edge.artifacts import ArtifactStore
 from baton.plugin import BatonPlugin
 from baton.protocol.history import StepKind
 from baton.protocol.messages import PipelineInput
+from baton.testing import pipeline_worker
 from tests.support import GOAL, Handle, approve, start, until_waiting
 from tests.temporal.pipelines import Gated, Linear, Long
 
@@ -188,3 +190,22 @@ class TestWaits:
     async def test_a_queue_that_nobody_asks_has_no_worker(self, client: Client) -> None:
         """Whoever starts a run there is told so."""
         assert not await has_pollers(client, f"nobody-{uuid.uuid4()}")
+
+    async def test_a_try_that_failed_with_much_to_say_is_told_by_its_own_reason(self, client: Client) -> None:
+        """The server keeps 4 KB of a failure, and of a longer one says itself only that it was."""
+
+        @stage
+        async def plan(baton: Baton) -> BatonPatch:
+            """Fail."""
+            raise ConnectionError("the model does not answer") from ValueError("why " * 2_000)
+
+        async with pipeline_worker(client, [Linear], [plan]) as worker:
+            handle = await start(worker, Linear.run)
+            told = None
+            while told is None:
+                await asyncio.sleep(0.05)
+                now = await waits(client, await read_run(client, handle.id))
+                told = next((one.failure for one in now.pending), None) if now else None
+            await handle.terminate()
+
+        assert told == "ConnectionError: the model does not answer"
