@@ -1,5 +1,6 @@
 """The input of a forked run: what happened before a step, and what the stages before it handed on."""
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -107,4 +108,8 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
         if relay := before.get("relay"):
             handing["relay"] = {**relay, "personal_data": {**relay["personal_data"], **personal}}
         carried = {**carried, "handing": handing}
+    if run.chunks:  # what was streamed came by signals, and no outcome tells of it
+        streams = carried.get("streams", {})
+        came = [base64.b64encode(one).decode() for one in run.chunks]
+        carried = {**carried, "streams": {**streams, "opening": [*streams.get("opening", []), *came]}}
     return {"carried": carried, "personal_data": personal}

@@ -24,7 +24,7 @@ from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError, PatchError
 from baton.protocol.history import Outcome, StepKind
 from baton.protocol.messages import Decision, PipelineInput, PipelineResult, RolledBack, StageInput, StageReturn
-from baton.protocol.names import DECIDE, MEMO_FIELDS, ROLLED_BACK
+from baton.protocol.names import DECIDE, HANDOFF_CHUNK, MEMO_FIELDS, ROLLED_BACK
 from baton.protocol.state import PipelineState
 
 _CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
@@ -327,6 +327,9 @@ class _Fold:
 
     def signaled(self, event: HistoryEvent) -> None:
         name = event.workflow_execution_signaled_event_attributes.signal_name
+        text = self._text(event)
+        if name == HANDOFF_CHUNK and text is not None:
+            self._run.chunks.append(text)
         decision = parsed(Decision, self._text(event)) if name == DECIDE else None
         told = parsed(RolledBack, self._text(event)) if name == ROLLED_BACK else None
         if decision is not None:

@@ -94,6 +94,7 @@ class RunRecord:
         inputs: What its stages were sent, in order; of light stages the history does not tell.
         accepted: What its stages returned and the pipeline took over, in order, each with its outcome's place.
         tokens_read: What the prompts of its stages had, by step number and stage.
+        chunks: The sealed chunks of streamed handoffs that it was signaled, in order.
     """
 
     workflow_id: str
@@ -118,6 +119,7 @@ class RunRecord:
     inputs: list[StageInput] = field(default_factory=list)
     accepted: list[tuple[int, StageReturn]] = field(default_factory=list)
     tokens_read: dict[tuple[int, str], int] = field(default_factory=dict)
+    chunks: list[bytes] = field(default_factory=list)
 
     @property
     def baton(self) -> Baton:

@@ -18,8 +18,9 @@ from baton.protocol.chunks import MOST_AHEAD, Arrival, CheckChunk, Chunk, ChunkS
 from baton.protocol.errors import StageFailedError
 from baton.protocol.exchange import MOST_REMEMBERED, Acknowledgement, Reply
 from baton.protocol.messages import StageReturn
+from baton.protocol.names import HANDOFF_CHUNK
 from baton.protocol.routing import ReceiverRequirements
-from baton.workflow.correspondence import HANDOFF_ANSWER, HANDOFF_CHUNK, Beside, Receiver, opened, raw_of, tell
+from baton.workflow.correspondence import HANDOFF_ANSWER, Beside, Receiver, opened, raw_of, tell
 from baton.workflow.exchange import ATTEMPTS, Exchange
 
 STREAM = "stream"

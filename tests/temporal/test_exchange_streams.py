@@ -13,12 +13,13 @@ from temporalio.worker import Worker
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
+from baton.client import fork
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import Decision, PipelineResult
 from baton.protocol.names import DECIDE, QUERY_STATUS
 from baton.testing import assert_replays, pipeline_worker
-from tests.support import Handle, event, start, until_waiting
+from tests.support import Handle, approve, event, start, until_waiting
 from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
 from tests.temporal.handoff_stages import extract
 
@@ -77,3 +78,23 @@ async def test_a_question_in_the_moment_of_the_last_chunk(worker: Worker, safegu
     assert [result.output["chunks"] for result in results] == [[1, 2, 3]] * 8
     for receiver in receivers:
         await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+@pytest.mark.parametrize("at", ["go on", "extract"])
+async def test_what_was_streamed_is_there_in_a_fork(worker: Worker, safeguards: Safeguards, at: str) -> None:
+    """It came by signals to the run that is forked; the fork asks for it under the handoff that it takes over."""
+    kind = StreamsIn if at == "go on" else StreamsInAndGoesOn
+    receiver = await start(worker, kind.run, pause=True)
+    sender = await start(worker, StreamsOut.run, to=receiver.id, count=3, rest=1)
+    await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 5)
+    if at == "go on":
+        await approve(worker.client, receiver, at)
+    once = await worker.client.get_workflow_handle(receiver.id, result_type=PipelineResult).result()
+    await sender.result()
+
+    handle = await fork(worker.client, receiver.id, at, by="bob", why="once more")
+    if at == "go on":
+        await approve(worker.client, handle, at)
+    again = PipelineResult.model_validate(await handle.result())
+    assert again.output == once.output
+    await assert_replays(handle, [kind], plugin=BatonPlugin(safeguards=safeguards))
