@@ -23,8 +23,6 @@ HANDOFF = "handoff"
 """Signal: a sealed handoff, the one argument."""
 HANDOFF_ANSWER = "handoff_answer"
 """Signal: a sealed acknowledgement, the one argument."""
-HANDOFF_CHUNK = "handoff_chunk"
-"""Signal: a sealed chunk of a streamed handoff, the one argument."""
 
 FIRST_OPENED = "what has come is opened in turn, and before a timer is started that it may stop"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
@@ -84,7 +82,9 @@ class Beside:
         self._work = work
         self._in_turn = in_turn
         self._turn = asyncio.Lock()
-        self._opens_first = False
+        # Asked before anything comes: a mark that is made when something does may stand elsewhere in a replay, where
+        # what came in a task that timed out is handed on together with what came in the task after it.
+        self._opens_first = workflow.patched(FIRST_OPENED)
         self._messages: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
         for one in pending:
@@ -92,8 +92,6 @@ class Beside:
 
     def put(self, raw: bytes) -> None:
         """Begin to work on a message."""
-        # Asked where the message comes, which is the same in a replay; what is being worked on later may not be.
-        self._opens_first = workflow.patched(FIRST_OPENED)
         self._messages.append(raw)
         task = asyncio.create_task(self._do(raw, in_turn=self._in_turn and self._opens_first))
         self._tasks.add(task)
