@@ -297,6 +297,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         Raises:
             ApplicationError: Its code raised; the type is the exception's name.
         """
+        loop = asyncio.get_running_loop()
         try:
             return await super().execute_workflow(input)
         except (Exception, BaseExceptionGroup) as raised:
@@ -304,7 +305,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         # Raised out here, so that a failure keeps the cause it came with.
         if isinstance(end, workflow.ContinueAsNewError) or is_cancelled_exception(end):
             raise end
-        show_failed()
+        show_failed(loop)
         if isinstance(end, FailureError):
             raise end
         raise ApplicationError(str(end) or type(end).__name__, type=type(end).__name__, non_retryable=True) from end

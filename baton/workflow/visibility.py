@@ -94,8 +94,15 @@ class Visibility:
         workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
 
 
-def show_failed() -> None:
-    """Make the running workflow searchable as failed, if it is searchable at all."""
+def show_failed(loop: asyncio.AbstractEventLoop) -> None:
+    """Make a workflow searchable as failed, if it is searchable at all, and running.
+
+    Args:
+        loop: The workflow's event loop. In another one it does not run: it is only put aside, and what its code raises
+            as its blocks are closed is none of the workflow's in whose task the interpreter collects them.
+    """
+    if not workflow.in_workflow() or asyncio.get_running_loop() is not loop:
+        return
     if _is_searchable(workflow.info()):
         workflow.upsert_search_attributes([_STATUS.value_set(PipelineStatus.FAILED.value)])
 

@@ -1,6 +1,7 @@
 """A pipeline in whose task the garbage of others is collected."""
 
 import gc
+from datetime import timedelta
 
 from temporalio import workflow
 
@@ -32,3 +33,20 @@ class Collecting:
         await self.pipeline.stage(plan)
         collect()
         return self.pipeline.result()
+
+
+@workflow.defn
+class Clings:
+    """Waits for a person, and raises when it is not let wait."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Wait."""
+        try:
+            await self.pipeline.approve("release manager", within=timedelta(minutes=2))
+        finally:
+            raise ValueError("not done yet")

@@ -1,13 +1,15 @@
 """What a worker that stopped leaves behind in memory, and the pipelines that run where it is collected."""
 
 import gc
+from typing import Any
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import start, until_waiting
-from tests.temporal.litter import Collecting
+from tests.temporal.litter import Clings, Collecting
 from tests.temporal.pipelines import Gated
 from tests.temporal.stages import STAGES
 
@@ -15,12 +17,14 @@ from tests.temporal.stages import STAGES
 class TestCollection:
     """Python may end a coroutine of one workflow in the midst of another's task."""
 
-    async def test_a_pipeline_that_was_put_aside_changes_no_other(self, client: Client) -> None:
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    @pytest.mark.parametrize("kind", [Gated, Clings])
+    async def test_a_pipeline_that_was_put_aside_changes_no_other(self, client: Client, kind: Any) -> None:
         """Its blocks are closed wherever the interpreter collects them, and must not write there."""
         gc.disable()
         try:
-            async with pipeline_worker(client, [Gated], STAGES) as worker:
-                handle = await start(worker, Gated.run)
+            async with pipeline_worker(client, [kind], STAGES) as worker:
+                handle = await start(worker, kind.run)
                 await until_waiting(handle, "release manager")
             del worker
             async with pipeline_worker(client, [Collecting], STAGES) as other:
