@@ -8,6 +8,7 @@ processor time without it, 0.4 to 0.5 s with it).
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
@@ -124,12 +125,23 @@ class _Deferred(TyperCommand):
     def _command(self) -> Any:
         module = import_module(f"baton.cli.{self.listed.module}")
         single = typer.Typer(add_completion=False)
-        single.command(self.listed.word)(getattr(module, self.listed.function))
+        function = getattr(module, self.listed.function)
+        single.command(self.listed.word, help=_flowing(getdoc(function) or ""))(function)
         return get_command(single)
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Return the context of the real command, which then is what runs."""
         return self._command.make_context(*args, **kwargs)
+
+
+def _flowing(text: str) -> str:
+    r"""Return a docstring with its paragraphs in one line each, for a terminal of any width to break.
+
+    Example:
+        >>> _flowing("One thing.\n\nAnd\nanother.")
+        'One thing.\n\nAnd another.'
+    """
+    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n"))
 
 
 class _ListsByDefault(TyperGroup):

@@ -152,7 +152,7 @@ def _show(session: Session, file: Path | None, keys: list[Key], *, development: 
         where = str(file) if file else None
         session.write_json({"file": where, "development": development, "keys": [_as_json(key) for key in keys]})
         return
-    table = make_table("Key", "Purpose", "Mark", "Made", "Retired")
+    table = make_table("Key", "Purpose", "Mark", "Made", "Retired", whole=["Key", "Mark"])
     for key in keys:
         retired = moment(key.retired_at) if key.retired_at else "current"
         style = "dim" if key.retired_at else ""

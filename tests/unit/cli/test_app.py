@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib import import_module
 from inspect import getdoc
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,14 @@ class TestHelp:
         function = getattr(import_module(f"baton.cli.{listed.module}"), listed.function)
 
         assert (getdoc(function) or "").partition("\n")[0] == listed.help
+
+    def test_a_narrow_terminal_breaks_its_sentences_only_where_a_line_is_full(self) -> None:
+        """Not also where the source does."""
+        shown = CliRunner().invoke(make_app(), ["dev", "--help"], env={"COLUMNS": "80"}).output
+        told = shown[shown.index("The server listens") : shown.index("--worker")].splitlines()
+        lines = [line.strip() for line in told[: told.index(next(line for line in told if not line.strip()))]]
+
+        assert all(len(f"{line} {after.split()[0]}") > 76 for line, after in pairwise(lines))
 
     @pytest.mark.parametrize("listed", COMMANDS, ids=lambda one: one.name)
     def test_every_command_takes_the_common_options(self, listed: Listed) -> None:

@@ -18,11 +18,11 @@ from baton.edge.sealing import open_sealed, seal
 from baton.protocol.audit_chain import to_base64url
 
 
-def baton(function: Callable[..., None], *words: str) -> Result:
-    """Call one command in this process."""
+def baton(function: Callable[..., None], *words: str, columns: int = 200) -> Result:
+    """Call one command in this process, in a terminal of so many columns."""
     app = typer.Typer()
     app.command()(function)
-    return CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": str(columns)})
 
 
 @pytest.fixture
@@ -81,6 +81,13 @@ class TestList:
         for output in shown:
             assert all(key["id"] in output for key in listed("--keys", str(file)))
             assert not any(secret in output for secret in secrets)
+
+    def test_a_key_is_named_in_one_line_in_a_terminal_of_80_columns(self, file: Path) -> None:
+        """A name that is broken in two cannot be copied."""
+        assert baton(keeping.rotate, "--keys", str(file)).exit_code == 0
+
+        shown = baton(keeping.list_, "--keys", str(file), columns=80).output
+        assert all(key["id"] in shown for key in listed("--keys", str(file)))
 
     def test_it_finds_the_file_in_the_environment(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """As workers do."""
