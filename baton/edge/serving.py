@@ -95,14 +95,18 @@ def _timely(app: ASGIApp, seconds: float) -> ASGIApp:
     """Return an application that sees who takes too long over a body as one who has hung up."""
 
     async def timely(scope: Scope, receive: Receive, send: Send) -> None:
-        deadline = asyncio.get_running_loop().time() + seconds
+        deadline: float | None = asyncio.get_running_loop().time() + seconds
 
         async def received() -> Message:
+            nonlocal deadline
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await receive()
+                    message = await receive()
             except TimeoutError:
                 return {"type": "http.disconnect"}
+            if not message.get("more_body"):
+                deadline = None  # it has all come, and what is awaited from here on is that the caller hangs up
+            return message
 
         await app(scope, received, send)
 
