@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from baton.protocol.contract import DEFAULT_EXPIRY_MINUTES, Confidence, OutputSchemaRef
 from baton.protocol.freshness import TOLERANCE
 from baton.protocol.session import EventType
+from baton.protocol.tool_names import tool_key
 
 EXCLUDED_TYPES = frozenset({EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION})
 """The types that never cross, unless a policy says otherwise (S5-check-c, C-40)."""
@@ -75,7 +76,7 @@ class ContractPolicy:
 
     Attributes:
         max_result_age_minutes: After how many minutes a tool's result is stale; exactly so old is still fresh (C-42).
-        tool_ages: The same by tool (S5-check-d); an event's own `max_age_minutes` comes before both.
+        tool_ages: The same by tool, whatever its case (S5-check-d); an event's own `max_age_minutes` comes before both.
         expires_after_minutes: How long the contract lasts.
         excluded_types: The types of events that never cross.
         confidences: How sure a fact is by the type of its event. Events of other types become no facts.
@@ -126,5 +127,12 @@ class ContractPolicy:
             tool: The tool's name.
             own: The event's own limit in minutes, if it has one.
         """
-        minutes = self.tool_ages.get(tool, self.max_result_age_minutes) if own is None else own
+        minutes = self._minutes_of(tool) if own is None else own
         return timedelta(minutes=min(minutes, _MOST_MINUTES))
+
+    def _minutes_of(self, tool: str) -> int:
+        """Return the limit of a tool, however its caller spelled it: it is the same tool to its contract."""
+        if not self.tool_ages or tool in self.tool_ages:
+            return self.tool_ages.get(tool, self.max_result_age_minutes)
+        same = (minutes for name, minutes in self.tool_ages.items() if tool_key(name) == tool_key(tool))
+        return min(same, default=self.max_result_age_minutes)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 
-from baton.protocol.record import Record, Statement, Whole
+from baton.protocol.record import Record, Statement, Whole, says_something
 
 _BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
@@ -292,10 +292,10 @@ def commands_of(script: str) -> list[str]:
     commands: list[str] = []
     parts: list[str] = []
     for line in script.split("\n"):
-        if parts or (line.strip() and not line.lstrip().startswith("#")):
+        if parts or (says_something(line) and not line.lstrip().startswith("#")):
             parts.append(line)
         if parts and not line.endswith("\\"):
             commands.append("\n".join(parts).strip())
             parts = []
     unfinished = "\n".join(parts).strip()
-    return [*filter(None, commands), *filter(None, [unfinished])]
+    return [one for one in (*commands, unfinished) if says_something(one)]

@@ -56,7 +56,7 @@ class TestHandoffContract:
 
     @pytest.mark.parametrize("name", ["handoffId", "receivingAgent", "task", "traceId"])
     def test_required_members_have_no_default(self, name: str) -> None:
-        """If one is missing, something is wrong upstream (S5-valid-b)."""
+        """If one is missing, something is wrong upstream (S5-valid-b, S5-check-a)."""
         with pytest.raises(ValidationError):
             HandoffContract.from_json_object(example(**{name: ...}))
 

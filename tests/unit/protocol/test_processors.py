@@ -82,6 +82,7 @@ class TestLeaveOut:
         assert fate(result("5 EUR", 3, tool_name="crm.lookup_pricing"), policy) == "stale:crm.lookup_pricing"
         assert fate(result("Ann", 900, tool_name="crm.lookup_name"), policy) == "high"
         assert fate(result("else", 31, tool_name="crm.other"), policy) == "stale:crm.other"
+        assert fate(result("5 EUR", 3, tool_name="CRM.lookup_pricing"), policy) == "stale:CRM.lookup_pricing"
 
     def test_age_counts_from_when_data_was_retrieved(self) -> None:
         """A cached answer is as old as its data, and the fact says when that was (S5-fm-b)."""

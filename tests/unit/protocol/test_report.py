@@ -56,7 +56,7 @@ class TestInterface:
 
     @pytest.mark.parametrize("name", REQUIRED)
     def test_six_members_are_required(self, name: str) -> None:
-        """And no other one is (C-31)."""
+        """And no other one is (C-31, S4-parse-a, S4-parse-b, S4-parse-c, S4-parse-d)."""
         whole = minimal()
 
         assert HandoffReport.from_json_object(whole)
@@ -122,7 +122,7 @@ class TestBand:
         ],
     )
     def test_the_bands_meet_at_their_edges(self, confidence: int, meaning: Band, label: str) -> None:
-        """S4-conf-a, S4-conf-b, S4-conf-c, S4-conf-d; and X-2's one map to the contract's labels, for display."""
+        """S4-conf-a, S4-conf-b, S4-conf-c, S4-conf-d, S4-conf-e; and X-2's map to contracts' labels, for display."""
         assert (band(confidence), contract_confidence(confidence)) == (meaning, label)
 
     def test_every_confidence_has_a_band(self) -> None:
@@ -191,6 +191,14 @@ class TestCommandsOf:
 
         assert found.verification_commands == ["cat a", "make test"]
         assert found.verification_script == script.strip("\n")
+
+    @pytest.mark.parametrize("line", ["\u200b", "\ufeff", "\u2060 "])
+    def test_a_line_that_shows_nothing_is_no_command(self, line: str) -> None:
+        """Else the report's own JSON could not be read back (S4-parse-m)."""
+        found = report(verification_script=f"make test\n{line}\nmake")
+
+        assert found.verification_commands == ["make test", "make"]
+        assert HandoffReport.from_json_object(found.to_json_object()) == found
 
     def test_a_command_goes_on_behind_a_backslash(self) -> None:
         """Half a command is none."""
