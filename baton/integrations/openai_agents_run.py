@@ -90,6 +90,7 @@ class Rehearsal:
         self._output = output
         self._mcp_tools = mcp_tools
         self._copies: dict[int, Agent[Any]] = {}
+        self._given: dict[int, Tool] = {}
 
     async def agent(self, agent: Agent[Any], context: Any) -> Agent[Any]:
         """Return the copy of an agent."""
@@ -119,6 +120,11 @@ class Rehearsal:
         known |= frozenset(context.contract.forbidden_tools if context.contract else ())
         return {AgentTool(name, _nothing).wire_name: name for name in known if not context.tools.allows(name)}
 
+    def added(self, agent: Agent[Any]) -> frozenset[str]:
+        """Return the tools that a copy was given by somebody else, as a tool may do to its agent, and may not call."""
+        allows = self._work.context.tools.allows
+        return frozenset(one.name for one in agent.tools if id(one) not in self._given and not allows(one.name))
+
     async def _tools(self, agent: Agent[Any], context: Any) -> list[Tool]:
         """Return the tools that a copy has: those that the contract allows, each checked where it is called."""
         allows = self._work.context.tools.allows
@@ -133,6 +139,7 @@ class Rehearsal:
         ]
         if agent is self._cast.first:
             checked += [_of_stage(tool) for tool in self._work.tools]
+        self._given |= {id(tool): tool for tool in checked}
         return checked
 
     def _names(self) -> dict[str, str]:
@@ -195,10 +202,10 @@ class RunOnRecord(RunHooks[Any]):
         usage = response.usage
         cached = usage.input_tokens_details.cached_tokens
         self._bill.charge(_model_of(agent), usage.input_tokens, usage.output_tokens, cached)
-        hidden = self._rehearsal.hidden()
+        denied = {name: name for name in self._rehearsal.added(agent)} | self._rehearsal.hidden()
         for name in calls:
-            if name in hidden:
-                self._work.context.tools.guard(_nothing, hidden[name])()
+            if name in denied:
+                self._work.context.tools.guard(_nothing, denied[name])()
 
 
 def contract_input_filter(

@@ -12,6 +12,7 @@ import pytest
 from agents import Agent, GuardrailFunctionOutput, Usage, function_tool, handoff, output_guardrail
 from agents.mcp import MCPServerStdio
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from agents.tool_context import ToolContext
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
@@ -275,6 +276,28 @@ class TestTools:
         with pytest.raises(ToolDeniedError, match="is not among the tools of handoff 'test'"):
             await done(agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup, send]))), context)
         assert [event.success for event in context.session.events if event.type is EventType.TOOL_RESULT] == [False]
+
+    async def test_one_that_is_added_in_the_run_is_checked_as_well(self) -> None:
+        """A tool of the agent gives it another one, which the contract does not allow (S5-fields-k)."""
+        ran: list[str] = []
+
+        @function_tool
+        def late() -> str:
+            ran.append("late")
+            return "done"
+
+        @function_tool
+        def grow(context: ToolContext[Any]) -> str:
+            assert context.agent is not None
+            context.agent.tools.append(late)
+            return "grown"
+
+        model = scripted(calls("grow"), calls("late"))
+        stage = agent_stage(OpenAIAgent(Agent("support", model=model, tools=[grow])))
+        with pytest.raises(ToolDeniedError, match="'late' is not among the tools"):
+            await stage(StageContext.for_test(Baton(goal="Answer"), contract=contract("grow")))
+
+        assert ran == []
 
     async def test_calls_and_results_are_recorded(self) -> None:
         """From them facts are compiled for later agents (S5-compiler-a)."""
