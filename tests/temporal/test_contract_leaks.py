@@ -177,7 +177,7 @@ class TestLeaks:
         assert not set(events) & {fact.event_id for fact in told.terms.facts}
 
     def test_each_fact_tells_where_it_is_from(self, searched: Searched) -> None:
-        """Source, method, time and sureness stand with every fact (S5-compiler-e, S5-compiler-f, S5-fields-i)."""
+        """Source, method, time and sureness stand with each (S5-compiler-e, S5-compiler-f, S5-fields-i, S5-prob-h)."""
         facts = explain(searched.run.record, "tell_again").terms.facts
         told = {
             kind: (fact.source.source, fact.source.method, fact.confidence)

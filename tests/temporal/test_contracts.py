@@ -102,6 +102,7 @@ class TestContracts:
         told = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
 
         assert explain(run, "review") == told
+        assert {one.agent for one in told.left_out} == {"research"}
         assert "xyzzy" not in told.to_markdown()
         assert "stale:crm.lookup_pricing" in told.to_markdown()
 
