@@ -360,6 +360,17 @@ class TestReplay:
         assert [one["status"] for one in headers] == ["ACCEPTED", "REJECTED"]
         assert "answered before" in headers[1]["details"]
 
+    async def test_a_forgery_under_its_id_does_not_change_what_becomes_of_the_real_one(self, desk: Desk) -> None:
+        """Who can signal but has no key could otherwise make a dead letter of what its sender can mend (C-25)."""
+        real = {**MESSAGE, "completedSubtasks": []}
+        forged = seal({**real, "taskDescription": "Wire the money"}, THEIRS)
+        first, again = [(await desk.answer(forged))[0] for _ in range(2)]
+        answer, _ = await desk.answer(sealed(real))
+
+        assert (first.verdict.reason, first.anchor) == (SIGNATURE, again.anchor)
+        assert answer.verdict.reason is Code.INCOMPLETE_CONTEXT
+        assert len(await desk.on_record()) == 2
+
     async def test_the_very_same_message_has_one_record_and_one_answer(self, desk: Desk) -> None:
         """A second delivery, which Temporal may make, is answered alike and writes nothing (C-25)."""
         raw = sealed()
