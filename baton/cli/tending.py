@@ -12,6 +12,7 @@ from baton.cli.audit_sources import DEFAULT_LEDGER, Keys, LedgerOption, NameOpti
 from baton.cli.erasing import DEFAULT_VAULT, VaultOption
 from baton.cli.running import command
 from baton.cli.session import Session
+from baton.edge.artifacts import MemoryArtifactStore
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import AnchorFile, open_database
 from baton.edge.ledger import migrate as migrated
@@ -88,17 +89,25 @@ async def archive(
 ) -> None:
     """Move old records to the cold tier, where they are read as before.
 
-    It is made of compressed segments in the artifact store; verifying and exporting know them too. The last
-    segment's digest leads to all of them: keep it.
+    It is made of compressed segments in the artifact store; verifying and exporting know them too. The digest of
+    the last segment's manifest, which this tells, leads to all of them: keep it.
     """
+    if isinstance(session.parts.artifacts, MemoryArtifactStore):
+        raise typer.BadParameter(
+            "records moved to memory would be lost; name a folder or a bucket", param_hint="--artifacts"
+        )
     async with opened(session, ledger, name) as open_ledger:
         with session.progress("moving records"):
             moved = await open_ledger.move_to_cold(timedelta(days=older_than))
     records = sum(one.records for one in moved)
+    last = moved[-1].digest if moved else None
     if session.json:
-        session.write_json({"records": records, "segments": [one.model_dump(mode="json") for one in moved]})
-    else:
-        session.show(f"{counted(records, 'record')} moved, in {counted(len(moved), 'segment')}")
+        segments = [one.model_dump(mode="json") for one in moved]
+        session.write_json({"records": records, "segments": segments, "last_manifest": last})
+        return
+    session.show(f"{counted(records, 'record')} moved, in {counted(len(moved), 'segment')}")
+    if last is not None:
+        session.show(f"the last one's manifest is {last}")
 
 
 @command

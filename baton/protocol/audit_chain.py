@@ -282,7 +282,10 @@ class ChainWalk:
         if check is SignatureCheck.GOOD:
             return None
         flaw = Flaw.SIGNATURE if check is SignatureCheck.BAD else Flaw.KEY
-        return Finding(flaw, self.sequence, f"its signature by the key {self.key_id!r} does not count: {check.value}")
+        reason = f"its signature by the key {self.key_id!r} does not count: {check.value}"
+        if check is SignatureCheck.UNKNOWN_KEY:
+            reason += " (if keys were rotated since you got yours, get the public keys anew)"
+        return Finding(flaw, self.sequence, reason)
 
     def missing_anchor(self) -> Finding | None:
         """Return the finding that the chain ends before a record that an anchor knows."""

@@ -8,6 +8,8 @@ the last step the hot tier has them, and a rerun ends what was begun.
 """
 
 import asyncio
+import builtins
+import hashlib
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -73,6 +75,16 @@ class SegmentManifest(CamelRecord):
     index: Digest
     bytes: Count
     previous: Digest | None = None
+
+    @property
+    def stored(self) -> builtins.bytes:
+        """The manifest as the artifact store has it."""
+        return rfc8785.dumps(self.model_dump(mode="json"))
+
+    @property
+    def digest(self) -> str:
+        """The digest under which the artifact store has it."""
+        return f"sha256:{hashlib.sha256(self.stored).hexdigest()}"
 
 
 class ColdTier:
@@ -156,7 +168,7 @@ class Mover:
             bytes=len(data),
             previous=await self.last_manifest(),
         )
-        kept = await self._stored(rfc8785.dumps(manifest.model_dump(mode="json")))
+        kept = await self._stored(manifest.stored)
         await self._register(manifest, kept, about.created_at)
         await self.forget(manifest.first_position, manifest.last_position)
         return manifest

@@ -11,9 +11,10 @@ from pydantic import JsonValue
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
+from baton.edge.artifacts import open_store
 from baton.edge.key_files import KeyFile, read_file, write_file
 from baton.edge.keyring import Key, Keyring, Purpose
-from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
+from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions, segments_of
 from baton.edge.vault import Vault
 from baton.protocol.audit import AuditEntry, Status
 from baton.protocol.audit_entries import handoff_entry
@@ -95,6 +96,24 @@ class TestArchive:
         assert json.loads(moved.stdout)["records"] == 2
         assert json.loads(desk("audit", "trace", TASK, "--json").stdout)["records"] == before["records"]
         assert "0 records moved" in desk("audit", "archive").stdout
+
+    def test_the_last_manifest_leads_to_all_segments(self, desk: Desk) -> None:
+        """So its digest is told, and the store has it under that."""
+        told = desk("audit", "archive", "--older-than", "0").stdout.split()[-1]
+        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=Status.ACCEPTED, timestamp=NOW)))
+        later = json.loads(desk("audit", "archive", "--older-than", "0", "--json").stdout)
+
+        segments = asyncio.run(segments_of(open_store(desk.folder / "artifacts"), later["last_manifest"]))
+        assert [one.records for one in segments] == [2, 1]
+        assert segments[-1].previous == segments[0].digest == told
+
+    def test_nothing_moves_to_where_it_would_be_lost(self, desk: Desk) -> None:
+        """A store in memory ends with the command, and the ledger would have forgotten the bytes."""
+        refused = desk("audit", "archive", "--older-than", "0", "--artifacts", "memory:")
+
+        assert refused.exit_code == 2
+        assert "would be lost" in refused.output
+        assert desk("audit", "verify", "--all").exit_code == 0
 
     def test_young_records_stay(self, desk: Desk) -> None:
         """Only what is older than said moves."""

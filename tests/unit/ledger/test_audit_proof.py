@@ -324,6 +324,7 @@ class TestKeys:
         found = verify(chain(3), verifier=PublicKeys())
 
         assert (found.verdict, found.flaw) == (INVALID, Flaw.KEY)
+        assert "get the public keys anew" in (found.reason or ""), "an auditor whose keys are of before a rotation"
 
     def test_a_signature_without_a_key_id_counts_for_nothing(self) -> None:
         """A record says which key signs it, inside what is signed (T4)."""
