@@ -192,7 +192,7 @@ class TestCompliance:
 
     async def test_a_task_is_completed_as_long_as_nothing_follows_its_completion(self, ledger: Ledger) -> None:
         """A pipeline's stages each complete; then the next begins, fails, or waits for a person."""
-        told = []
+        told: list[bool] = []
         for status in ("RETURNED", "FAILED_1"):
             await ledger.append(entry(len(told)))
             told.append((await ledger.verify(TASK)).completed)
