@@ -109,7 +109,7 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
             handing["relay"] = {**relay, "personal_data": {**relay["personal_data"], **personal}}
         carried = {**carried, "handing": handing}
     if run.chunks:  # what was streamed came by signals, and no outcome tells of it
-        streams = carried.get("streams", {})
-        came = [base64.b64encode(one).decode() for one in run.chunks]
+        streams: Any = carried.get("streams", {})
+        came: list[JsonValue] = [base64.b64encode(one).decode() for one in run.chunks]
         carried = {**carried, "streams": {**streams, "opening": [*streams.get("opening", []), *came]}}
     return {"carried": carried, "personal_data": personal}
