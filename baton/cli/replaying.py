@@ -98,8 +98,8 @@ async def export(
 ) -> None:
     """Save a run's history as JSON, to replay it later.
 
-    The file is what the Temporal CLI and UI save, too. Payloads in it are as the history has them: compressed,
-    and those that went to the artifact store as references.
+    The file is what the Temporal CLI and UI save, too. Payloads in it are as the history has them: compressed or
+    encrypted, and those that went to the artifact store as references.
     """
     target = Target.of(run)
     to_output = str(file) == "-"
@@ -200,9 +200,8 @@ async def _replayed(session: Session, name: str, history: WorkflowHistory, workf
     if pipeline not in workflows:
         known = ", ".join(sorted(workflows))
         return _Verdict(name, pipeline, length, False, f"no workflow {pipeline!r} in the modules; they have {known}")
-    replayer = Replayer(
-        workflows=list(workflows.values()), plugins=[BatonPlugin(session.parts)], runtime=session.runtime
-    )
+    plugin = BatonPlugin(session.parts, keyring=session.keyring)
+    replayer = Replayer(workflows=list(workflows.values()), plugins=[plugin], runtime=session.runtime)
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = result.replay_failure
     if failure is None:

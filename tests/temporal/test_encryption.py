@@ -1,5 +1,6 @@
 """Encryption on a real server: nothing readable is stored, keys are rotated in mid-run, a missing one is waited for."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,15 +16,21 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 from temporalio.worker.workflow_sandbox import SandboxRestrictions
+from typer.testing import CliRunner
 
+from baton import PipelineInput
+from baton.cli.app import make_app
 from baton.devserver import DevServer
 from baton.edge.conversion import data_converter
 from baton.edge.encryption import ENCODING
 from baton.edge.key_files import KeyFile, write_file
 from baton.edge.keyring import Key, Keyring, Purpose
 from baton.edge.runner import WorkflowContextRunner
-from baton.testing import signal_raw
+from baton.plugin import BatonPlugin
+from baton.testing import pipeline_worker, run_pipeline, signal_raw
 from tests.support import LIMIT, event
+from tests.temporal.line_pipelines import Waits
+from tests.temporal.line_stages import STAGES
 from tests.temporal.secret_workflows import MARK, Secret, SecretChild, SecretFailure, work
 
 WORKFLOWS = [Secret, SecretChild, SecretFailure]
@@ -146,6 +153,25 @@ class TestEncryption:
             workflows=WORKFLOWS, data_converter=data_converter(keyring=rotated, encrypt=True), workflow_runner=RUNNER
         )
         await replayer.replay_workflow(await handle.fetch_history())
+
+    async def test_baton_replay_reads_it_with_the_keys_of_the_environment(
+        self, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As every other command does, also from a file that is not named like the run."""
+        keys = tmp_path / "keys.toml"
+        ring = written(keys, {one.value: Key.generate(one, AT) for one in Purpose})
+        client = await Client.connect(server.address, plugins=[BatonPlugin(keyring=ring, encrypt=True)])
+        (tmp_path / "ledger").mkdir()
+        start = PipelineInput(goal=MARK, params={"light": False, "folder": str(tmp_path)})
+        async with pipeline_worker(client, [Waits], STAGES) as worker:
+            run = await run_pipeline(worker, Waits.run, start)
+        (tmp_path / "kept.json").write_text((await run.handle.fetch_history()).to_json())
+        monkeypatch.setenv("BATON_KEYS", str(keys))
+        words = ["replay", str(tmp_path / "kept.json"), "-m", Waits.__module__]
+        root = ["--path", str(Path(__file__).parents[2])]
+        shown = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
+
+        assert (shown.exit_code, "✓" in shown.output) == (0, True), shown.output
 
     async def test_a_run_waits_for_a_missing_key_and_goes_on_when_it_is_back(
         self, server: DevServer, tmp_path: Path
