@@ -76,6 +76,14 @@ class RunOnRecord(AbstractCapability[Any]):
         self._work.refuse_forbidden(calls)
         return response
 
+    async def after_tool_validate(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
+    ) -> dict[str, Any]:
+        """Have the model mend arguments that are no object: those of the stage's tools are checked where they run."""
+        if not isinstance(args, dict):
+            raise ModelRetry("the arguments are expected as a JSON object")
+        return args
+
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any], handler: Any
     ) -> Any:

@@ -180,6 +180,14 @@ class TestRun:
 
         assert [one.success for one in of.session.events if one.type is EventType.TOOL_RESULT] == [False, True]
 
+    @pytest.mark.parametrize("arguments", ["[1]", "7", '"c-1"', '{"customer": '])
+    async def test_arguments_that_are_no_object_go_back_to_the_model(self, arguments: str) -> None:
+        """As everything that it can mend: the stage does not fail for good."""
+        script = Script([ToolCallPart("crm_lookup", arguments)], final())
+
+        assert (await agent_stage(script.agent, tools=[CRM])(context())).baton_patch == PATCH
+        assert "JSON" in repr(script.asked[1][0])
+
     async def test_what_the_model_says_thinks_and_has_its_provider_look_up_is_recorded(self) -> None:
         """Text is a model's claim, thinking is a note that never crosses, a provider's tool has its time (S5-fm-b)."""
         at = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
