@@ -25,7 +25,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 from temporalio import workflow
-from temporalio.exceptions import is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from baton.activity import Stage, StageContext, stage
 from baton.activity.session import cut
@@ -248,6 +248,8 @@ class DurableAgent:
         """Return what the run raises for what the framework raised."""
         if isinstance(error, TimeoutError):
             return AgentError(f"agent {self.name!r} did not come to an end within {self._seconds:g} s")
+        if isinstance(error, ActivityError):  # its own message says only that an activity failed
+            return AgentError(_why(self.name, error))
         return reported(error, self.name)
 
     async def _tell(self, pipeline: Pipeline, told: dict[str, Any]) -> None:
@@ -344,6 +346,17 @@ def _events(messages: Sequence[ModelMessage]) -> list[Any]:
 def _denied(error: Exception) -> dict[str, str] | None:
     """Return which call was denied, if that ended the run."""
     return {"name": error.tool, "handoff_id": error.handoff_id} if isinstance(error, ToolDeniedError) else None
+
+
+def _why(agent: str, error: ActivityError) -> str:
+    """Return why an activity of an agent failed for good."""
+    cause = error.cause or error
+    told = getattr(cause, "message", None) or str(cause)
+    if isinstance(cause, ApplicationError) and cause.type:
+        if cause.type == AgentError.__name__:
+            return told
+        told = f"{cause.type}: {told}"
+    return f"agent {agent!r}: {error.activity_type}: {told}"
 
 
 def _session(usage: RunUsage, messages: Sequence[ModelMessage]) -> dict[str, Any]:

@@ -2,17 +2,23 @@
 
 The framework hands a failed request on to the workflow with the body of the provider's answer, which may repeat a key
 or what it was sent. Here the body is left out before Temporal sees it; kind, status and code go on, so the workflow
-still has the framework's own error.
+still has the framework's own error. What tools and models said with halves of characters is made whole here as well,
+for Temporal could not store it and would run the activity again without end.
 """
 
+import dataclasses
 from typing import Any
 
-from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+from pydantic import BaseModel
+from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
+from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from baton.integrations.pydantic_ai_errors import reported
+from baton.protocol.errors import AgentError
+from baton.protocol.json_values import well_formed
 
 _ENCODED = "pydantic_ai_model_error"  # where the framework puts what its workflow makes the error of
 _WORDS = ("body", "headers", "hint", "suggested_model_id")
@@ -36,9 +42,13 @@ class _Inbound(ActivityInboundInterceptor):
             ApplicationError: A request to a model failed; the text is Baton's.
         """
         try:
-            return await super().execute_activity(input)
+            return _whole(await super().execute_activity(input))
         except ModelAPIError as error:
             raise ApplicationError(_text(error), type=type(error).__name__) from None
+        except ContentFilterError:
+            raise
+        except UnexpectedModelBehavior as error:  # it quotes the answer; under its own name it would not be tried again
+            raise ApplicationError(_text(error), type=AgentError.__name__) from None
         except ApplicationError as error:
             if not isinstance(error.__cause__, ModelAPIError):
                 raise
@@ -51,7 +61,36 @@ class _Inbound(ActivityInboundInterceptor):
             ) from None
 
 
-def _text(error: ModelAPIError) -> str:
+def _whole(result: Any) -> Any:
+    """Return what an activity returned with whole characters in its texts."""
+    try:
+        to_json(result)
+    except PydanticSerializationError:
+        return _mended(result)
+    return result
+
+
+def _mended(value: Any) -> Any:
+    """Return what `_whole` returns, of a value that is not sound or of a type that only the framework can write."""
+    if isinstance(value, str):
+        return well_formed(value) if type(value) is str else value
+    if type(value) is dict:
+        return {_mended(name): _mended(inner) for name, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_mended(inner) for inner in value)
+    if isinstance(value, BaseModel):
+        named = {name: getattr(value, name) for name in type(value).model_fields}
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    else:
+        return value
+    for name, inner in named.items():
+        if (made := _mended(inner)) is not inner:
+            object.__setattr__(value, name, made)  # in place: only its own class knows how to make another one
+    return value
+
+
+def _text(error: ModelAPIError | UnexpectedModelBehavior) -> str:
     """Return what happened, in words of our own; the agent's name is in that of its activity."""
     named = activity.info().activity_type.split("__")
     return str(reported(error, named[1] if len(named) > 1 else named[0]))

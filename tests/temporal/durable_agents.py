@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
 
     from pydantic_ai import Agent
     from pydantic_ai.durable_exec.temporal import PydanticAIWorkflow, TemporalDurability
-    from pydantic_ai.exceptions import ModelHTTPError
+    from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
     from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 
@@ -26,11 +26,15 @@ ONCE = ActivityConfig(start_to_close_timeout=timedelta(seconds=60), retry_policy
 REQUESTS: list[list[ModelMessage]] = []
 """What the model was asked, in order."""
 KEY = "sk-durable-0123456789"
+HALF = chr(0xD83D)
+"""Half a character, which JSON can spell and no payload can hold."""
 OVERDONE = {"baton_patch": {"goal": "Something else"}}
 CALLS = {
     "looks": ("lookup", {"customer": "c-1"}),
     "sends": ("send", {"to": "ann"}),
     "waits": ("lookup", {"customer": "slow"}),
+    "halves": ("lookup", {"customer": "half"}),
+    "breaks": ("lookup", {"customer": "broken"}),
 }
 """What the model calls first, by the wish in its instructions."""
 
@@ -41,13 +45,16 @@ def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     wishes = info.instructions or ""
     if "refused" in wishes:
         raise ModelHTTPError(401, "house-1", body={"error": {"message": f"no such key: {KEY}"}})
+    if "garbled" in wishes:
+        raise UnexpectedModelBehavior("Invalid response: input_value", KEY)
     if "overdoes" in wishes:
         return ModelResponse(parts=[ToolCallPart("final_result", OVERDONE)])
     if len(messages) == 1:
         if "errs" in wishes:
             return ModelResponse(parts=[ToolCallPart("final_result", {"baton_patch": {"constraints": ["None"]}})])
         wish = next((one for one in CALLS if one in wishes), "looks")
-        return ModelResponse(parts=[TextPart("One moment."), ToolCallPart(*CALLS[wish])])
+        said = f"One moment{HALF if wish == 'halves' else ''}."
+        return ModelResponse(parts=[TextPart(said), ToolCallPart(*CALLS[wish])])
     return ModelResponse(parts=[ToolCallPart("final_result", ANSWER)])
 
 
@@ -61,6 +68,10 @@ def made(name: str, instructions: str, limits: AgentLimits | None = None) -> Dur
     async def lookup(customer: str) -> str:
         """Find what a customer pays; one of them takes longer than a run may."""
         await asyncio.sleep(30 if customer == "slow" else 0)
+        if customer == "broken":
+            raise RuntimeError("the register is down")
+        if customer == "half":
+            customer += HALF
         return f"{customer} pays 20 USD"
 
     @agent.tool_plain
@@ -79,7 +90,11 @@ ERRS = made("errs", "You plan: errs.")
 REFUSED = made("refused", "You plan: refused.")
 OVERDOES = made("overdoes", "You plan: overdoes.")
 WAITS = made("waits", "You plan: waits.", AgentLimits(seconds=1.0))
-AGENTS = {one.name: one for one in (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS)}
+HALVES = made("halves", "You plan: halves.")
+GARBLED = made("garbled", "You plan: garbled.")
+BREAKS = made("breaks", "You plan: breaks.")
+ALL = (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS, HALVES, GARBLED, BREAKS)
+AGENTS = {one.name: one for one in ALL}
 
 
 @workflow.defn

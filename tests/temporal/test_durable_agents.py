@@ -1,5 +1,6 @@
 """Fine-grained durable agents on a real server."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -144,6 +145,31 @@ class TestDurableAgent:
         surfaces = await surfaces_of(worker.client, handle.id)
         assert_not_seen(KEY, surfaces)
         assert_seen("answered 401", surfaces)
+
+    async def test_an_answer_that_cannot_be_read_is_told_without_its_words(self, worker: Worker) -> None:
+        """The framework's own text of it quotes the answer, and the activity's says only that it failed."""
+        handle = await start(worker, Thinks.run, agent="garbled")
+
+        assert "agent 'garbled': the provider's answer cannot be read" in await failure(handle)
+        assert_not_seen(KEY, await surfaces_of(worker.client, handle.id))
+
+    async def test_a_tool_that_fails_for_good_is_named_with_its_reason(self, worker: Worker) -> None:
+        """And not only that an activity failed."""
+        handle = await start(worker, Thinks.run, agent="breaks")
+
+        told = await failure(handle)
+        assert "agent 'breaks'" in told
+        assert "call_tool: RuntimeError: the register is down" in told
+
+    async def test_halves_of_characters_are_made_whole(self, worker: Worker) -> None:
+        """Temporal could not store them, and would run the tool or the request again without end."""
+        handle = await start(worker, Thinks.run, agent="halves")
+        await asyncio.wait_for(handle.result(), 30)
+
+        run = await read_run(worker.client, handle.id)
+        events = [event for outcome in run.state.outcomes for event in outcome.events]
+        assert events[0]["content"] == "One moment\ufffd."
+        assert events[2]["content"] == "half\ufffd pays 20 USD"
 
     async def test_another_pipeline_has_it_as_a_child(self, worker: Worker) -> None:
         """What it decided is in the parent's baton."""
