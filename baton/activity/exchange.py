@@ -1,6 +1,7 @@
 """What a worker does for pipelines that hand off to one another: the gate, and the seals of everything else."""
 
 import base64
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -8,6 +9,7 @@ from temporalio import activity
 
 from baton.activity.context import current_parts
 from baton.activity.receiving import gate_of, run_of_activity
+from baton.edge.artifacts import ArtifactStore
 from baton.edge.keyring import Keyring
 from baton.edge.sealing import open_sealed
 from baton.edge.tracing import handoff_answered
@@ -16,6 +18,8 @@ from baton.protocol.exchange import message_digest
 from baton.protocol.sealed import SealError
 from baton.protocol.validating import Check
 from baton.protocol.verdict import Answer, Code, Finding
+
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class _HasKeys(Protocol):
@@ -66,7 +70,19 @@ async def open_message(raw: str, scanned: bool = False) -> Opened:
         message = dict(open_sealed(base64.b64decode(raw), gate.keyring).message)
     except SealError as error:
         return Opened(fault=str(error))
-    return Opened(message=message, unsafe=gate.unsafe(message) if scanned else [])
+    missing = await _missing(message, current_parts().artifacts)
+    return Opened(message=message, missing=missing, unsafe=gate.unsafe(message) if scanned else [])
+
+
+async def _missing(message: Mapping[str, Any], store: ArtifactStore | None) -> list[str]:
+    """Return the hashes of artifacts in a move's patch that a store does not have; no later stage could read them."""
+    patch = message.get("patch")
+    refs = patch.get("artifacts") if isinstance(patch, Mapping) else None
+    if store is None or not isinstance(refs, list):
+        return []
+    hashes = {ref.get("hash") for ref in refs if isinstance(ref, Mapping)}
+    wanted = sorted(one for one in hashes if isinstance(one, str) and _SHA256.fullmatch(one))
+    return [one for one in wanted if not await store.has(one)]
 
 
 EXCHANGE_ACTIVITIES = (accept_handoff, open_message)

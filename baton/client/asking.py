@@ -42,7 +42,7 @@ class Asker:
             temporalio.service.RPCError: The server cannot be asked.
         """
         async with self._turn:
-            if self._silent.get(run.task_queue, 0.0) > time.monotonic():
+            if self.is_silent(run):
                 return None
             if not await has_pollers(self._client, run.task_queue):
                 self._silence(run)
@@ -64,6 +64,10 @@ class Asker:
                     case _:
                         raise
             return answer
+
+    def is_silent(self, run: WorkflowExecution) -> bool:
+        """Return whether nobody answered lately on a run's task queue, so that it is not asked."""
+        return self._silent.get(run.task_queue, 0.0) > time.monotonic()
 
     def _silence(self, run: WorkflowExecution) -> None:
         """Take note that nobody answers on a run's task queue."""

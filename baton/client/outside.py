@@ -23,6 +23,7 @@ from baton.activity.exchange import addressed_to
 from baton.activity.gate import Gate
 from baton.activity.receiving import contract_check
 from baton.client.asking import Asker
+from baton.edge.conversion import EXTERNAL_ABOVE_BYTES
 from baton.edge.sealing import open_sealed
 from baton.protocol.audit_entries import run_name
 from baton.protocol.contract_expiry import is_expired_contract
@@ -62,6 +63,21 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """What waits for an agent, as far as it is known.
+
+    Attributes:
+        found: The handoffs, oldest first.
+        asked: How many waiting pipelines were asked.
+        unasked: How many could not be, for no worker serves them.
+    """
+
+    found: list[Found]
+    asked: int
+    unasked: int
+
+
+@dataclass(frozen=True)
 class OutsideAgents:
     """What agents outside may do. Whoever calls must know who the agent is: nothing here asks for a token.
 
@@ -86,6 +102,14 @@ class OutsideAgents:
         Args:
             agent: The agent's name.
         """
+        return (await self.look(agent)).found
+
+    async def look(self, agent: str) -> Listed:
+        """Return the handoffs that wait for an agent, and how many pipelines could not be asked for theirs.
+
+        Args:
+            agent: The agent's name.
+        """
         waiting = f"ExecutionStatus = 'Running' AND {ATTRIBUTE_STATUS} = '{PipelineStatus.WAITING.value}'"
         runs = [run async for run in self.client.list_workflows(waiting, limit=MOST_PIPELINES)]
         answers = await asyncio.gather(*(self.asker.ask(run, QUERY_OUTSIDE, OutsideHandoff) for run in runs))
@@ -95,7 +119,8 @@ class OutsideAgents:
             for one in answer or []
             if one.agent == agent
         ]
-        return sorted(found, key=lambda one: one.handoff.since)
+        unasked = sum(answer is None and self.asker.is_silent(run) for run, answer in zip(runs, answers, strict=True))
+        return Listed(sorted(found, key=lambda one: one.handoff.since), len(runs) - unasked, unasked)
 
     async def find(self, workflow_id: str, agent: str, handoff_id: str) -> Found:
         """Return a handoff that waits for an agent.
@@ -223,6 +248,9 @@ class OutsideAgents:
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise PipelineError(f"{found.workflow_id!r} has ended or never was; list what is open") from error
+            size = len(move.model_dump_json())
+            if error.status is RPCStatusCode.FAILED_PRECONDITION and size >= EXTERNAL_ABOVE_BYTES:
+                raise PipelineError(_not_taken_up(size)) from error
             raise
         return Found(found.workflow_id, after)
 
@@ -244,3 +272,12 @@ class OutsideAgents:
                 return []
             raise
         return waiting
+
+
+def _not_taken_up(size: int) -> str:
+    """Say why no worker may have taken up a move that is so large that it goes by the artifact store."""
+    return (
+        f"no worker of the pipeline took this up. It has {size:,} bytes, and what is larger than "
+        f"{EXTERNAL_ABOVE_BYTES:,} goes by the artifact store: if the workers' log says that it is not there, this "
+        "process has another store than they (BATON_ARTIFACTS, --artifacts). Otherwise try again"
+    )

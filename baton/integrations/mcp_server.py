@@ -197,7 +197,10 @@ class HandoffDesk:
         path: str | None = None,
         summary: str | None = None,
     ) -> dict[str, Any]:
-        """Keep a work product. A report takes it along by itself; in a patch, put the answer into `artifacts`."""
+        """Keep a work product. A report takes it along by itself (save it again if this server was restarted).
+
+        In a patch, put the answer into `artifacts`.
+        """
         _, handed = await self._accepted(handoff_id)
         data = text.encode()
         sha256 = await self._store().put(data)
@@ -281,10 +284,19 @@ class HandoffDesk:
                 await self.give_back(handoff_id)
 
     async def _listed(self) -> list[Found]:
-        """Return what waits, and remember where."""
-        listed = await self.agents.list_open(self.agent)
-        self._where |= {found.handoff.handoff_id: found.workflow_id for found in listed}
-        return listed
+        """Return what waits, and remember where.
+
+        Raises:
+            ToolError: Nothing is known of what waits, for none of the pipelines can be asked.
+        """
+        listed = await self.agents.look(self.agent)
+        if listed.unasked and not listed.asked:
+            raise ToolError(
+                f"pipelines wait for somebody ({listed.unasked}), and no worker answers for them, so it is not known "
+                "what is for you; call list_mine again in a minute"
+            )
+        self._where |= {found.handoff.handoff_id: found.workflow_id for found in listed.found}
+        return listed.found
 
     async def _found(self, handoff_id: str) -> Found:
         """Return a handoff as it stands now.

@@ -107,11 +107,13 @@ class Opened(CompactRecord):
         message: The message, if its seal holds.
         fault: Why it does not hold.
         unsafe: What the safety scan rejects in it, if that was asked for.
+        missing: The hashes of artifacts in its patch that the worker's store does not have.
     """
 
     message: dict[str, JsonValue] | None = None
     fault: str = ""
     unsafe: list[str] = Field(default_factory=list)
+    missing: list[str] = Field(default_factory=list)
 
 
 class Received(CompactRecord):

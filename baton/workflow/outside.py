@@ -188,7 +188,7 @@ class Outside:
         except ValidationError:
             raise _refused("this is no move, though its seal holds") from None
         now = workflow.now()
-        refusal = self._desk.refusal(move, now) or self._patch_refusal(move)
+        refusal = self._desk.refusal(move, now) or self._patch_refusal(move, said.missing)
         if refusal:
             raise _refused(refusal)
         before = self._desk.get(move.handoff_id)
@@ -219,8 +219,8 @@ class Outside:
             f"the contract of the handoff to {claimed.agent!r} outside had expired; it is compiled anew"
         )
 
-    def _patch_refusal(self, move: Move) -> str | None:
-        """Return why a patch would break a rule of the pipeline, or None."""
+    def _patch_refusal(self, move: Move, missing: Sequence[str]) -> str | None:
+        """Return why a patch would break a rule of the pipeline, or refers to what no stage could read; or None."""
         if move.kind is not MoveKind.PATCH:
             return None
         state = self._exchange.pipeline.state
@@ -228,6 +228,15 @@ class Outside:
             patch_effect(state.baton, move.patch, state.stage_rules())
         except PatchError as error:
             return f"the patch is refused: {error}"
+        known = {ref.hash for ref in state.baton.artifacts}
+        refs: Any = move.patch.get("artifacts") or ()
+        lost = sorted(repr(ref["id"]) for ref in refs if ref["hash"] in missing and ref["hash"] not in known)
+        if lost:
+            return (
+                f"the patch is refused: artifacts: the store of the pipeline's workers has no {', '.join(lost)}; put "
+                "it there first. Where that was done, it was another store: the agent's server needs the workers' own "
+                "(BATON_ARTIFACTS, --artifacts)"
+            )
         return None
 
     def _measure(self, move: Move, waiting: OutsideHandoff) -> None:
