@@ -33,13 +33,15 @@ from typing import Any, Literal
 
 from baton.edge.child import group_bound_to_parent
 from baton.integrations.agents import AgentAnswer, AgentWork, AnswerForm
-from baton.protocol.errors import AgentError
+from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.fencing import single_line
 
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT")
 """The variables of the worker's environment that every program gets, where they are set."""
 
 _BLOCK = re.compile(r"^```[\w-]*[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_OBJECT = re.compile(r"^\{", re.MULTILINE)
+_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # colours, titles, links
 _REPORT = re.compile(r"^## Agent Handoff Report\b", re.MULTILINE)
 _LONGEST_REASON = 200
 _SHORTEST_SECRET = 6
@@ -100,7 +102,7 @@ class SubprocessAgent:
             code = await self._executed(command, environment, data, written, work)
         secrets = [environment[name] for name in self.environment if name in environment]
         if code != 0:
-            why = _without(written.text(2), secrets).strip().splitlines()
+            why = _plain(_without(written.text(2), secrets)).strip().splitlines()
             told = f": {single_line(why[-1])[:_LONGEST_REASON]}" if why else ""
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
             raise AgentError(f"agent {self.name!r} ended with {how}{told}", permanent=code in self.permanent)
@@ -111,11 +113,20 @@ class SubprocessAgent:
         """Return the answer in what was written on stdout; what a program says before it is passed over."""
         if self.of_output is not None:
             return self.of_output(text)
+        text = _plain(text)
         if work.form is AnswerForm.REPORT:
             heading = _REPORT.search(text)
             return work.read(text[heading.start() :] if heading else text)
         blocks = _BLOCK.findall(text)
-        return work.read(text if not blocks or text.lstrip().startswith("{") else blocks[-1])
+        if blocks and not text.lstrip().startswith("{"):
+            return work.read(blocks[-1])
+        try:
+            return work.read(text)
+        except PatchError:
+            last = [found.start() for found in _OBJECT.finditer(text)][-1:]
+            if not last or not text[: last[0]].strip():
+                raise
+            return work.read(text[last[0] :])
 
     def _command(self, work: AgentWork, path: Path | None) -> list[str]:
         """Return the command with its placeholders filled, found on the worker's own search path or where it runs."""
@@ -130,6 +141,8 @@ class SubprocessAgent:
         where = shutil.which(program)
         if where is None and self.directory is not None and os.path.dirname(program):  # a bare name is never one here
             where = shutil.which(self.directory / program)
+        if where is None and os.path.dirname(program) and os.path.isfile(Path(self.directory or ".", program)):
+            raise AgentError(f"agent {self.name!r}: {program!r} may not be run by this worker; make it executable")
         if where is None:
             raise AgentError(f"agent {self.name!r}: there is no program {program!r} on this worker; install it")
         # Whole, for the program starts in a directory of its own.
@@ -163,7 +176,10 @@ class SubprocessAgent:
                 start_new_session=True,
             )
         except OSError as error:
-            raise AgentError(f"agent {self.name!r} cannot be started ({type(error).__name__})") from None
+            where = (
+                "" if self.directory is None or self.directory.is_dir() else f": {str(self.directory)!r} is no folder"
+            )
+            raise AgentError(f"agent {self.name!r} cannot be started{where} ({type(error).__name__})") from None
         group = transport.get_pid()
         try:
             written.feed(data)
@@ -263,6 +279,11 @@ def _without(text: str, secrets: Sequence[str]) -> str:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "[withheld]")
     return text
+
+
+def _plain(text: str) -> str:
+    """Return a text without what was meant for a terminal or another system: colours, a byte order mark, CRs."""
+    return _TERMINAL.sub("", text).removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 @contextmanager

@@ -99,6 +99,28 @@ class TestAnswer:
 
         assert (await run(program(said))).baton_patch == PATCH
 
+    @pytest.mark.parametrize(
+        "said",
+        [
+            pytest.param("print('{\"level\": \"info\"}'); print('INFO begun'); " + PRINT, id="a log before it"),
+            pytest.param("print('\x1b[32m', end=''); " + PRINT + "; print('\x1b[0m\x1b]0;done\x07')", id="colours"),
+            pytest.param(
+                "print('Done:\\n```json', end='\\r\\n'); " + PRINT + "; print('```', end='\\r\\n')", id="CRLF"
+            ),
+            pytest.param("sys.stdout.reconfigure(encoding='utf-8-sig'); " + PRINT, id="a byte order mark"),
+        ],
+    )
+    async def test_what_is_meant_for_a_terminal_or_a_log_is_passed_over(self, said: str) -> None:
+        """Programs write so, and the answer is there."""
+        assert (await run(program(said))).baton_patch == PATCH
+
+    async def test_a_coloured_report_is_read(self) -> None:
+        """Its lines are as the form has them."""
+        said = "print('\x1b[1m## Agent Handoff Report\x1b[0m\\r\\n**From:** \x1b[32mcode\x1b[0m')"
+        result = await run(program(said), answers=AnswerForm.REPORT)
+
+        assert result.report == "## Agent Handoff Report\n**From:** code\n"
+
     async def test_a_report_on_stdout(self) -> None:
         """From its heading on."""
         said = "print('I am done.\\n## Agent Handoff Report\\n**From:** code')"
@@ -219,6 +241,17 @@ class TestFailure:
 
         assert "there is no program 'no-such-coder'" in str(error)
         assert not error.non_retryable
+
+    async def test_a_program_that_may_not_be_run_and_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        """Each is told as what it is."""
+        file = tmp_path / "coder"
+        file.write_text("#!/bin/sh\n", encoding="utf-8")
+        file.chmod(0o644)
+        assert "make it executable" in str(await refused(SubprocessAgent("code", [str(file)])))
+
+        nowhere = tmp_path / "nowhere"
+        error = await refused(program(PRINT, directory=nowhere))
+        assert f"{str(nowhere)!r} is no folder" in str(error)
 
     async def test_one_that_writes_without_end_is_ended(self) -> None:
         """The worker's memory is not its to fill."""
