@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which on
 
 _SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_HEARTBEAT_PAUSE = timedelta(milliseconds=250)  # between two that are sent; so much of a bill a lost worker may cost
 _METADATA = "__temporal_workflow_metadata"  # the query by which the UI asks for a run's current details
 
 
@@ -119,6 +121,9 @@ class BatonPlugin(SimplePlugin):
             _check_init(kind)
         if not config.get("activities"):  # it runs pipelines only: it must not take up other workers' stages
             config["no_remote_activities"] = True
+        # A stage's bill is in its heartbeats: by default the SDK keeps them back for 0.8 of the heartbeat timeout.
+        pause = config.get("max_heartbeat_throttle_interval", _HEARTBEAT_PAUSE)
+        config["max_heartbeat_throttle_interval"] = min(pause, _HEARTBEAT_PAUSE)
         if self._stores_here:  # more at a time gains nothing from a disk, and costs a task for every small payload
             config["max_workflow_task_external_storage_concurrency"] = 1
         given = list(config.get("activities") or [])

@@ -13,7 +13,7 @@ from baton.protocol.errors import StageFailedError
 from baton.workflow import ContinueAfter, Pipeline
 
 with workflow.unsafe.imports_passed_through():
-    from tests.temporal.line_stages import alpha, beta, first, gamma, lightly, second
+    from tests.temporal.line_stages import alpha, beta, charges, first, gamma, lightly, second
 
 
 @workflow.defn
@@ -123,4 +123,19 @@ class CatchesAndGoesOn:
         except (StageFailedError, ApplicationError):
             await self.pipeline.stage(alpha)
         await self.pipeline.stage(beta)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Pays:
+    """One stage, which charges and does not end."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run it."""
+        await self.pipeline.stage(charges)
         return self.pipeline.result()

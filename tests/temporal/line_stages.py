@@ -1,11 +1,14 @@
 """The stages of concurrent lines, and of a pipeline whose ledger is taken away."""
 
+import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from baton import Baton, BatonPatch
 from baton.activity import StageContext, stage
+from baton.protocol.history import Spend
 from baton.protocol.messages import StageResult
 from baton.protocol.stages import Retries
 
@@ -54,4 +57,14 @@ async def gamma(baton: Baton) -> BatonPatch:
     return BatonPatch(decision_log=["gamma"])
 
 
-STAGES: list[Callable[..., Any]] = [first, second, lightly, alpha, beta, gamma]
+@stage(heartbeat=timedelta(minutes=5))
+async def charges(context: StageContext[Baton]) -> StageResult:
+    """Charge twice, and wait for an end that does not come."""
+    for _ in range(2):
+        context.charge(Spend(prompt_tokens=1_000))
+        await asyncio.sleep(0)
+    await asyncio.Event().wait()
+    return StageResult()
+
+
+STAGES: list[Callable[..., Any]] = [first, second, lightly, alpha, beta, gamma, charges]

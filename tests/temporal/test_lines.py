@@ -4,13 +4,14 @@ import asyncio
 import uuid
 
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from baton.client import StepStatus, fork, read_run
 from baton.protocol.messages import Decision, PipelineResult
 from baton.protocol.names import DECIDE
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, start, until
-from tests.temporal.line_pipelines import Catches, CatchesAndGoesOn, Lines
+from tests.temporal.line_pipelines import Catches, CatchesAndGoesOn, Lines, Pays
 from tests.temporal.line_stages import STAGES
 
 
@@ -70,3 +71,17 @@ async def test_a_light_stage_that_an_earlier_release_passed_over_is_passed_over_
 
     assert result.baton["decision_log"] == ["alpha", "beta"]
     await assert_replays(again, [CatchesAndGoesOn])
+
+
+async def test_what_a_stage_charged_is_with_the_server_at_once(client: Client) -> None:
+    """A worker that dies takes no bill along: the SDK alone would keep all but the first heartbeat back for minutes."""
+    queue = f"pays-{uuid.uuid4()}"
+    async with Worker(client, task_queue=queue, workflows=[Pays], activities=STAGES) as worker:
+        handle = await start(worker, Pays.run)
+        while True:
+            pending = (await handle.describe()).raw_description.pending_activities
+            told = b"".join(one.data for activity in pending for one in activity.heartbeat_details.payloads)
+            if b'"prompt_tokens":2000' in told:
+                break
+            await asyncio.sleep(0.05)
+        await handle.terminate()
