@@ -12,7 +12,7 @@ from baton.integrations.agents import Agent, AgentAnswer, AgentWork, BringsTools
 from baton.protocol.baton import BatonPatch
 from baton.protocol.history import Spend
 from baton.protocol.session import EventType, SessionEvent
-from baton.testing.cassettes import Cassette
+from baton.testing.cassettes import Cassette, unusable
 from baton.testing.scripts import Script, Scripted, ScriptedStage, ScriptError, scripted_stage
 
 
@@ -152,6 +152,7 @@ class RecordedAgent:
 
         Raises:
             CassetteMissError: Nothing is recorded for it; see `Cassette.answer`.
+            ValueError: What is recorded is no answer of an agent.
         """
         asked = False
 
@@ -161,13 +162,15 @@ class RecordedAgent:
             return await _recorded(self._agent, work)
 
         answer = await self._cassette.answer(self.name, _question(work), ask)
+        where = f"the answer of {self.name!r} in {str(self._cassette.file)!r}"
         if not isinstance(answer, dict):
-            raise ValueError(
-                f"the answer of {self.name!r} in {str(self._cassette.file)!r} is no object; record it anew"
-            )
-        if not asked:
-            _replay(answer, work)
-        return _answer(answer)
+            raise unusable(f"{where} is no object; record it anew")
+        try:
+            if not asked:
+                _replay(answer, work)
+            return _answer(answer)
+        except (KeyError, TypeError, ValueError) as error:  # somebody has written in the file
+            raise unusable(f"{where} cannot be read ({type(error).__name__}: {error}); record it anew") from error
 
 
 def _question(work: AgentWork) -> str:

@@ -149,7 +149,8 @@ class Cassette:
         Raises:
             CassetteMissError: There is no answer for this prompt. In an activity it is an `ApplicationError` that
                 is not retried.
-            ValueError: Prompt or answer hold a secret of the environment; nothing is recorded.
+            ValueError: Prompt or answer hold a secret of the environment; nothing is recorded, and no agent is asked
+                such a prompt. In an activity it is an `ApplicationError` that is not retried: the agent may cost money.
         """
         text = normalised(prompt, self.rules)
         for one in self.recordings:
@@ -158,8 +159,9 @@ class Cassette:
                 return one.answer
         if not self.record:
             raise self._missed(agent, text)
+        _refuse_secrets(agent, text)
         answer = await ask()
-        _refuse_secrets(agent, text, answer)
+        _refuse_secrets(agent, json.dumps(answer, ensure_ascii=False))
         self.recordings.append(Recording(agent, text, answer, used=True))
         self.recorded += 1
         self.save()
@@ -220,19 +222,25 @@ class Cassette:
         return f"{str(self.file)!r} has no answer of {agent!r} for this prompt; {remedy}.\n{shown}"
 
 
-def _refuse_secrets(agent: str, prompt: str, answer: JsonValue) -> None:
+def _refuse_secrets(agent: str, text: str) -> None:
     """Raise if a recording would hold what an environment variable with the name of a secret holds.
 
     Raises:
         ValueError: It would; the message names the variable.
     """
-    text = f"{prompt}\n{json.dumps(answer, ensure_ascii=False)}"
     for name, value in os.environ.items():
         if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET and value in text:
-            raise ValueError(
+            raise unusable(
                 f"what {agent!r} was asked or answered holds the value of the environment variable {name!r}, so it is "
                 "not recorded; keep keys out of prompts and answers"
             )
+
+
+def unusable(reason: str) -> Exception:
+    """Return what to raise where another run would do no better: in an activity what Temporal does not try again."""
+    if activity.in_activity():
+        return ApplicationError(reason, type=ValueError.__name__, non_retryable=True)
+    return ValueError(reason)
 
 
 def _likeness(one: str, other: str) -> float:

@@ -132,6 +132,16 @@ class TestRecordedAgent:
         assert told(recording) == told(replaying)
         assert "brainstorm" in {kind for kind, *_ in told(replaying)}
 
+    async def test_a_recording_that_somebody_changed_is_told_with_its_file(self, file: Path) -> None:
+        """And not by the member that happens to be missing."""
+        cassette = Cassette(file, record=True)
+        await agent_stage(RecordedAgent(Real(), cassette), tools=[look_up])(context())
+        cassette.recordings[0].answer = {"patch": {}}
+        cassette.save()
+
+        with pytest.raises(ValueError, match=r"'plan.*' cannot be read \(KeyError: 'spend'\); record it anew"):
+            await agent_stage(RecordedAgent(Real(), Cassette(file)), tools=[look_up])(context())
+
     @pytest.mark.parametrize(
         ("instructions", "goal", "tool", "difference"),
         [

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from baton import Baton
 from baton.activity import StageContext
@@ -167,10 +169,16 @@ class TestCassette:
         """A cassette is committed; the message names the variable and not the key."""
         monkeypatch.setenv("MODEL_API_KEY", "sk-123456789")
 
+        model = Model(answer)
         with pytest.raises(ValueError, match="'MODEL_API_KEY', so it is not recorded") as raised:
-            await Cassette(file, record=True).answer("planner", prompt, Model(answer))
+            await Cassette(file, record=True).answer("planner", prompt, model)
         assert "sk-123456789" not in str(raised.value)
         assert Cassette(file).recordings == []
+        assert model.asked == (0 if "sk-" in prompt else 1)
+
+        with pytest.raises(ApplicationError) as failed:  # which would be asked, and paid, again
+            await ActivityEnvironment().run(Cassette(file, record=True).answer, "planner", prompt, model)
+        assert failed.value.non_retryable
 
     @pytest.mark.parametrize(
         "text",
