@@ -42,6 +42,7 @@ StateOut = Mapping[str, str] | Callable[[Mapping[str, Any]], AgentAnswer | Mappi
 """What becomes of the state: a field of the baton and the member that it is taken from, or a function."""
 
 _INTERRUPT = "__interrupt__"
+_OUTSIDE_A_GRAPH = "__pregel_scratchpad"  # what `interrupt` looks for, and finds in graphs only
 _GOTO = "goto"
 
 
@@ -131,6 +132,10 @@ class LangGraphAgent:
                 returned = await self._runnable.ainvoke(given, config)
         except GraphRecursionError as error:
             raise AgentError(f"the graph {self.name!r} took too many steps; raise its recursion_limit") from error
+        except KeyError as error:
+            if error.args != (_OUTSIDE_A_GRAPH,):
+                raise
+            raise self._interrupted() from None
         except Exception as error:
             if (told := provider_error(error, self.name)) is not None:
                 raise told from None
@@ -139,9 +144,13 @@ class LangGraphAgent:
             await watch.settle()
         state, goto = _state_of(returned, self.name)
         if _INTERRUPT in state:
-            message = f"the graph {self.name!r} stopped at an interrupt; ask people with the pipeline's approvals"
-            raise AgentError(message, permanent=True)
+            raise self._interrupted()
         return self._answer(work, before, state, goto)
+
+    def _interrupted(self) -> AgentError:
+        """Return the error for a node or graph that asks a person."""
+        message = f"the graph {self.name!r} stopped at an interrupt; ask people with the pipeline's approvals"
+        return AgentError(message, permanent=True)
 
     def _state(self, work: AgentWork) -> Any:
         """Return the state that the node is given."""

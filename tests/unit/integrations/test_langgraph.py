@@ -236,6 +236,7 @@ class TestNodeStage:
         [
             pytest.param(lambda: node_stage(lambda state: 7, name="n"), "returned a int", True, id="no state"),
             pytest.param(lambda: node_stage(waiting()), "stopped at an interrupt", True, id="waits for a person"),
+            pytest.param(lambda: node_stage(asks), "'asks' stopped at an interrupt", True, id="a bare node that waits"),
             pytest.param(lambda: node_stage(circling()), "took too many steps", False, id="goes in circles"),
         ],
     )
@@ -340,6 +341,12 @@ class TestWatch:
         assert (await done(node_stage(ask), context)).baton_patch == {"current_state": ["fine"]}
         assert context.charged.prompt_tokens == 100
         assert [event.type for event in context.session.events][:2] == [EventType.TOOL_CALL, EventType.TOOL_RESULT]
+
+
+def asks(state: dict[str, Any]) -> dict[str, Any]:
+    """Ask a person, outside of any graph."""
+    interrupt("May I?")
+    return {}
 
 
 def waiting() -> Any:
