@@ -49,6 +49,12 @@ class TestInterface:
             assert all(isinstance(one, str) for one in found[name])
         assert found["readyForNextPhase"] is True
 
+    def test_its_second_confidence_is_read(self) -> None:
+        """It is not taken from the head, though both are the same in the document's example (S4-ex-e, S4-fmt-r)."""
+        less = EXAMPLE.replace("**Handoff Confidence:** 85", "**Handoff Confidence:** 80")
+
+        assert parse_report(less).report.handoff_confidence == 80
+
     @given(reports)
     def test_it_survives_json(self, found: HandoffReport) -> None:
         """Programs read it and write it back (S4-parse-m)."""
