@@ -81,7 +81,9 @@ async def erase(
     if hold is not None and not why.strip():
         raise typer.BadParameter("say why; the reason stays in the vault's journal", param_hint="--why")
     who = by or user()
-    name = sys.stdin.readline().strip() if subject == "-" else subject
+    name = sys.stdin.read().strip() if subject == "-" else subject
+    if "\n" in name:
+        raise typer.BadParameter("name one data subject, on one line of the input", param_hint="SUBJECT")
     if not name:
         raise typer.BadParameter("name the data subject", param_hint="SUBJECT")
     keyring = Keyring.find_out(os.environ)

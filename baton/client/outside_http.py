@@ -17,7 +17,6 @@ it belongs beside the workers; it listens on this machine unless told otherwise,
 """
 
 import contextlib
-import hmac
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -33,7 +32,7 @@ from starlette.routing import Route
 from temporalio.exceptions import TemporalError
 
 from baton.client.outside import Found, OutsideAgents
-from baton.edge.serving import serving
+from baton.edge.serving import bears, serving
 from baton.protocol.artifacts import Name
 from baton.protocol.errors import BatonError, PipelineError
 from baton.protocol.outside import LONGEST_LEASE
@@ -219,10 +218,9 @@ async def serve_outside(
 
 def _agent(request: Request, tokens: Mapping[str, str]) -> str | None:
     """Return whose token a request carries; every token is compared, so the time tells nothing."""
-    given = request.headers.get("authorization", "").encode()
     found = None
     for agent, token in tokens.items():
-        if hmac.compare_digest(given, f"Bearer {token}".encode()):
+        if bears(request, token):
             found = agent
     return found
 

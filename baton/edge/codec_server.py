@@ -9,7 +9,6 @@ seals a handoff, so nobody can have it vouch for one.
 """
 
 import contextlib
-import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -26,7 +25,7 @@ from temporalio.converter import PayloadCodec
 from baton.edge.compression import MAX_DECODED_BYTES, CompressionCodec
 from baton.edge.encryption import EncryptionCodec
 from baton.edge.keyring import Keyring
-from baton.edge.serving import serving
+from baton.edge.serving import bears, serving
 from baton.protocol.errors import PayloadError
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -128,10 +127,7 @@ async def serve_codec(
 
 
 def _may_call(request: Request, token: str | None) -> bool:
-    if token is None:
-        return True
-    given = request.headers.get("authorization", "")
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+    return token is None or bears(request, token)
 
 
 def _through(steps: Sequence[_Transform]) -> _Transform:

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import hmac
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import TypeGuard
 
 import uvicorn
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -59,6 +61,20 @@ async def serving(
         finally:
             server.should_exit = True
             await serve
+
+
+def bears(request: Request, token: str) -> bool:
+    """Return whether a request carries a token, as `Authorization: Bearer <token>`, the scheme in any case (RFC 9110).
+
+    The time that it takes tells nothing of the token.
+
+    Args:
+        request: The request.
+        token: The token; an empty one is carried by nobody.
+    """
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    is_it = hmac.compare_digest(given.strip().encode(), token.encode())
+    return is_it and bool(token) and scheme.lower() == "bearer"
 
 
 class _Server(uvicorn.Server):

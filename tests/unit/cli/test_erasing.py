@@ -141,3 +141,4 @@ class TestErase:
         """A hold is no dry run, and nobody is erased without a name (S3-12.3-a)."""
         assert desk(SUBJECT, "--hold", "--why", "x", "--dry-run").exit_code == 2
         assert desk("-", "--yes", input="\n").exit_code == 2
+        assert desk("-", "--yes", input=f"{SUBJECT}\nsomebody else\n").exit_code == 2

@@ -230,6 +230,8 @@ class TestToken:
         [
             pytest.param({"authorization": "Bearer open sesame"}, 200, id="the token"),
             pytest.param({"authorization": "Bearer open sesame "}, 200, id="the token and a blank, which HTTP drops"),
+            pytest.param({"authorization": "bearer open sesame"}, 200, id="the scheme in another case"),
+            pytest.param({"authorization": "Basic open sesame"}, 401, id="another scheme"),
             pytest.param({"authorization": "Bearer open"}, 401, id="a part of it"),
             pytest.param({"authorization": "open sesame"}, 401, id="without its scheme"),
             pytest.param({"authorization": "Bearer \u00e9"}, 401, id="another alphabet"),
