@@ -1,18 +1,24 @@
 """Whole runs in a test: a worker for its pipelines and stages, and a pipeline from start to end."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton.client import RunRecord, read_run
+from baton.client import RunRecord, decide, read_run
 from baton.protocol.baton import Baton
-from baton.protocol.messages import PipelineInput, PipelineResult
+from baton.protocol.errors import PipelineError
+from baton.protocol.messages import Decision, Overview, PipelineInput, PipelineResult
+from baton.protocol.names import QUERY_STATUS
+
+_LOOKS_EVERY = 0.05  # seconds
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ async def run_pipeline(
     *,
     id: str | None = None,
     within: timedelta = timedelta(minutes=3),
+    decisions: Mapping[str, bool] | None = None,
 ) -> PipelineRun:
     """Run a pipeline from start to end.
 
@@ -96,6 +103,7 @@ async def run_pipeline(
         start: Its input.
         id: The workflow's id; one of its own by default.
         within: After how long the server ends a run that does not come to an end.
+        decisions: What a person decides meanwhile: yes or no by the title of the approval, each time it is open.
 
     Returns:
         The run.
@@ -119,5 +127,22 @@ async def run_pipeline(
         execution_timeout=within,
         result_type=PipelineResult,
     )
-    result = await started.result()
+    person = asyncio.create_task(_decide(worker.client, started.id, decisions or {}))
+    try:
+        result = await started.result()
+    finally:
+        person.cancel()
     return PipelineRun(started, result, await read_run(worker.client, started.id))
+
+
+async def _decide(client: Client, workflow_id: str, decisions: Mapping[str, bool]) -> None:
+    """Decide about a run's approvals, each time one is open, until it is cancelled."""
+    handle = client.get_workflow_handle(workflow_id)
+    while decisions:
+        with suppress(RPCError, PipelineError):  # nothing can be asked yet, or the baton changed just then
+            now: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
+            for one in now.waiting_for:
+                if one.kind == "approval" and one.name in decisions:
+                    decision = Decision(approval=one.name, approved=decisions[one.name], who="tester", why="a test")
+                    await decide(client, workflow_id, decision)
+        await asyncio.sleep(_LOOKS_EVERY)

@@ -36,6 +36,15 @@ class TestLocalServer:
 class TestRunPipeline:
     """`run_pipeline`."""
 
+    async def test_a_person_decides_what_the_test_says(self, worker: Worker) -> None:
+        """As soon as the approval is open; a denial fails the run as it would anywhere."""
+        start = PipelineInput(goal=GOAL)
+        run = await run_pipeline(worker, Gated.run, start, decisions={"release manager": True, "other": False})
+        assert run.record.state.entries[1].by == "tester"
+        with pytest.raises(WorkflowFailureError) as raised:
+            await run_pipeline(worker, Gated.run, start, decisions={"release manager": False})
+        assert "'release manager' was denied by tester: a test" in str(raised.value.cause)
+
     async def test_it_returns_result_and_record(self, worker: Worker) -> None:
         """What the pipeline returned, and how it came to that."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL), id="named-by-its-test")
