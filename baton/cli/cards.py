@@ -41,7 +41,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         f"since {moment(run.began)}" if run.ended is None else moment(run.began),
         f"for {took}" if run.ended is None else f"took {took}",
         f"{len(run.steps)} step{'' if len(run.steps) == 1 else 's'}",
-        *(spent(run.state.spend) or ["$0.00 spent"]),
+        *(spent(run.billed) or ["$0.00 spent"]),
     ]
     title = Text.assemble(
         plain(run.pipeline, "bold"), "  ", plain(run.workflow_id, "bold cyan"), "  ", (status, STATUS_STYLES[status])

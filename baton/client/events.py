@@ -67,6 +67,8 @@ def _payload(event: HistoryEvent) -> Payload | None:
         case "workflow_properties_modified_event_attributes":
             fields = attributes.upserted_memo.fields
             payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_FIELDS) if name in fields]
+        case "activity_task_failed_event_attributes":
+            payloads = attributes.failure.application_failure_info.details.payloads
         case "activity_task_completed_event_attributes" | "workflow_execution_completed_event_attributes":
             payloads = attributes.result.payloads
         case (
@@ -88,6 +90,14 @@ def parsed(kind: type[RecordT], text: bytes | None) -> RecordT | None:
         return kind.model_validate_json(text)
     except ValidationError:
         return None
+
+
+def detail(text: bytes | None) -> list[Any]:
+    """Return what the payload of a failure's details says, if it has any."""
+    try:
+        return [] if text is None else [json.loads(text)]
+    except ValueError:
+        return []
 
 
 def stage_input(text: bytes | None) -> StageInput | None:

@@ -16,13 +16,13 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from baton.client.events import decoded, innermost, local_activity, parsed, stage_input, time_of
+from baton.client.events import decoded, detail, innermost, local_activity, parsed, stage_input, time_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.client.timers import APPROVAL_TIMER, SLEEP_TIMER, open_timers, timer_name
 from baton.edge.failures import with_failures
 from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError, PatchError
-from baton.protocol.history import Outcome, StepKind
+from baton.protocol.history import Outcome, StepKind, told_spend
 from baton.protocol.messages import Decision, PipelineInput, PipelineResult, RolledBack, StageInput, StageReturn
 from baton.protocol.names import DECIDE, HANDOFF_CHUNK, MEMO_FIELDS, ROLLED_BACK
 from baton.protocol.state import PipelineState
@@ -118,6 +118,8 @@ class _Fold:
         """Fill the record from all events."""
         for outcome in self._run.start.outcomes:
             self._take(outcome, StepStatus.TAKEN_OVER)
+        budget = self._run.start.budget if self._run.start.continued else None
+        self._run.billed = self._run.state.spend if budget is None else budget.spent
         self._parse(events)
         for event in events:
             handler = _HANDLERS.get(event.WhichOneof("attributes") or "")
@@ -145,6 +147,7 @@ class _Fold:
                 case "activity_task_completed_event_attributes" | "marker_recorded_event_attributes":
                     returned = parsed(StageReturn, self._text(event))
                     if returned is not None:
+                        self._run.billed += returned.spend
                         self._returned[event.event_id] = returned
                         self._sent.setdefault((returned.seq, returned.attempt), [])
             if event.HasField("marker_recorded_event_attributes"):
@@ -241,6 +244,7 @@ class _Fold:
             step = self._steps[given.seq]
             step.status, step.ended = StepStatus.FAILED, time_of(event)
             step.failure = innermost(attributes.failure) or "timed out"
+            self._run.billed += told_spend(detail(self._text(event)))
 
     def marker(self, event: HistoryEvent) -> None:
         self._arrive(event, event.marker_recorded_event_attributes.workflow_task_completed_event_id)
@@ -278,6 +282,9 @@ class _Fold:
         if outcome.failure is not None:  # then nothing of what the stage returned was applied
             self._due = [(one, at) for one, at in self._due if one.seq != outcome.seq]
         self._settle(outcome.order)
+        if outcome.kind is StepKind.CHILD and outcome.failure is None:
+            brought = PipelineResult.model_validate(outcome.value)
+            self._run.billed += brought.billed or brought.spend
         names = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
         branches = [self._branches[outcome.seq, name] for name in names if (outcome.seq, name) in self._branches]
         self._run.accepted += [(outcome.order, branch) for branch in branches]
@@ -343,7 +350,9 @@ class _Fold:
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)
-        self._run.result = parsed(PipelineResult, self._text(event))
+        self._run.result = result = parsed(PipelineResult, self._text(event))
+        if result is not None:  # the pipeline counted itself, what compressing conversations cost as well
+            self._run.billed = result.billed or result.spend
 
     def failed(self, event: HistoryEvent) -> None:
         failure = event.workflow_execution_failed_event_attributes.failure

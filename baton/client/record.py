@@ -8,7 +8,7 @@ from typing import Any
 from baton.client.timers import HandoffDeadline, Timer, pending_handoffs
 from baton.protocol.baton import Baton
 from baton.protocol.errors import HistoryError
-from baton.protocol.history import HistoryEntry, StepKind, snapshots
+from baton.protocol.history import HistoryEntry, Spend, StepKind, snapshots
 from baton.protocol.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.protocol.state import PipelineState
 
@@ -94,6 +94,8 @@ class RunRecord:
         inputs: What its stages were sent, in order; of light stages the history does not tell.
         accepted: What its stages returned and the pipeline took over, in order, each with its outcome's place.
         tokens_read: What the prompts of its stages had, by step number and stage.
+        billed: What was charged: refused attempts, branches of a failed fan-out and stages that raised included;
+            what compressing conversations cost, once the run is completed.
         chunks: The sealed chunks of streamed handoffs that it was signaled, in order.
     """
 
@@ -119,6 +121,7 @@ class RunRecord:
     inputs: list[StageInput] = field(default_factory=list)
     accepted: list[tuple[int, StageReturn]] = field(default_factory=list)
     tokens_read: dict[tuple[int, str], int] = field(default_factory=dict)
+    billed: Spend = field(default_factory=Spend)
     chunks: list[bytes] = field(default_factory=list)
 
     @property
@@ -229,6 +232,7 @@ class RunRecord:
             "pending_handoffs": [one.to_json_object() for one in self.pending_handoffs],
             "notes": self.notes,
             "spend": self.state.spend.model_dump(mode="json"),
+            "billed": self.billed.model_dump(mode="json"),
             "steps": [
                 {
                     "seq": step.seq,

@@ -13,7 +13,7 @@ from baton.protocol.errors import StageFailedError
 from baton.workflow import ContinueAfter, Pipeline
 
 with workflow.unsafe.imports_passed_through():
-    from tests.temporal.line_stages import alpha, beta, charges, first, gamma, lightly, second
+    from tests.temporal.line_stages import alpha, beta, charges, costs, first, gamma, lightly, second
 
 
 @workflow.defn
@@ -138,4 +138,22 @@ class Pays:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Run it."""
         await self.pipeline.stage(charges)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Buys:
+    """Pays for a stage beside another, as the parameter `how` says, and tells what the stage failed with."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Pay once alone, and once in a fan-out."""
+        with suppress(StageFailedError):
+            await self.pipeline.stage(costs)
+        await self.pipeline.fan_out(costs, gamma)
+        await self.pipeline.sleep(timedelta(hours=1))
         return self.pipeline.result()

@@ -67,4 +67,15 @@ async def charges(context: StageContext[Baton]) -> StageResult:
     return StageResult()
 
 
-STAGES: list[Callable[..., Any]] = [first, second, lightly, alpha, beta, gamma, charges]
+@stage(writes=["decision_log"], attempts=2, retries=_ONCE)
+async def costs(context: StageContext[Baton]) -> StageResult:
+    """Charge, and then raise, or return what is refused."""
+    if context.params["how"] == "raises":
+        context.charge(Spend(micro_usd=70))
+        raise ValueError("it cannot be done")
+    refused = context.params["how"] == "is refused"
+    patch = BatonPatch(current_state=["Paid"]) if refused else BatonPatch(decision_log=["Paid"])
+    return StageResult(baton_patch=patch, spend=Spend(micro_usd=100, prompt_tokens=10))
+
+
+STAGES: list[Callable[..., Any]] = [costs, first, second, lightly, alpha, beta, gamma, charges]

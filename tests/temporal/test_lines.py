@@ -3,15 +3,17 @@
 import asyncio
 import uuid
 
-from temporalio.client import Client
+import pytest
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.client import StepStatus, fork, read_run
+from baton.protocol.history import Spend
 from baton.protocol.messages import Decision, PipelineResult
 from baton.protocol.names import DECIDE
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, start, until
-from tests.temporal.line_pipelines import Catches, CatchesAndGoesOn, Lines, Pays
+from tests.temporal.line_pipelines import Buys, Catches, CatchesAndGoesOn, Lines, Pays
 from tests.temporal.line_stages import STAGES
 
 
@@ -85,3 +87,31 @@ async def test_what_a_stage_charged_is_with_the_server_at_once(client: Client) -
                 break
             await asyncio.sleep(0.05)
         await handle.terminate()
+
+
+@pytest.mark.parametrize(
+    ("how", "accepted", "billed"),
+    [
+        pytest.param("is accepted", Spend(micro_usd=200, prompt_tokens=20), (200, 20), id="accepted"),
+        pytest.param("is refused", Spend(), (400, 40), id="refused"),
+        pytest.param("raises", Spend(), (140, 0), id="raised"),
+    ],
+)
+async def test_what_was_paid_for_nothing_is_told(
+    client: Client, how: str, accepted: Spend, billed: tuple[int, int]
+) -> None:
+    """Refused attempts, the branches of a fan-out that failed, and stages that raised cost money as well."""
+    async with pipeline_worker(client, [Buys], STAGES) as worker:
+        handle = await start(worker, Buys.run, how=how)
+        if accepted:
+            await until(handle, lambda now: any(one.kind == "sleep" for one in now.waiting_for))
+        else:
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+        run = await read_run(client, handle.id)
+        if accepted:
+            await handle.terminate()
+
+    assert run.state.spend == accepted
+    assert (run.billed.micro_usd, run.billed.prompt_tokens) == billed
+    assert run.to_json_object()["billed"] == run.billed.model_dump(mode="json")
