@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
+from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType, WorkerVersioningMode
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
@@ -37,6 +37,7 @@ _OLDEST_PYTHON = (3, 11)
 _MOST_SKEW = timedelta(seconds=2)
 _POLL_SECONDS = 0.5
 _PROBE = b"baton doctor\n"
+_VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 _EXTRAS = {
     "tokens": (("splintr",), "exact token counts; without it they are estimated"),
     "objects": (("obstore",), "artifacts in S3, GCS or Azure; without it in folders only"),
@@ -186,10 +187,22 @@ async def _add(client: Client, names: Sequence[str]) -> None:
 
 
 async def workers(client: Client, task_queue: str) -> Finding:
-    """Check that somebody works for the task queue."""
+    """Check that somebody works for the task queue, and is given runs."""
     request = _describe(client, task_queue)
     answer = await client.workflow_service.describe_task_queue(request)
     seen = sorted({one.identity for one in answer.pollers})
+    builds = [one.deployment_options for one in answer.pollers]
+    versions = answer.versioning_info
+    chosen = versions.HasField("current_deployment_version") or versions.HasField("ramping_deployment_version")
+    if seen and not chosen and all(one.worker_versioning_mode == _VERSIONED for one in builds):
+        newest = builds[0]
+        return Finding(
+            "workers",
+            Mark.WARN,
+            f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no build of theirs is given runs",
+            f"temporal worker deployment set-current-version --deployment-name {newest.deployment_name} "
+            f"--build-id {newest.build_id}",
+        )
     if seen:
         return Finding("workers", Mark.OK, f"{len(seen)} asked the task queue {task_queue!r} for work lately")
     return Finding(

@@ -1,0 +1,53 @@
+"""What `baton doctor` says of the workers of a task queue."""
+
+import asyncio
+import uuid
+
+from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+from temporalio.client import Client
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
+
+from baton.cli.checks import Finding, Mark, workers
+from baton.testing import pipeline_worker
+from tests.temporal.line_pipelines import Lines
+from tests.temporal.line_stages import STAGES
+
+
+async def seen(client: Client, queue: str) -> Finding:
+    """Return what is found once the worker's first poll has reached the server; the test's timeout bounds it."""
+    while (found := await workers(client, queue)).found.startswith("none"):  # noqa: ASYNC110 - it has to be asked
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def test_one_that_is_there_is_fine(client: Client) -> None:
+    """A queue that nobody works for is named with a remedy."""
+    async with pipeline_worker(client, [Lines], STAGES) as worker:
+        assert (await seen(client, worker.task_queue)).mark is Mark.OK
+    idle = await workers(client, "idle-queue")
+    assert (idle.mark, idle.found) == (Mark.WARN, "none asks the task queue 'idle-queue' for work")
+
+
+async def test_a_build_that_is_given_no_runs_is_named(client: Client) -> None:
+    """The first versioned worker waits for its build to be made current; until then no run begins."""
+    name = f"builds-{uuid.uuid4()}"
+    version = WorkerDeploymentVersion(deployment_name=name, build_id="one")
+    config = WorkerDeploymentConfig(
+        version=version, use_worker_versioning=True, default_versioning_behavior=VersioningBehavior.PINNED
+    )
+    worker = Worker(client, task_queue=name, workflows=[Lines], activities=STAGES, deployment_config=config)
+    async with worker:
+        found = await seen(client, name)
+        assert (found.mark, found.remedy) == (
+            Mark.WARN,
+            f"temporal worker deployment set-current-version --deployment-name {name} --build-id one",
+        )
+        await client.workflow_service.set_worker_deployment_current_version(
+            SetWorkerDeploymentCurrentVersionRequest(
+                namespace=client.namespace, deployment_name=name, build_id="one", identity="ann"
+            ),
+            retry=True,
+        )
+        while (await seen(client, name)).mark is not Mark.OK:  # noqa: ASYNC110 - it has to be asked
+            await asyncio.sleep(0.1)
