@@ -137,6 +137,8 @@ class EvidenceFile:
         rest = iter(lines)
         try:
             line, seal = next(rest, b""), next(rest, b"")
+            if not line:
+                raise ValueError("it is empty")
             manifest = Manifest.model_validate_json(line)
             signature = loads_strict(seal)
             if manifest.line != line or not isinstance(signature, dict):

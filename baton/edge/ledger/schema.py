@@ -75,6 +75,11 @@ def check_revision(found: str | None, where: str) -> None:
     Raises:
         LedgerSchemaError: They are not.
     """
+    if found is None:
+        raise LedgerSchemaError(
+            f"the ledger at {where!r} has no tables; migrate it as its owner if it is new, or restore it with all of "
+            "its files if it had records"
+        )
     if found != VERSION:
         raise LedgerSchemaError(
             f"the ledger at {where!r} has tables of revision {found!r}, this version of Baton works with {VERSION!r}; "

@@ -84,6 +84,14 @@ class TestMigrate:
                 pass
         assert await revision(database) == "0001"
 
+    async def test_an_auditor_is_told_of_a_file_that_was_emptied(self, path: Path) -> None:
+        """It is no matter of versions: what was in it is gone, or is in a file beside it that is."""
+        path.touch()
+
+        with pytest.raises(LedgerSchemaError, match="has no tables; .* or restore it with all of its files"):
+            async with Ledger(path, LedgerOptions(create=False)):
+                pass
+
     async def test_a_newer_ledger_is_refused(self, path: Path, database: Database) -> None:
         """An old Baton keeps its hands off what a newer one made."""
         await migrate(database)
