@@ -51,10 +51,21 @@ async def waiting(exchange: Worker, **params: Any) -> Handle:
 async def listed(client: McpClient, handle: Handle) -> str:
     """Return the id of the pipeline's handoff as the server lists it; visibility lags a little."""
     while True:
-        for row in await call(client, "list_mine"):
+        for row in await mine(client):
             if row["workflow"] == handle.id:
                 return str(row["handoff_id"])
         await asyncio.sleep(0.02)
+
+
+async def mine(client: McpClient) -> list[Any]:
+    """Return what is listed; nothing while a worker that has just begun does not answer within its two seconds."""
+    try:
+        rows: list[Any] = await call(client, "list_mine")
+    except RefusedError as error:
+        if "no worker answers for them" not in str(error):
+            raise
+        return []
+    return rows
 
 
 def contract(handoff_id: str = "review-1", **members: Any) -> dict[str, Any]:

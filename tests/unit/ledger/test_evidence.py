@@ -108,7 +108,7 @@ class TestVerifyEvidence:
             pytest.param([*of_a(), *of_a()[-3:]], "has 4 records", id="a record added"),
             pytest.param([*of_a(), b"{}"], "record 4 of the file is torn", id="something behind the end"),
             pytest.param(of_a()[:1], "it is no file of", id="a manifest alone"),
-            pytest.param([], "it is no file of .*: it is empty", id="nothing"),
+            pytest.param([], "it is empty", id="nothing"),
             pytest.param([b"PK\x03\x04"], "it is no file of", id="another file"),
             pytest.param([of_a()[0], b"[]", *of_a()[2:]], "it is no file of", id="no signature line"),
             pytest.param([of_a()[0], b'{"keyId":"x"}', *of_a()[2:]], "no signature", id="half a signature"),

@@ -1,6 +1,7 @@
 """The tables: made once, upgraded without touching a record, and append-only to whoever is not their owner."""
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -84,11 +85,13 @@ class TestMigrate:
                 pass
         assert await revision(database) == "0001"
 
-    async def test_an_auditor_is_told_of_a_file_that_was_emptied(self, path: Path) -> None:
-        """It is no matter of versions: what was in it is gone, or is in a file beside it that is."""
-        path.touch()
+    async def test_an_auditor_is_told_of_a_file_that_was_emptied(self, path: Path, database: Database) -> None:
+        """It is no matter of versions: what was in it is gone, or was in a file beside it that is."""
+        await migrate(database)
+        await database.close()
+        os.truncate(path, 0)
 
-        with pytest.raises(LedgerSchemaError, match="has no tables; .* or restore it with all of its files"):
+        with pytest.raises(LedgerSchemaError, match=r"has no tables; .* or restore it with all of its files"):
             async with Ledger(path, LedgerOptions(create=False)):
                 pass
 

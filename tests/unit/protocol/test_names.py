@@ -10,6 +10,7 @@ PUBLISHED = {
     "DECIDE": "decide",
     "RESOLVE_HANDOFF": "resolve_handoff",
     "ROLLED_BACK": "rolled_back",
+    "HANDOFF_CHUNK": "handoff_chunk",
     "QUERY_BATON": "baton",
     "QUERY_HISTORY": "history",
     "QUERY_STATUS": "status",
