@@ -10,6 +10,8 @@ from baton.protocol.names import MEMO_FIELDS
 from baton.protocol.relay import HandoffTerms, Relay
 from baton.workflow.relaying import relay_for
 
+_UNUSABLE = "(unusable input)"
+
 
 class Beginning:
     """The input of a run. What is wrong with it is kept until its first step, because `__init__` may not fail.
@@ -18,9 +20,13 @@ class Beginning:
         start: The workflow's argument.
     """
 
-    def __init__(self, start: PipelineInput) -> None:
-        self.start = start
+    def __init__(self, start: PipelineInput | None) -> None:
+        self.start = PipelineInput(goal=_UNUSABLE) if start is None else start
         self._fault: PipelineError | None = None
+        if start is None:  # JSON's null, which the SDK takes for any type
+            self._fault = PipelineError(
+                'the pipeline was started with null; expected an object with a goal, such as {"goal": "…"}'
+            )
 
     def baton(self, kind: type[Baton]) -> Baton:
         """Return the first baton."""
@@ -32,7 +38,7 @@ class Beginning:
             if any(f["type"] == "extra_forbidden" for f in found):
                 faults += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
             self._fault = PipelineError(f"the pipeline cannot start from this input: {faults}")
-            return kind(goal="(unusable input)")
+            return kind(goal=_UNUSABLE)
 
     def relay(self, task_id: str, terms: HandoffTerms) -> Relay | None:
         """Return what makes the handoffs, if this worker seals what leaves it and the input can be used."""

@@ -83,8 +83,8 @@ class Pipeline:
             contracts: With them every stage gets a contract: what it may see and do, compiled from all that
                 happened; without, stages see the baton alone.
         """
-        self._start = start
         self._beginning = Beginning(start)
+        self._start = start = self._beginning.start
         rules = PatchRules(freeze_goal=freeze_goal, protected=frozenset(protected))
         self.state = PipelineState(self._beginning.baton(baton_type), rules)
         self.task_id = start.task_id or str(workflow.uuid4())

@@ -123,6 +123,12 @@ class TestRecord:
         assert run.failure is not None
         assert run.failure.startswith("PipelineError: the pipeline cannot start from this input")
 
+    async def test_null_in_the_inputs_place_is_told_as_that(self, client: Client, worker: Worker) -> None:
+        """A service that starts a pipeline without its input reads what is expected, and no error of our code."""
+        handle = await client.start_workflow("Linear", None, id="unusable-null", task_queue=worker.task_queue)
+
+        assert 'was started with null; expected an object with a goal, such as {"goal": "…"}' in await failure(handle)
+
     async def test_a_baton_of_another_type_is_told_what_it_needs(self, client: Client, worker: Worker) -> None:
         """As when a pipeline whose baton has further fields starts a child that does not know them."""
         start = PipelineInput(goal=GOAL, baton={"severity": "high"})
