@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from pydantic import JsonValue
-from temporalio import workflow
 
 from baton.protocol.errors import StageFailedError
 from baton.protocol.exchange import Acknowledgement
 from baton.protocol.gathering import Broadcast, Standing
 from baton.protocol.handoff import Handoff
 from baton.protocol.messages import PipelineStatus, StageReturn
-from baton.workflow.correspondence import Receiver
+from baton.workflow.correspondence import Receiver, ended_once
 from baton.workflow.exchange import ATTEMPTS, Exchange
 
 
@@ -103,12 +102,7 @@ async def _gathered(
         return now().standing(time_is_up=len(done) == len(copies))
 
     tasks = [asyncio.create_task(one(to, copy)) for to, copy in copies]
-    try:
-        await workflow.wait_condition(lambda: standing() is not Standing.OPEN)
-    finally:
-        for task in tasks:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    ended = await ended_once(lambda: standing() is not Standing.OPEN, tasks)
     faults = [fault for fault in ended if isinstance(fault, Exception)]
     gathered = now()
     if faults or standing() is Standing.FAILED:

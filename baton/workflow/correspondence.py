@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -115,6 +115,30 @@ class Beside:
                 await self._work(raw)
         finally:
             self._messages.remove(raw)
+
+
+async def ended_once(true: Callable[[], bool], tasks: Sequence[asyncio.Future[Any]]) -> list[Any]:
+    """Wait until something is true, cancel tasks that run beside, and return what each ended with, or raised.
+
+    They are not waited for in a `finally`: a pipeline that is put aside closes its blocks wherever the interpreter
+    collects them, and one that waits there cannot be closed.
+
+    Args:
+        true: Says whether it is.
+        tasks: The tasks.
+    """
+
+    async def ended() -> list[Any]:
+        for task in tasks:
+            task.cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    try:
+        await workflow.wait_condition(true)
+    except (Exception, asyncio.CancelledError):
+        await ended()
+        raise
+    return await ended()
 
 
 async def tell(workflow_id: str, signal: str, message: object) -> bool:

@@ -47,6 +47,7 @@ from baton.workflow.correspondence import (
     HANDOFF_ANSWER,
     Beside,
     Receiver,
+    ended_once,
     opened,
     raw_of,
     start_receiver,
@@ -366,12 +367,8 @@ class Exchange:
         """Return what the person who is asked decides, or None if the receiver answers before that."""
         assert self._ask is not None  # noqa: S101 - the caller has looked
         asking = asyncio.ensure_future(self._ask(pending, within))
-        try:
-            await workflow.wait_condition(lambda: asking.done() or self._outbox.answer(pending.handoff_id) is not None)
-            return asking.result() if asking.done() else None
-        finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+        await ended_once(lambda: asking.done() or self._outbox.answer(pending.handoff_id) is not None, [asking])
+        return None if asking.cancelled() else asking.result()
 
     def _on_answer(self, *given: Any) -> None:
         """Answer a handoff of this pipeline: one sealed acknowledgement."""

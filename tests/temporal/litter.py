@@ -1,5 +1,6 @@
 """A pipeline in whose task the garbage of others is collected."""
 
+import asyncio
 import gc
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ from temporalio import workflow
 
 from baton import PipelineInput, PipelineResult
 from baton.workflow import Pipeline
+from baton.workflow.correspondence import ended_once
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.stages import plan
@@ -50,3 +52,19 @@ class Clings:
             await self.pipeline.approve("release manager", within=timedelta(minutes=2))
         finally:
             raise ValueError("not done yet")
+
+
+@workflow.defn
+class Races:
+    """Waits beside a task that waits for a person."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Wait."""
+        asking = asyncio.ensure_future(self.pipeline.approve("release manager", within=timedelta(minutes=2)))
+        await ended_once(lambda: False, [asking])
+        return self.pipeline.result()

@@ -1,6 +1,7 @@
 """What a worker that stopped leaves behind in memory, and the pipelines that run where it is collected."""
 
 import gc
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from temporalio.client import Client
 
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import start, until_waiting
-from tests.temporal.litter import Clings, Collecting
+from tests.temporal.litter import Clings, Collecting, Races
 from tests.temporal.pipelines import Gated
 from tests.temporal.stages import STAGES
 
@@ -38,3 +39,19 @@ class TestCollection:
 
         written = EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
         assert [event.event_type for event in events if event.event_type == written] == []
+
+    @pytest.mark.parametrize("kind", [Gated, Races])
+    async def test_a_pipeline_that_was_put_aside_is_closed_in_silence(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch, kind: Any
+    ) -> None:
+        """A block that waits as it is closed cannot be, and the interpreter complains of it in the worker's log."""
+        told: list[object] = []
+        monkeypatch.setattr(sys, "unraisablehook", told.append)
+        async with pipeline_worker(client, [kind], STAGES) as worker:
+            handle = await start(worker, kind.run)
+            await until_waiting(handle, "release manager")
+        del worker
+        gc.collect()
+        await handle.terminate()
+
+        assert [str(getattr(one, "exc_value", one)) for one in told] == []
