@@ -80,11 +80,11 @@ class Beside:
             in_turn: Whether a message waits for the one before it; needed where different code waits for each.
         """
         self._work = work
-        self._in_turn = in_turn
         self._turn = asyncio.Lock()
         # Asked before anything comes: a mark that is made when something does may stand elsewhere in a replay, where
         # what came in a task that timed out is handed on together with what came in the task after it.
-        self._opens_first = workflow.patched(FIRST_OPENED)
+        self._opens_first = workflow.patched(FIRST_OPENED)  # a run from before goes on as it did
+        self._in_turn = in_turn and self._opens_first
         self._messages: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
         for one in pending:
@@ -93,7 +93,7 @@ class Beside:
     def put(self, raw: bytes) -> None:
         """Begin to work on a message."""
         self._messages.append(raw)
-        task = asyncio.create_task(self._do(raw, in_turn=self._in_turn and self._opens_first))
+        task = asyncio.create_task(self._do(raw))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -102,16 +102,16 @@ class Beside:
 
         In the task that started it the timer would leave no event, and in a replay it may be stopped there.
         """
-        if self._opens_first:  # a run from before that goes on as it did
+        if self._opens_first:
             await workflow.wait_condition(lambda: not self._messages)
 
     def pending(self) -> list[JsonValue]:
         """Return the messages that are being worked on, in base64."""
         return [base64.b64encode(raw).decode() for raw in self._messages]
 
-    async def _do(self, raw: bytes, *, in_turn: bool) -> None:
+    async def _do(self, raw: bytes) -> None:
         try:
-            async with self._turn if in_turn else contextlib.nullcontext():
+            async with self._turn if self._in_turn else contextlib.nullcontext():
                 await self._work(raw)
         finally:
             self._messages.remove(raw)

@@ -5,9 +5,9 @@ the sender, whose answer is kept aside until a receiver accepts it: so when the 
 to undo. Everything else waits for a person, with the baton as it was before the handoff (S3-6.3, C-20, C-21).
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
@@ -24,7 +24,7 @@ from baton.protocol.messages import PipelineStatus, StageInput, StageReturn
 from baton.protocol.metric_names import RECEIVER_FAILED
 from baton.protocol.patching import patch_effect
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.protocol.recording import EventKind, RecordedEvent
+from baton.protocol.recording import EventKind
 from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.releases import digests_of
 from baton.protocol.sealed import SealError
@@ -112,7 +112,14 @@ class Handing:
         if not (self._on_record and workflow.patched(ASKED_ON_RECORD)):
             return await self.inbox.wait(pending, within)
         self._asked += 1
-        return await decided_on_record(self.inbox, pending, within, task_id, self._asked)
+        tell = partial(
+            put_on_record,
+            task_id=task_id,
+            event_id=f"{pending.handoff_id}.{self._asked}",
+            agent=pending.receiver,
+            seq=pending.seq,
+        )
+        return await decided_on_record(self.inbox, pending, within, tell)
 
     def new_id(self) -> str:
         """Return a fresh id for a handoff."""
@@ -260,7 +267,7 @@ class Handing:
         if self._on_record:
             self._desk.note(f"{passage.spec.name!r} failed after it had accepted; rolled back to before the handoff")
             self._desk.metrics.rolled_back(RECEIVER_FAILED)
-            await self._record(passage, EventKind.ROLLBACK, "PENDING_HANDOFF", None, reason)
+            await self._record(passage, None, EventKind.ROLLBACK, "PENDING_HANDOFF", reason)
         if not self._terms.ask_when_failed:
             raise StageFailedError(reason)
         await self._ask(passage, Verdict(valid=False, details=reason), Fate.ESCALATE)
@@ -336,17 +343,11 @@ class Handing:
         self._desk.note(f"handoff to {passage.spec.name!r} waits for a person ({fate.value}): {pending.details}")
         if verdict.reason is not None:  # a receiver that failed was counted when it did
             self._desk.metrics.rolled_back(fate.value)
-        record = asyncio.ensure_future(
-            self._record(passage, EventKind.ROLLBACK, fate.value.upper(), verdict.reason, pending.details)
-        )
         self._desk.visibility.became(PipelineStatus.PENDING_HANDOFF, passage.spec.name)
         try:
-            decision = await self.inbox.wait(pending, self._terms.within)
-            await record
-            action = decision.action.value.upper()
-            await self._record(passage, EventKind.DECISION, action, verdict.reason, decision.why, decision)
+            tell = partial(self._record, passage, verdict.reason)
+            decision = await decided_on_record(self.inbox, pending, self._terms.within, tell)
         finally:
-            record.cancel()
             if not self.inbox.pending():
                 self._desk.visibility.became(PipelineStatus.RUNNING, passage.spec.name)
         self._obey(passage, decision, pending)
@@ -382,9 +383,9 @@ class Handing:
     async def _record(
         self,
         passage: Passage,
+        reason: Code | None,
         kind: EventKind,
         status: str,
-        reason: Code | None,
         details: str,
         decision: HandoffDecision | None = None,
     ) -> None:
@@ -393,19 +394,17 @@ class Handing:
             return
         # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
         nth = f".{passage.asked}" if passage.asked > 1 and not passage.sent else ""
-        event = RecordedEvent(
-            kind=kind,
+        await put_on_record(
+            kind,
+            status,
+            details,
+            decision,
             task_id=passage.given.task_id,
             event_id=f"{passage.handoff_id}.{passage.sent}{nth}",
-            status=status,
-            reason=None if reason is None else reason.value,
-            details=details[:1_000],
-            actor=decision.who if decision else None,
             agent=passage.spec.name,
-            at=workflow.now(),
-            message=decision.content if decision else {},
+            seq=passage.given.seq,
+            reason=reason,
         )
-        await put_on_record(event, passage.given.seq)
 
     def _leaves_something(self) -> bool:
         """Return whether the budget is not used up altogether, or nobody else would say so."""

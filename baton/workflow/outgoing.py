@@ -86,7 +86,7 @@ class Outgoing:
                     parent_handoff_id=self._parent,
                     completed=completed,
                     remaining=[Subtask(subtask_id=handoff_id, description=description)],
-                    current_state=pipeline.baton.to_json_object() if state is None else state,
+                    current_state=pipeline.state.baton.to_json_object() if state is None else state,
                     trail=self._trail,
                 ),
                 Target(agent_type=to.agent, agent_version=to.version),

@@ -130,7 +130,8 @@ class Outside:
             StageFailedError: It would not be valid, or the registry has no such agent.
         """
         pipeline = self._exchange.pipeline
-        given = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=pipeline.baton.to_json_object())
+        baton = pipeline.state.baton.to_json_object()
+        given = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=baton)
         contract = pipeline._handing.contracted(Passage(spec, given, id), given, kept=False).contract
         return {} if contract is None else {"contract": contract}
 

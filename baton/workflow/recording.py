@@ -1,6 +1,7 @@
 """What a pipeline itself puts on record, as a local activity of its worker (`baton.protocol.recording`)."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from temporalio import workflow
@@ -8,21 +9,54 @@ from temporalio.common import RetryPolicy
 
 from baton.protocol.pending import HandoffDecision, PendingHandoff
 from baton.protocol.recording import RECORD, EventKind, RecordedEvent
+from baton.protocol.verdict import Code
 from baton.workflow.inbox import Inbox
 
 ASKED_ON_RECORD = "that a person was asked about a handoff to another pipeline is on record"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+Tell = Callable[[EventKind, str, str, HandoffDecision | None], Awaitable[None]]
+
 _LONGEST_DETAILS = 1_000
 _LONGEST_SUMMARY = 200
 
 
-async def put_on_record(event: RecordedEvent, seq: int) -> None:
-    """Write an event to the ledger; tried until it is there.
+async def put_on_record(
+    kind: EventKind,
+    status: str,
+    details: str,
+    decision: HandoffDecision | None = None,
+    *,
+    task_id: str,
+    event_id: str,
+    agent: str,
+    seq: int,
+    reason: Code | None = None,
+) -> None:
+    """Write an event of this moment to the ledger; tried until it is there.
 
     Args:
-        event: What happened.
-        seq: The number of the step in which it did.
+        kind: What kind of event.
+        status: What became of the handoff, or what was decided.
+        details: Why, in words; what is too long is cut.
+        decision: Of a decision: the decision.
+        task_id: The task.
+        event_id: Names the event, so that it is on record once.
+        agent: The receiver.
+        seq: The number of the step.
+        reason: The code of the handoff's verdict.
     """
+    event = RecordedEvent(
+        kind=kind,
+        task_id=task_id,
+        event_id=event_id,
+        status=status.upper(),
+        reason=None if reason is None else reason.value,
+        details=details[:_LONGEST_DETAILS],
+        actor=decision.who if decision else None,
+        agent=agent,
+        at=workflow.now(),
+        message=decision.content if decision else {},
+    )
     await workflow.execute_local_activity(
         RECORD,
         event,
@@ -33,34 +67,16 @@ async def put_on_record(event: RecordedEvent, seq: int) -> None:
     )
 
 
-async def decided_on_record(
-    inbox: Inbox, pending: PendingHandoff, within: timedelta, task_id: str, nth: int
-) -> HandoffDecision:
+async def decided_on_record(inbox: Inbox, pending: PendingHandoff, within: timedelta, tell: Tell) -> HandoffDecision:
     """Wait for a person's decision about a handoff; that it waited, and who decided what and why, is on record.
 
     Args:
         inbox: Where the person finds it.
         pending: The handoff.
         within: How long a decision may take.
-        task_id: The task.
-        nth: How often somebody was asked in this run, this time included.
+        tell: Puts on record what happened.
     """
-
-    async def tell(kind: EventKind, status: str, details: str, decision: HandoffDecision | None = None) -> None:
-        event = RecordedEvent(
-            kind=kind,
-            task_id=task_id,
-            event_id=f"{pending.handoff_id}.{nth}",
-            status=status.upper(),
-            details=details[:_LONGEST_DETAILS],
-            actor=decision.who if decision else None,
-            agent=pending.receiver,
-            at=workflow.now(),
-            message=decision.content if decision else {},
-        )
-        await put_on_record(event, pending.seq)
-
-    record = asyncio.ensure_future(tell(EventKind.ROLLBACK, pending.fate.value, pending.details))
+    record = asyncio.ensure_future(tell(EventKind.ROLLBACK, pending.fate.value, pending.details, None))
     try:
         decision = await inbox.wait(pending, within)
         await record

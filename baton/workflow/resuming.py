@@ -48,6 +48,7 @@ class Past:
         self._edit = start.edit
         outcomes = start.outcomes
         self._by_seq = {one.seq: one for one in outcomes if one.kind is not StepKind.EDIT}
+        self._last = max(self._by_seq, default=0)
         self._edits = {one.order: one for one in outcomes if one.kind is StepKind.EDIT}
         self._restore_edits()
 
@@ -99,7 +100,7 @@ class Past:
         In runs of earlier releases that was a light stage that had raised: it raises anew, and again leaves none, for
         the outcomes after it were numbered without.
         """
-        return seq < max(self._by_seq, default=0)
+        return seq < self._last
 
     async def ready_to_edit(self) -> None:
         """Wait, in a run that was forked with an edit, until the recorded outcomes are used up.

@@ -84,7 +84,7 @@ class Visibility:
         """Write the search attributes, if the run has them."""
         # A pipeline that is only put aside, because its worker stops, closes its blocks wherever the interpreter
         # collects them: outside of any task, or in the midst of another workflow's, whose history it must not change.
-        if not self.enabled or not workflow.in_workflow() or asyncio.get_running_loop() is not self._loop:
+        if not self.enabled or not _runs_in(self._loop):
             return
         if workflow.unsafe.is_read_only():
             return
@@ -101,10 +101,13 @@ def show_failed(loop: asyncio.AbstractEventLoop) -> None:
         loop: The workflow's event loop. In another one it does not run: it is only put aside, and what its code raises
             as its blocks are closed is none of the workflow's in whose task the interpreter collects them.
     """
-    if not workflow.in_workflow() or asyncio.get_running_loop() is not loop:
-        return
-    if _is_searchable(workflow.info()):
+    if _runs_in(loop) and _is_searchable(workflow.info()):
         workflow.upsert_search_attributes([_STATUS.value_set(PipelineStatus.FAILED.value)])
+
+
+def _runs_in(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether the workflow of an event loop is the one that runs, if one does."""
+    return workflow.in_workflow() and asyncio.get_running_loop() is loop
 
 
 def _is_searchable(info: workflow.Info) -> bool:
