@@ -147,9 +147,7 @@ class Gate:
         )
         # The canonical bytes: made here several times faster than the ledger could, for what is strict JSON already.
         entry = entry.model_copy(update={"message": canonical_json(recorded)})
-        if (
-            not message
-        ):  # whoever wrote it chose its id: the handoff that really has it is not to be taken for a second one
+        if not message:  # whoever wrote it chose its id: what really has it is not to be taken for a second one
             entry = entry.model_copy(update={"event_id": _second_id(entry.event_id, digest)})
         if verdict and message.get("initial") is True and reply_to_of(message) is None:
             entry = entry.model_copy(update={"kind": START})

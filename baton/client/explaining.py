@@ -84,7 +84,7 @@ def _why_none(kind: StepKind) -> str:
     if kind is StepKind.CHILD:
         return "it is a pipeline of its own; explain a stage of its run"
     if kind not in (StepKind.STAGE, StepKind.BRANCH, StepKind.MERGE):
-        return f"it is an {kind.value} and no stage"
+        return f"it is no stage, but of the kind {kind.value!r}"
     return (
         "its pipeline makes none (`Pipeline(start, contracts=ContractTerms())` does), it is a light stage, whose input "
         "is not kept, or a handoff to somebody outside"

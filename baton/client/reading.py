@@ -337,8 +337,8 @@ class _Fold:
         text = self._text(event)
         if name == HANDOFF_CHUNK and text is not None:
             self._run.chunks.append(text)
-        decision = parsed(Decision, self._text(event)) if name == DECIDE else None
-        told = parsed(RolledBack, self._text(event)) if name == ROLLED_BACK else None
+        decision = parsed(Decision, text) if name == DECIDE else None
+        told = parsed(RolledBack, text) if name == ROLLED_BACK else None
         if decision is not None:
             verb = "approved" if decision.approved else "denied"
             self._run.notes.append(f"signal: {decision.who} {verb} {decision.approval!r}")

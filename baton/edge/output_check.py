@@ -14,29 +14,17 @@ from baton.protocol.errors import PipelineError
 from baton.protocol.output_schemas import OutputSchemas
 
 
-def output_findings(schemas: OutputSchemas | None, named: str, output: JsonValue) -> list[str]:
-    """Return what is wrong with an output, in sentences for the agent that is to mend it; empty if it fits.
+def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonValue], list[str]]:
+    """Return what tells what is wrong with an output, in sentences for the agent that is to mend it; empty if it fits.
+
+    Ask for it before an agent works for nothing.
 
     Args:
-        schemas: The registered schemas of the worker.
+        schemas: The worker's output schemas, or None if it has none.
         named: The schema, as `"Name@version"`.
-        output: What the stage returned as its output.
 
     Raises:
         PipelineError: The worker has no such schema, or it is none; asking the agent again would not help.
-    """
-    return output_check(schemas, named)(output)
-
-
-def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonValue], list[str]]:
-    """Return what tells what is wrong with an output; ask before an agent works for nothing.
-
-    Args:
-        schemas: As for `output_findings`.
-        named: As for `output_findings`.
-
-    Raises:
-        PipelineError: As for `output_findings`.
     """
     if schemas is None:
         raise PipelineError(

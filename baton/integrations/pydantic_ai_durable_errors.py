@@ -21,6 +21,7 @@ from baton.protocol.errors import AgentError
 from baton.protocol.json_values import well_formed
 
 _ENCODED = "pydantic_ai_model_error"  # where the framework puts what its workflow makes the error of
+_OF_AN_AGENT = "agent__"  # how the framework names the activities of its agents, with the agent's name behind it
 _WORDS = ("body", "headers", "hint", "suggested_model_id")
 
 
@@ -33,7 +34,7 @@ class WithoutWords(Interceptor):
 
 
 class _Inbound(ActivityInboundInterceptor):
-    """One activity; those that ask no model are passed through."""
+    """One activity; those that are no agent's are passed through."""
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         """Run the activity.
@@ -41,6 +42,8 @@ class _Inbound(ActivityInboundInterceptor):
         Raises:
             ApplicationError: A request to a model failed; the text is Baton's.
         """
+        if not activity.info().activity_type.startswith(_OF_AN_AGENT):
+            return await super().execute_activity(input)
         try:
             return _whole(await super().execute_activity(input))
         except ModelAPIError as error:

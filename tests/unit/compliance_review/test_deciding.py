@@ -10,7 +10,7 @@ from activities.compliance_review.evidence import Evidence, Known
 from activities.compliance_review.records import ComplianceDecision, Concern, Verdict
 from activities.compliance_review.registry import DECISION, SCHEMAS
 from activities.compliance_review.rules import Case
-from baton.edge.output_check import output_findings
+from baton.edge.output_check import output_check
 from tests.unit.compliance_review.material import DIGEST, OWN, TODAY, case, known, policy, premises
 
 PHRASES = {"id": "PHR-1", "kind": "phrases", "forbidden": ["we guarantee"]}
@@ -91,7 +91,7 @@ class TestSchema:
     )
     def test_is_fitted_by_every_decision(self, decision: ComplianceDecision) -> None:
         """What is returned fits the schema under the name and version that the contract has (S5-fields-l)."""
-        assert output_findings(SCHEMAS, DECISION, decision.model_dump(mode="json")) == []
+        assert output_check(SCHEMAS, DECISION)(decision.model_dump(mode="json")) == []
 
     @pytest.mark.parametrize(
         "change",
@@ -104,7 +104,7 @@ class TestSchema:
     def test_is_not_fitted_by_anything_else(self, change: dict[str, Any]) -> None:
         """A decision that says something else, or more, is refused with the place."""
         output = {**decided().model_dump(mode="json"), **change}
-        (finding,) = output_findings(SCHEMAS, DECISION, output)
+        (finding,) = output_check(SCHEMAS, DECISION)(output)
         assert DECISION in finding
 
     def test_undecided_needs_a_person(self) -> None:

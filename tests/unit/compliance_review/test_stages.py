@@ -15,7 +15,7 @@ from activities.compliance_review.stages import STAGES, explain_decision, gather
 from baton import Baton, StageResult
 from baton.activity import StageContext
 from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.output_check import output_findings
+from baton.edge.output_check import output_check
 from baton.protocol.compiling import ContractRequest, compile_contract
 from baton.protocol.contract import HandoffContract
 from baton.protocol.session import EventType
@@ -148,7 +148,7 @@ class TestReviewEmail:
         settled = [one for one in output["outcomes"] if one["result"] != "unknown"]
         assert len(settled) > 5
         assert all(one["facts"] and set(one["facts"]) <= known for one in settled)
-        assert output_findings(SCHEMAS, DECISION, output) == []
+        assert output_check(SCHEMAS, DECISION)(output) == []
 
     async def test_needs_a_person_without_its_tools(self) -> None:
         """A contract that allows no tool leaves it without policy; it decides nothing, and calls nothing else."""
