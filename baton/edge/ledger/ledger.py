@@ -1,7 +1,6 @@
 """The ledger: the append-only audit store, and all that is asked of it (EAAPL-MAG006 §6.2, §8.2, §10.3)."""
 
 import asyncio
-import itertools
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -331,7 +330,8 @@ class Ledger:
         limit = stamp(self._options.clock() - older_than)
         end, moved = await self._reader.end(), []
         while page := await self._reader.page(await coldest(self._database), end, segment_records):
-            old = list(itertools.takewhile(lambda record: _recorded_at(record) <= limit, page))
+            # One that a clock stamped with a later time is at least as old as what came after it.
+            old = page[: max((at for at, record in enumerate(page, 1) if _recorded_at(record) <= limit), default=0)]
             if not old:
                 break
             for record in old:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,6 +77,20 @@ class TestMove:
         assert [(one.first_position, one.last_position, one.records) for one in moved] == [(1, 8, 8)]
         assert again == []
         assert content_rows(path) == 4
+
+    async def test_a_record_of_a_clock_that_was_ahead_goes_with_those_after_it(
+        self, path: Path, options: LedgerOptions
+    ) -> None:
+        """Else it would keep everything after it hot until its time has come."""
+        for number, days in enumerate((0, 3650, 0, 31)):
+            async with Ledger(path, replace(options, clock=partial(NOW.__add__, timedelta(days=days)))) as ledger:
+                await ledger.append(entry(number, task_id="ahead" if days == 3650 else TASK))
+        async with Ledger(path, replace(options, clock=lambda: LATER)) as ledger:
+            [moved] = await ledger.move_to_cold()
+            report = await ledger.verify(TASK, verifier=KEYS)
+
+        assert (moved.first_position, moved.last_position) == (1, 3)
+        assert report.verdict is Verdict.VALID
 
     async def test_both_tiers_read_as_one(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
         """Trace, verification, cost, tail, checkpoint and bundle are what they were before, byte for byte (S3-9-g)."""
