@@ -31,7 +31,7 @@ from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import is_on_this_machine
 from baton.edge.conversion import BatonPayloadConverter, data_converter
 from baton.edge.keyring import Keyring
-from baton.edge.metering import MeteredWorker, worker_metrics
+from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.edge.runner import runner_for
 from baton.edge.tracing import Tracing
 from baton.edge.tracing_interceptors import tracing_interceptors
@@ -130,6 +130,7 @@ class BatonPlugin(SimplePlugin):
         names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
         config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]
         metrics = worker_metrics(config["client"])
+        begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
         self._providing.parts = dataclasses.replace(self._providing.parts, metrics=metrics)
         config["interceptors"] = [*(config.get("interceptors") or []), MeteredWorker(metrics)]
         return config

@@ -4,7 +4,7 @@ Workflows keep their own `Metrics`; here is what only the worker knows: clocks, 
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from temporalio import activity, client, worker
@@ -12,7 +12,7 @@ from temporalio.runtime import Runtime
 
 from baton.edge.tracing import handoff_answered
 from baton.protocol.messages import StageInput, StageReturn
-from baton.protocol.metric_names import HANDOFFS, Transport
+from baton.protocol.metric_names import HANDOFFS, ROLLBACKS, Transport
 from baton.protocol.receipts import Receipt
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.protocol.tracing import HandoffTrace
@@ -28,6 +28,29 @@ def worker_metrics(client: client.Client) -> Metrics:
     metrics = Metrics((client.service_client.config.runtime or Runtime.default()).metric_meter)
     metrics.begin(HANDOFFS)
     return metrics
+
+
+def begin_pipelines(client: client.Client, task_queue: str, workflows: Iterable[type]) -> None:
+    """Begin at nought what the runs of a worker's pipelines count, before the first of them starts.
+
+    The first thing that happens to a run may be a handoff that it refuses. Without this its counter would appear at
+    one, which is no rise, and an alert on it would not fire.
+
+    Args:
+        client: The worker's client.
+        task_queue: The worker's queue.
+        workflows: Its workflows.
+    """
+    meter = (client.service_client.config.runtime or Runtime.default()).metric_meter
+    for kind in workflows:
+        name = getattr(getattr(kind, "__temporal_workflow_definition", None), "name", None)
+        if name is None:  # a dynamic workflow has no type of its own
+            continue
+        # The labels that the SDK gives to whatever a workflow counts.
+        labels = {"namespace": client.namespace, "task_queue": task_queue, "workflow_type": name}
+        metrics = Metrics(meter.with_additional_attributes(labels))
+        metrics.begin(HANDOFFS)
+        metrics.begin(ROLLBACKS)
 
 
 def tell_answer(

@@ -60,7 +60,7 @@ class Metrics:
         """Begin a counter at nought, for each value that its label can have.
 
         For Prometheus a series that appears at one has not risen, so the first violation would raise no alert.
-        A worker begins `HANDOFFS` before it polls, a pipeline `ROLLBACKS` when it starts.
+        A worker begins its own and those of its pipelines before it polls, a pipeline `ROLLBACKS` when it starts.
         """
         for value in metric.at_start:
             self._counter(metric, value).add(0)

@@ -9,9 +9,10 @@ from baton import PipelineInput
 from baton.activity.safeguards import Safeguards
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
-from baton.protocol.metric_names import BUCKETS
+from baton.protocol.metric_names import BUCKETS, HANDOFFS, ROLLBACKS
 from baton.testing import pipeline_worker, run_pipeline
 from tests.support import GOAL
+from tests.temporal.exchange_pipelines import Receives
 from tests.temporal.handoff_pipelines import PIPELINES, FourAgents
 from tests.temporal.handoff_stages import STAGES
 from tests.temporal.test_metrics import Scraped, free_address, scrape
@@ -19,15 +20,21 @@ from tests.temporal.test_metrics import Scraped, free_address, scrape
 PAIRS = (("FourAgents", "extract"), ("extract", "analyse"), ("analyse", "score"), ("score", "summarise"))
 
 
-async def metered(server: DevServer, folder: Path) -> Scraped:
-    """Run four agents on a worker of their own, and return what its endpoint shows."""
+async def measured(server: DevServer, safeguards: Safeguards) -> tuple[Client, str]:
+    """Return a client whose workers are measured, and where their metrics are served."""
     address = free_address()
     endpoint = PrometheusConfig(bind_address=address, durations_as_seconds=True, histogram_bucket_overrides=BUCKETS)
     client = await Client.connect(
         server.address,
-        plugins=[BatonPlugin(safeguards=Safeguards.development(folder))],
+        plugins=[BatonPlugin(safeguards=safeguards)],
         runtime=Runtime(telemetry=TelemetryConfig(metrics=endpoint)),
     )
+    return client, address
+
+
+async def metered(server: DevServer, folder: Path) -> Scraped:
+    """Run four agents on a worker of their own, and return what its endpoint shows."""
+    client, address = await measured(server, Safeguards.development(folder))
     async with pipeline_worker(client, PIPELINES, STAGES) as worker:
         await run_pipeline(worker, FourAgents.run, PipelineInput(goal=GOAL))
         return scrape(address)
@@ -35,6 +42,21 @@ async def metered(server: DevServer, folder: Path) -> Scraped:
 
 class TestMeteredPipelines:
     """What `BatonPlugin` alone makes a worker tell."""
+
+    async def test_what_pipelines_count_is_there_before_their_first_run(
+        self, server: DevServer, tmp_path: Path
+    ) -> None:
+        """S3-8.1-c, S3-8.1-f: what a run refuses or rolls back first is a rise, though it is the worker's first run."""
+        client, address = await measured(server, Safeguards.development(tmp_path))
+        async with pipeline_worker(client, [Receives, FourAgents], STAGES) as worker:
+            scraped = scrape(address)
+
+        for pipeline in ("Receives", "FourAgents"):
+            run = {"namespace": client.namespace, "task_queue": worker.task_queue, "workflow_type": pipeline}
+            for verdict in HANDOFFS.at_start:
+                assert scraped.samples(HANDOFFS.name, verdict=verdict, **run) == [0.0]
+            for reason in ROLLBACKS.at_start:
+                assert scraped.samples(ROLLBACKS.name, reason=reason, **run) == [0.0]
 
     async def test_every_handoff_and_stage_is_told(self, server: DevServer, tmp_path: Path) -> None:
         """S3-8.1-a, S3-8.1-b: each of four handoffs is counted and timed for its pair of agents, and each stage."""
