@@ -152,7 +152,7 @@ class Gate:
         if verdict and message.get("initial") is True and reply_to_of(message) is None:
             entry = entry.model_copy(update={"kind": START})
         try:
-            head = await self.ledger.append(entry)
+            head, again = await self.ledger.append_once(entry)
         except LedgerConflictError:
             second: dict[str, Any] = {"event_id": _second_id(entry.event_id, digest)}
             if not remade:
@@ -162,7 +162,7 @@ class Gate:
                     "/handoffId",
                 )
                 second |= {"status": Status.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
-            head = await self.ledger.append(entry.model_copy(update=second))
+            head, again = await self.ledger.append_once(entry.model_copy(update=second))
         receipt = Receipt(
             handoff_id=usable_name(shown.get("handoffId")) or "",
             task_id=chain,
@@ -172,6 +172,7 @@ class Gate:
             flags=[*judged.flags] if verdict.valid else [],
             anchor=head.anchor,
             at=at,
+            again=again,
         )
         return receipt, message
 

@@ -58,8 +58,9 @@ def tell_answer(
 ) -> None:
     """Tell metrics and trace what a gate answered.
 
-    The latency is measured where the handoff was accepted at once: a later attempt of the activity would measure the
-    pause before it.
+    An answer that was on record before was counted then: a stage that fails and runs again accepts nothing new. The
+    latency is measured where the handoff was accepted at once: a later attempt of the activity would measure the pause
+    before it.
 
     Args:
         metrics: The worker's.
@@ -71,8 +72,10 @@ def tell_answer(
     told = HandoffTrace.of(message)
     sender = UNKNOWN if told is None else told.sender
     verdict = receipt.verdict.reason.value if receipt.verdict.reason else Answer.ACCEPTED.value
-    metrics.handoff(verdict, sender, receiver)
     handoff_answered(verdict)
+    if receipt.again:
+        return
+    metrics.handoff(verdict, sender, receiver)
     again = activity.in_activity() and activity.info().attempt > 1
     if receipt.verdict and told is not None and told.sent_at is not None and not again:
         metrics.latency(transport, sender, receiver, (receipt.at - told.sent_at).total_seconds())

@@ -19,6 +19,7 @@ class Receipt(CompactRecord):
         flags: What the safety scan noticed and let pass, a label each.
         anchor: The head of the task's audit chain right after the answer was written.
         at: When the receiver answered, by its own clock.
+        again: Whether the same answer was on record before, as when a stage that failed runs again; not in its JSON.
     """
 
     handoff_id: str
@@ -29,3 +30,4 @@ class Receipt(CompactRecord):
     flags: list[str] = Field(default_factory=list)
     anchor: str | None = None
     at: Timestamp
+    again: bool = Field(default=False, exclude=True)

@@ -13,7 +13,7 @@ from baton.protocol.metric_names import BUCKETS, HANDOFFS, ROLLBACKS
 from baton.testing import pipeline_worker, run_pipeline
 from tests.support import GOAL
 from tests.temporal.exchange_pipelines import Receives
-from tests.temporal.handoff_pipelines import PIPELINES, FourAgents
+from tests.temporal.handoff_pipelines import PIPELINES, FourAgents, Pays
 from tests.temporal.handoff_stages import STAGES
 from tests.temporal.test_metrics import Scraped, free_address, scrape
 
@@ -57,6 +57,16 @@ class TestMeteredPipelines:
                 assert scraped.samples(HANDOFFS.name, verdict=verdict, **run) == [0.0]
             for reason in ROLLBACKS.at_start:
                 assert scraped.samples(ROLLBACKS.name, reason=reason, **run) == [0.0]
+
+    async def test_a_stage_that_runs_again_accepts_its_handoff_once(self, server: DevServer, tmp_path: Path) -> None:
+        """S3-8.1-f: were each retry counted as a handoff, the share of those rolled back would look smaller."""
+        client, address = await measured(server, Safeguards.development(tmp_path))
+        async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+            await run_pipeline(worker, Pays.run, PipelineInput(goal=GOAL, params={"raises": 2}))
+            scraped = scrape(address)
+
+        assert scraped.total("baton_stage_seconds_count", stage="pays") == 3
+        assert scraped.total("baton_handoffs_total") == 1
 
     async def test_every_handoff_and_stage_is_told(self, server: DevServer, tmp_path: Path) -> None:
         """S3-8.1-a, S3-8.1-b: each of four handoffs is counted and timed for its pair of agents, and each stage."""

@@ -18,7 +18,7 @@ from baton.edge.ledger.opening import open_database
 from baton.edge.ledger.reading import Reader
 from baton.edge.ledger.schema import VERSION, bind_name, check_revision, migrate, name_of, revision
 from baton.edge.ledger.storing import restore
-from baton.edge.ledger.writing import Prepared, Writer
+from baton.edge.ledger.writing import Appended, Prepared, Writer
 from baton.protocol.audit import AuditEntry, AuditRecord, stamp
 from baton.protocol.audit_chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, Verdict, own_flaw
 from baton.protocol.audit_cost import TaskCost
@@ -135,11 +135,17 @@ class Ledger:
         """
         return (await self.append_all([entry], after=after))[0]
 
+    async def append_once(self, entry: AuditEntry) -> Appended:
+        """Put an event on record as `append` does; say besides whether it was there before."""
+        self._refuse_personal_data(entry)
+        return (await self._writer.append([Prepared.of(entry)]))[0]
+
     async def append_all(self, entries: Sequence[AuditEntry], *, after: ChainHead | None = None) -> list[ChainHead]:
         """Put several events on record, all of them or none; see `append`."""
         for entry in entries:
             self._refuse_personal_data(entry)
-        return await self._writer.append([Prepared.of(entry) for entry in entries], after) if entries else []
+        appended = await self._writer.append([Prepared.of(entry) for entry in entries], after) if entries else []
+        return [one.head for one in appended]
 
     async def record_erasure(
         self,

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from baton.edge.ledger.database import Connection, Database, Row, scalar
 from baton.edge.ledger.storing import HASH_AT, StoredRecord, insert
@@ -48,13 +49,20 @@ class Prepared:
         return cls(entry, message, hashlib.sha256(message).digest())
 
 
+class Appended(NamedTuple):
+    """What an append gave: the head of the chain right after the event, and whether it was on record before."""
+
+    head: ChainHead
+    again: bool
+
+
 @dataclass
 class _Call:
     """One append that waits: what to write, and who waits for it."""
 
     entries: Sequence[Prepared]
     after: ChainHead | None
-    done: "asyncio.Future[list[ChainHead]]"
+    done: "asyncio.Future[list[Appended]]"
 
 
 @dataclass
@@ -93,7 +101,7 @@ class Writer:
         self.generation = 0
         """How many transactions this writer has made: another number means that there is something new."""
 
-    async def append(self, entries: Sequence[Prepared], after: ChainHead | None = None) -> list[ChainHead]:
+    async def append(self, entries: Sequence[Prepared], after: ChainHead | None = None) -> list[Appended]:
         """Return the heads of the entries' chains right after each, once all of them are durable.
 
         All of them are recorded, or none.
@@ -147,11 +155,11 @@ class Writer:
         self._grown.set()
         self._grown = asyncio.Event()
 
-    def _write(self, connection: Connection, calls: list[_Call]) -> list[list[ChainHead] | BaseException]:
+    def _write(self, connection: Connection, calls: list[_Call]) -> list[list[Appended] | BaseException]:
         """Write what the calls ask for; return, for each, the heads or why it is refused."""
         self._database.hold_tasks(connection, sorted({one.entry.task_id for call in calls for one in call.entries}))
         plan = self._known(connection, [one.entry for call in calls for one in call.entries])
-        outcomes: list[list[ChainHead] | BaseException] = []
+        outcomes: list[list[Appended] | BaseException] = []
         for call in calls:
             added = _Plan(dict(plan.links), dict(plan.heads))
             try:
@@ -163,14 +171,15 @@ class Writer:
             insert(connection, [StoredRecord.of(record) for record in plan.records])
         return outcomes
 
-    def _planned(self, connection: Connection, call: _Call, plan: _Plan) -> list[ChainHead]:
+    def _planned(self, connection: Connection, call: _Call, plan: _Plan) -> list[Appended]:
         """Add the records of a call to the plan; return the heads."""
         if call.after is not None:
             self._check_still_there(connection, call.after)
         heads = []
         for one in call.entries:
             key = (one.entry.task_id, one.entry.event_key)
-            if key not in plan.heads:
+            again = key in plan.heads
+            if not again:
                 plan.heads[key] = (one.message_hash, self._joined(one, plan))
             message_hash, head = plan.heads[key]
             if message_hash != one.message_hash:
@@ -179,7 +188,7 @@ class Writer:
                     f"message {digest_of(message_hash)!r}, and not {digest_of(one.message_hash)!r}; "
                     "an event is recorded once: give another attempt another number"
                 )
-            heads.append(head)
+            heads.append(Appended(head, again))
         return heads
 
     def _joined(self, one: Prepared, plan: _Plan) -> ChainHead:

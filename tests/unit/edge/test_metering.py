@@ -22,7 +22,7 @@ class TestTellAnswer:
     BUFFER = MetricBuffer(10_000)
     RUNTIME = Runtime(telemetry=TelemetryConfig(metrics=BUFFER))
 
-    def told(self, verdict: Verdict, message: dict[str, Any]) -> dict[str, list[Any]]:
+    def told(self, verdict: Verdict, message: dict[str, Any], *, again: bool = False) -> dict[str, list[Any]]:
         """Return what the metrics are told of an answer, made a quarter of a second after the dispatch."""
         self.BUFFER.retrieve_updates()
         receipt = Receipt(
@@ -31,6 +31,7 @@ class TestTellAnswer:
             digest="sha256:" + "0" * 64,
             verdict=verdict,
             at=SENT + timedelta(seconds=0.25),
+            again=again,
         )
         tell_answer(Metrics(self.RUNTIME.metric_meter), receipt, message, "score", Transport.SIGNAL)
         found: dict[str, list[Any]] = {}
@@ -57,6 +58,11 @@ class TestTellAnswer:
             "baton_handoffs_total": [({"verdict": code.value}, 1)],
             "baton_handoff_rejections_total": [(pair, 1)],
         }
+
+    @pytest.mark.parametrize("verdict", [Verdict(valid=True), rejected(Code.SCHEMA_INVALID, "why")])
+    def test_an_answer_that_was_on_record_before_is_not_counted_again(self, verdict: Verdict) -> None:
+        """It was counted when it was given."""
+        assert self.told(verdict, EXAMPLE, again=True) == {}
 
     def test_a_message_that_was_not_verified_has_no_sender(self) -> None:
         """Its names may be anybody's, and would be counted as theirs."""

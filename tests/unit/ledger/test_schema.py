@@ -68,7 +68,7 @@ class TestMigrate:
         await migrate(database, to="0001")
         await database.write(lambda c: c.rows("INSERT INTO handoff_audit_ledger VALUES (1, 'baton')"))
         writer = Writer(database, "baton", KEY, lambda: NOW)
-        heads = [(await writer.append([Prepared.of(entry(number))]))[0] for number in range(3)]
+        heads = [(await writer.append([Prepared.of(entry(number))]))[0].head for number in range(3)]
 
         async with Ledger(path, options) as ledger:
             assert await revision(database) == VERSION

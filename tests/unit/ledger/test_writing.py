@@ -102,6 +102,14 @@ class TestConcurrency:
         assert writer.generation <= 3
         await database.close()
 
+    async def test_an_event_that_was_on_record_before_is_told_as_that(self, ledger: Ledger) -> None:
+        """The same head, and that nothing new happened: whoever counts events counts this one once."""
+        first = await ledger.append_once(entry(0))
+        await ledger.append(entry(1))
+
+        assert await ledger.append_once(entry(0)) == (first.head, True)
+        assert not first.again
+
     async def test_one_event_appended_by_many_is_recorded_once(self, ledger: Ledger) -> None:
         """All of them get the same head (C-25)."""
         heads = await asyncio.gather(*(ledger.append(entry(0)) for _ in range(16)))
@@ -187,7 +195,7 @@ class TestUnavailable:
         with writing(path), pytest.raises(LedgerUnavailableError, match="locked"):
             await writer.append([Prepared.of(entry(0))])
 
-        assert (await writer.append([Prepared.of(entry(0))]))[0].sequence == 1
+        assert (await writer.append([Prepared.of(entry(0))]))[0].head.sequence == 1
         await database.close()
 
     async def test_a_signer_that_fails_fails_the_append_only(self, path: Path) -> None:
