@@ -195,12 +195,15 @@ class OutsideAgents:
             run_id=run_name(found.workflow_id),
             further=[addressed_to(outside_address(agent)), contract_check(self.gate.clock)],
         )
-        if receipt.verdict:
+        verdict, code = receipt.verdict, receipt.verdict.reason
+        if verdict:
             await self._move(found, agent, holder, MoveKind.ACCEPT)
-        elif is_expired_contract(receipt.verdict):  # this clock is ahead of the pipeline's by all that it lasts
-            await self.needs_input(found, agent, [one.text for one in receipt.verdict.findings], holder=holder)
+        elif is_expired_contract(verdict):  # this clock is ahead of the pipeline's by all that it lasts
+            unmet = [one.text for one in verdict.findings]
+            await self._move(found, agent, holder, MoveKind.NEEDS_INPUT, unmet=unmet, code=code)
         else:
-            await self.reject(found, agent, receipt.verdict.details or "not accepted", holder=holder)
+            reason = verdict.details or "not accepted"
+            await self._move(found, agent, holder, MoveKind.REJECT, reason=reason, code=code)
         return receipt
 
     async def reject(self, found: Found, agent: str, reason: str, *, holder: str | None = None) -> Found:

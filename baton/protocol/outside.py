@@ -15,6 +15,7 @@ from baton.protocol.artifacts import Name
 from baton.protocol.exchange import Acknowledgement, Reply, message_digest
 from baton.protocol.handoff import Handoff
 from baton.protocol.record import CompactRecord, Timestamp
+from baton.protocol.verdict import Code
 from baton.protocol.wire import Count, Digest, Instant, OpenRecord, Uuid4
 
 MOVE = "handoff_outside"
@@ -72,6 +73,7 @@ class Move(OpenRecord):
         kind: What it does.
         lease_seconds: Of a claim: for how long.
         reason: Why not.
+        code: The code of the verdict, where it was the gate that said no, and not the agent.
         unmet: What is missing.
         patch: The patch for the baton.
         report: The report, any JSON.
@@ -87,6 +89,7 @@ class Move(OpenRecord):
     kind: MoveKind = Field(strict=False)
     lease_seconds: Count = 600
     reason: str = ""
+    code: Code | None = Field(default=None, strict=False)
     unmet: list[str] = Field(default_factory=list)
     patch: dict[str, JsonValue] = Field(default_factory=dict)
     report: JsonValue = None
@@ -164,6 +167,7 @@ class OutsideResult(CompactRecord):
             answer=refused.get(end.kind, Reply.ACCEPTED),
             unmet=end.unmet,
             reason=end.reason,
+            code=end.code,
             by=end.agent,
             at=end.at,
         )

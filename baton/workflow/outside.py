@@ -33,6 +33,7 @@ from baton.protocol.outside import (
 )
 from baton.protocol.patching import patch_effect
 from baton.protocol.stages import StageSpec
+from baton.protocol.verdict import Answer
 from baton.workflow.correspondence import Receiver, opened, raw_of
 from baton.workflow.exchange import Exchange
 from baton.workflow.passage import Passage
@@ -45,6 +46,7 @@ class _Waiting:
     message: Handoff
     make: Callable[[int], Handoff]
     attempt: int = 1
+    answered: bool = False
 
     def has_expired_contract(self, now: datetime) -> bool:
         """Return whether its contract has expired; without one it has not."""
@@ -55,6 +57,7 @@ class _Waiting:
         """Return the message made anew, as another attempt."""
         self.message = self.make(self.attempt + 1)
         self.attempt += 1
+        self.answered = False
         return self.message
 
 
@@ -193,7 +196,7 @@ class Outside:
         if refusal:
             raise _refused(refusal)
         before = self._desk.get(move.handoff_id)
-        if move.kind is MoveKind.ACCEPT and before is not None and not before.accepted:
+        if before is not None:
             self._measure(move, before)
         if move.kind is MoveKind.CLAIM and before is not None:
             self._renew_contract(before, now)
@@ -241,9 +244,19 @@ class Outside:
         return None
 
     def _measure(self, move: Move, waiting: OutsideHandoff) -> None:
-        """Measure from dispatch to acceptance, as for a durable queue: that is what the agent fetches from."""
-        desk = self._exchange.pipeline._desk
-        sender = self._waiting[move.handoff_id].message.from_agent.agent_id
+        """Count what the gate answered, once for each message; measure how long an accepted one took to get there.
+
+        That is from dispatch to acceptance, as for a durable queue: that is what the agent fetches from.
+        """
+        verdict = Answer.ACCEPTED.value if move.kind is MoveKind.ACCEPT else move.code
+        asked = self._waiting[move.handoff_id]
+        if verdict is None or asked.answered:  # another one who claims it later is given the same answer
+            return
+        asked.answered = True
+        desk, sender = self._exchange.pipeline._desk, asked.message.from_agent.agent_id
+        desk.metrics.handoff(verdict, sender, move.agent)
+        if move.kind is not MoveKind.ACCEPT:
+            return
         seconds = max((move.at - waiting.since).total_seconds(), 0.0)
         desk.metrics.latency(Transport.QUEUE, sender, move.agent, seconds)
         breach = slo_breach(Transport.QUEUE, seconds)
