@@ -166,9 +166,9 @@ class Transport(StrEnum):
     """How a handoff travels."""
 
     HTTP = "http"
-    """A synchronous HTTP call: agents outside."""
+    """A synchronous HTTP call: of services that tell this metric themselves. Nothing of Baton's own hands on so."""
     QUEUE = "queue"
-    """A durable queue: a stage's task queue."""
+    """A durable queue: a stage's task queue, or what an agent outside fetches from."""
     SIGNAL = "signal"
     """A Temporal signal: from pipeline to pipeline."""
 
