@@ -28,6 +28,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
 
+from baton.edge.sampling import TaskSampler, undecided
 from baton.edge.tracing import current_stage
 from baton.protocol.messages import StageReturn
 from baton.protocol.tracing import HandoffTrace, TraceContext, child_traceparent
@@ -82,8 +83,8 @@ class OpenTelemetryTracing:
     def over_http(cls, environment: Mapping[str, str], service: str) -> "OpenTelemetryTracing":
         """Return one that sends its spans in the background; see `baton.edge.tracing.open_tracing`."""
         ids = ChosenIds()
-        named = environment.get("OTEL_SERVICE_NAME") or service
-        provider = TracerProvider(resource=Resource.create({SERVICE_NAME: named}), id_generator=ids)
+        provider = TracerProvider(resource=Resource.create(_names(environment, service)), id_generator=ids)
+        provider.sampler = TaskSampler(provider.sampler)
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_address(environment))))
         return cls(provider, ids)
 
@@ -166,7 +167,9 @@ class OpenTelemetryTracing:
         with self._ids.chosen(handoff.span_id):
             return self._tracer.start_span(
                 f"handoff {handoff.sender} to {handoff.receiver}",
-                _below(None if handoff.parent is None else _remote(handoff.parent, handoff.tracestate)),
+                _decided(
+                    handoff, _below(None if handoff.parent is None else _remote(handoff.parent, handoff.tracestate))
+                ),
                 SpanKind.PRODUCER,
                 {
                     "gen_ai.conversation.id": handoff.task_id,
@@ -183,7 +186,7 @@ class OpenTelemetryTracing:
         with self._ids.chosen(start.span_id, start.trace_id):
             span = self._tracer.start_span(
                 f"pipeline start {handoff.sender}",
-                Context(),
+                _decided(handoff, Context()),
                 SpanKind.PRODUCER,
                 {
                     "gen_ai.operation.name": "invoke_workflow",
@@ -197,11 +200,11 @@ class OpenTelemetryTracing:
     def _context(self, handoff: HandoffTrace, arrival: Span | None) -> Context:
         """Return the context of a stage's span: below its handoff's, whoever recorded that."""
         if arrival is not None:
-            return trace.set_span_in_context(arrival, Context())
+            return _decided(handoff, trace.set_span_in_context(arrival, Context()))
         if handoff.parent is None:
             return Context()
         own = child_traceparent(str(handoff.parent), handoff.span_id)
-        return _below(_remote(TraceContext.parse(own), handoff.tracestate))
+        return _decided(handoff, _below(_remote(TraceContext.parse(own), handoff.tracestate)))
 
 
 class OpenTelemetryStage:
@@ -273,6 +276,11 @@ def _below(parent: SpanContext | None) -> Context:
     return Context() if parent is None else trace.set_span_in_context(NonRecordingSpan(parent), Context())
 
 
+def _decided(handoff: HandoffTrace, context: Context) -> Context:
+    """Return the context of a span of a handoff, marked if it is for the sampler alone to decide about its trace."""
+    return undecided(context) if handoff.is_untraced else context
+
+
 def _traceparent(context: SpanContext) -> str:
     """Return the traceparent that hands a span's context on."""
     return str(TraceContext(f"{context.trace_id:032x}", f"{context.span_id:016x}", context.trace_flags.sampled))
@@ -281,6 +289,15 @@ def _traceparent(context: SpanContext) -> str:
 def _nanoseconds(at: datetime) -> int:
     """Return a time as nanoseconds since 1970."""
     return round(at.timestamp() * _MICRO) * 1_000
+
+
+def _names(environment: Mapping[str, str], service: str) -> dict[str, str]:
+    """Return the service's name, unless it is among the attributes that OpenTelemetry reads by itself."""
+    told = environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+    named = environment.get("OTEL_SERVICE_NAME")
+    if not named and SERVICE_NAME in [one.partition("=")[0].strip() for one in told]:
+        return {}
+    return {SERVICE_NAME: named or service}
 
 
 def _address(environment: Mapping[str, str]) -> str:

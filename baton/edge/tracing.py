@@ -116,7 +116,7 @@ def open_tracing(environment: Mapping[str, str], service: str = "baton-worker") 
 
     Args:
         environment: The environment, for example `os.environ`.
-        service: The service's name unless `OTEL_SERVICE_NAME` says otherwise.
+        service: The service's name unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
 
     Raises:
         TracingError: An address is set, and the extra `otel` is not installed.

@@ -220,7 +220,12 @@ class HandoffTrace:
     @property
     def begins_trace(self) -> bool:
         """Whether it is the first handoff of a task whose start nobody recorded."""
-        if self.previous_id is not None or self.parent is None or not self.is_first:
+        return self.previous_id is None and self.is_first and self.is_untraced
+
+    @property
+    def is_untraced(self) -> bool:
+        """Whether the task was started in no trace, so that nobody has decided whether its own is recorded."""
+        if self.parent is None:
             return False
         try:
             return str(self.parent) == task_traceparent(self.task_id)

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -128,6 +130,48 @@ class TestOpenTracing:
 
             assert collector.paths == [path]
             assert collector.services() == {"reviews"}
+
+    @pytest.mark.parametrize(
+        ("variables", "name"),
+        [
+            pytest.param({}, "baton-worker", id="nothing said"),
+            pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "a=1, service.name=reviews"}, "reviews", id="an attribute"),
+            pytest.param(
+                {"OTEL_RESOURCE_ATTRIBUTES": "service.name=reviews", "OTEL_SERVICE_NAME": "legal"}, "legal", id="both"
+            ),
+        ],
+    )
+    def test_the_service_has_the_name_that_it_was_given(
+        self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], name: str
+    ) -> None:
+        """Platforms name a service by its resource's attributes; a default must not win over them."""
+        for variable, value in variables.items():
+            monkeypatch.setenv(variable, value)
+        with collecting() as collector:
+            with recording(collector, **variables) as tracing, tracing.pipeline_start("P", "w", None, None):
+                pass
+
+            assert collector.services() == {name}
+
+    @pytest.mark.parametrize("sampler", ["traceidratio", "parentbased_traceidratio"])
+    def test_a_share_of_the_tasks_that_nobody_traced_is_a_share_of_them(
+        self, monkeypatch: pytest.MonkeyPatch, sampler: str
+    ) -> None:
+        """Of a task, all is recorded or nothing, start and handoffs, by whichever worker; here of a quarter of them."""
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.25")
+        tasks = [str(UUID(int=number << 64 | number * 7919, version=4)) for number in range(200)]
+        with collecting() as collector:
+            for members in ({"parentHandoffId": None}, {}):  # two handoffs of each task, to two workers
+                with recording(collector) as tracing:
+                    for task_id in tasks:
+                        handoff = told(taskId=task_id, traceparent=task_traceparent(task_id), **members)
+                        with tracing.stage("score", handoff, WHERE, 1):
+                            pass
+            recorded = Counter(span.trace_id for span in collector.spans)
+
+        assert {*recorded.values()} == {5}
+        assert 25 <= len(recorded) <= 75
 
 
 class TestPipelineStart:
