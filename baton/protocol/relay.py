@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.protocol.building import AgentState, Delivery, build_handoff
+from baton.protocol.compressing import DEFAULT_KEEP, DEFAULT_THRESHOLD
 from baton.protocol.handoff import CompletedSubtask, CostTracking, Handoff, Sender, Subtask, Target, ToolCall, Turn
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput, StageReturn
@@ -43,6 +44,12 @@ class HandoffTerms:
         ask_when_failed: Whether a stage that failed for good waits for a person as well; otherwise it raises
             in the pipeline's code.
         expires: After how long nobody may accept a handoff any more; None for never.
+        compress_above: The share of a receiver's context window that a message may fill before the conversation in it
+            is compressed; above 0, at most 1 (S3-6.4-a).
+        verbatim_turns: How many of the newest turns stay word for word then, at least 1 (S3-6.4-e).
+
+    Raises:
+        ValueError: `compress_above` or `verbatim_turns` is out of its range.
 
     Example:
         >>> HandoffTerms(constraints=("maxResponseTokens:2000",)).attempts
@@ -54,6 +61,16 @@ class HandoffTerms:
     within: timedelta = timedelta(days=7)
     ask_when_failed: bool = False
     expires: timedelta | None = None
+    compress_above: float = DEFAULT_THRESHOLD
+    verbatim_turns: int = DEFAULT_KEEP
+
+    def __post_init__(self) -> None:
+        if not 0 < self.compress_above <= 1:
+            raise ValueError(f"compress_above is {self.compress_above}; give a share of the window: above 0, at most 1")
+        if self.verbatim_turns < 1:
+            raise ValueError(
+                f"verbatim_turns is {self.verbatim_turns}; the newest turn always stays, so give at least 1"
+            )
 
 
 class Relay:

@@ -14,6 +14,7 @@ from baton.protocol.errors import StageFailedError
 from baton.protocol.handoff import Turn
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput, StageReturn
+from baton.protocol.relay import HandoffTerms
 from baton.protocol.stages import StageSpec
 from baton.protocol.tokens import estimate_tokens
 from baton.workflow.metrics import Metrics
@@ -32,11 +33,13 @@ class Conversation:
     Args:
         purse: Is charged for the summaries of a model.
         metrics: Counts compressions.
+        terms: When a conversation is compressed, and how much of it stays.
     """
 
-    def __init__(self, purse: Purse, metrics: Metrics) -> None:
+    def __init__(self, purse: Purse, metrics: Metrics, terms: HandoffTerms) -> None:
         self._purse = purse
         self._metrics = metrics
+        self._terms = terms
         self._turns: list[Turn] = []
         self._summary = ""
         self._upstream = Spend()
@@ -77,6 +80,8 @@ class Conversation:
             window=spec.window,
             other_tokens=estimate_tokens(str(message.baton)) + _ENVELOPE_TOKENS,
             summary=self._summary,
+            threshold=self._terms.compress_above,
+            keep=self._terms.verbatim_turns,
             upstream=self._upstream,
         )
         if given.exceeds():

@@ -83,7 +83,7 @@ class Handing:
         self._asked = 0
         self._released: dict[str, str] = {}
         self._on_record = False
-        self._said = Conversation(purse, desk.metrics)
+        self._said = Conversation(purse, desk.metrics, terms)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""

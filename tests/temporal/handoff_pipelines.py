@@ -1,12 +1,13 @@
 """The pipelines of the handoff tests."""
 
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 
 from baton import PipelineInput, PipelineResult
 from baton.protocol.errors import StageFailedError
-from baton.workflow import Compensations, HandoffTerms, Pipeline
+from baton.workflow import Compensations, ContinueAfter, HandoffTerms, Pipeline
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.handoff_stages import (
@@ -143,16 +144,21 @@ class Elsewhere:
 
 @workflow.defn
 class Talks:
-    """A long conversation for a small window."""
+    """A long conversation for a small window; parameters: `terms`, a `pause`, the `events` after which it continues."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
+        terms: Any = start.params.get("terms", {})
+        events: Any = start.params.get("events", ContinueAfter().events)
+        self.pipeline = Pipeline(start, handoffs=HandoffTerms(**terms), continue_after=ContinueAfter(events=events))
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Talk, then listen."""
         await self.pipeline.stage(talk)
+        if "pause" in start.params:
+            pause: Any = start.params["pause"]
+            await self.pipeline.sleep(timedelta(seconds=pause))
         heard = await self.pipeline.stage(listen)
         return self.pipeline.result(heard.output)
 

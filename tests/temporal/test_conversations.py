@@ -1,0 +1,111 @@
+"""Conversations on a real server: compressed for the next agent's window, on the pipeline's own terms."""
+
+import json
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import PipelineInput
+from baton.activity.context import WorkerParts
+from baton.activity.safeguards import Safeguards
+from baton.devserver import DevServer
+from baton.edge.ledger import Ledger, LedgerOptions
+from baton.plugin import BatonPlugin
+from baton.protocol.history import Spend
+from baton.protocol.relay import HandoffTerms
+from baton.protocol.summarising import Price, Summariser, Summary
+from baton.protocol.tokens import estimate_tokens
+from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
+from tests.temporal.handoff_pipelines import PIPELINES, Talks
+from tests.temporal.handoff_stages import STAGES
+
+WRITTEN = "They talked about liability."
+
+
+async def _scribe(prompt: str, max_tokens: int) -> Summary:
+    """Summarise, as a model would."""
+    return Summary(text=WRITTEN, spend=Spend(micro_usd=200))
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger of their own for these tests."""
+    return Safeguards.development(tmp_path_factory.mktemp("safeguards"))
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a running worker with safeguards, and no model for summaries."""
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+async def scribes(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a running worker with a cheap model for summaries."""
+    price = Price(prompt=Decimal("0.01"), completion=Decimal("0.01"))
+    parts = WorkerParts(summariser=Summariser(_scribe, price))
+    client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+        yield it
+
+
+async def heard(run: PipelineRun, safeguards: Safeguards) -> dict[str, Any]:
+    """Return the message that the listener accepted, as the ledger has it."""
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        records = (await ledger.trace(run.result.task_id)).records
+    [body] = [one.body for one in records if one.fields.to_agent == "listen"]
+    return dict(body)
+
+
+class TestConversation:
+    """A conversation that is too long for the next agent's window."""
+
+    async def test_it_is_compressed_first(self, worker: Worker, safeguards: Safeguards) -> None:
+        """What was decided is still there, the newest turns word for word, and all of it under the threshold.
+
+        S3-6.4-a, S3-6.4-g, S3-13.2-c, S3-3.1-c; the third of S3-2-f.
+        """
+        run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk"))
+        output = run.result.output
+        assert isinstance(output, dict)
+        summary = str(output["summary"])
+        assert "liability is capped at 250,000 EUR" in summary
+        assert output["turns"] == 5
+        assert summary.endswith("[Full history compressed — last 5 turns verbatim below]")
+
+        body = await heard(run, safeguards)
+        assert estimate_tokens(json.dumps(body)) <= 0.8 * 6_000
+        assert body["conversationHistorySummary"] == summary
+        for plugin in (BatonPlugin(safeguards=safeguards), BatonPlugin()):
+            await assert_replays(run.handle, PIPELINES, plugin=plugin)
+
+    async def test_when_and_how_far_is_the_pipelines_to_say(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Another share of the window, and another number of turns word for word (S3-6.4-a, S3-6.4-e, S3-11-c)."""
+        terms: Any = {"compress_above": 0.5, "verbatim_turns": 2}
+        run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk", params={"terms": terms}))
+
+        body = await heard(run, safeguards)
+        assert estimate_tokens(json.dumps(body)) <= 0.5 * 6_000
+        assert len(body["conversationHistoryVerbatim"]) == 2
+        assert body["conversationHistorySummary"].endswith("— last 2 turns verbatim below]")
+
+
+class TestTerms:
+    """`HandoffTerms`."""
+
+    @pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan")])
+    def test_a_share_that_is_none_is_refused(self, share: float) -> None:
+        """Where it is written, and with what it should be."""
+        with pytest.raises(ValueError, match="give a share of the window: above 0, at most 1"):
+            HandoffTerms(compress_above=share)
+
+    def test_the_newest_turn_always_stays(self) -> None:
+        """No conversation is all summary."""
+        with pytest.raises(ValueError, match="verbatim_turns is 0; the newest turn always stays"):
+            HandoffTerms(verbatim_turns=0)
