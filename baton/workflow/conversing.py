@@ -46,12 +46,17 @@ class Conversation:
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
-        return {"turns": [turn.to_json_object() for turn in self._turns], "summary": self._summary}
+        return {
+            "turns": [turn.to_json_object() for turn in self._turns],
+            "summary": self._summary,
+            "upstream": self._upstream.model_dump(mode="json"),
+        }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
         """Go on where the run before left off."""
         self._turns = [Turn.from_json_object(turn) for turn in carried.get("turns", [])]
         self._summary = carried.get("summary", "")
+        self._upstream = Spend.model_validate(carried.get("upstream", {}))
 
     def heard(self, returned: StageReturn) -> None:
         """Remember what was said in a stage, for the stages after it."""

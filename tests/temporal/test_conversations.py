@@ -96,6 +96,20 @@ class TestConversation:
         assert body["conversationHistorySummary"].endswith("— last 2 turns verbatim below]")
 
 
+class TestUpstream:
+    """What the call cost whose conversation is compressed: a model's summary costs under 5 % of it (S3-9-d)."""
+
+    @pytest.mark.parametrize("events", [pytest.param(3_200, id="one run"), pytest.param(4, id="continued as new")])
+    async def test_it_is_known_wherever_the_run_goes_on(self, scribes: Worker, events: int) -> None:
+        """In the next run as in the same one; 5 % of nothing would be too dear for every model (S3-9-d)."""
+        start = PipelineInput(goal="Talk", params={"events": events, "pause": 1.5})
+        run = await run_pipeline(scribes, Talks.run, start)
+
+        assert (run.record.start.continued > 0) == (events == 4)
+        assert isinstance(run.result.output, dict)
+        assert str(run.result.output["summary"]).startswith(WRITTEN)
+
+
 class TestTerms:
     """`HandoffTerms`."""
 
