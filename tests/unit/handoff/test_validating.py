@@ -151,7 +151,7 @@ class TestCompleteness:
         assert answer.details == "currentState lacks 'extractedClauses', which 'risk-scoring-agent' requires; send it"
 
     def test_required_state_may_be_deep(self) -> None:
-        """A JSON pointer names a member of a member."""
+        """A JSON pointer names a member of a member, and every field that is required is looked for (S3-6.1-g)."""
         needs = ReceiverRequirements("risk-scoring-agent", "1.6.0", frozenset({"/review/score", "a/b"}))
 
         assert verdict(changed("currentState", {"review": {"score": 0}, "a/b": False}), needs).valid
@@ -183,7 +183,7 @@ class TestSafety:
         ],
     )
     def test_an_injection_in_any_text_is_a_violation(self, path: str) -> None:
-        """The detector is given the whole message (S3-13.1-d, S3-6.1-k, S3-10.1-b, C-17)."""
+        """The detector is given the whole message (S3-13.1-d, S3-6.1-k, S3-7.2-f, S3-10.1-b, C-17)."""
         value = {"x": ATTACK} if path.endswith("result") else ATTACK
         answer = verdict(changed(path, value))
 

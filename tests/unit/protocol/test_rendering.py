@@ -201,6 +201,13 @@ class TestCeiling:
 
         assert ESTIMATORS[estimator](page) <= ceiling
 
+    def test_the_usual_one_is_the_upper_end_of_a_batons_size(self) -> None:
+        """A page that was given no ceiling may cost 2,000 tokens, and no more (S1-size-a)."""
+        page = render(Baton(goal="g", constraints=["x" * 400] * 10, acceptance=["y" * 400] * 10, work_scope=["z"] * 9))
+
+        assert 1_880 <= estimate_tokens(page) <= 2_000
+        assert rows(page, "Work Scope") == ["(+9 more)"]
+
     @given(batons, st.sampled_from(sorted(ESTIMATORS)))
     def test_the_goal_and_the_newest_decision_always_stay(self, baton: Baton, estimator: str) -> None:
         """They may be cut and are never left out (C-7; B8, B9)."""
