@@ -234,7 +234,9 @@ def _talk(dice: random.Random, tongue: str) -> str:
 def _plant(made: Golden, dice: random.Random, tongue: str) -> str:
     """Plant one thing, and return its text."""
     number = len(made.turns)
-    about = {"thing": f"Kappa{'ABCDEFGHIJKLMNOPQRSTUVWXYZ'[number % 26]}{number}", "n": 101 + number}
+    # A name without a digit: a sentence with a number in it is kept for that alone, whatever else it says.
+    letters = (chr(97 + number // 26**place % 26) for place in range(3))
+    about: dict[str, str | int] = {"thing": f"Kappa{''.join(letters)}", "n": 101 + number}
     about |= {"d": 10 + number % 19, "w": ("two", "three", "four")[number % 3]}
     kind = (number // 2) % 4
     if kind == 3:
