@@ -135,6 +135,38 @@ NESTED = (
 
 REQUIRED = TOP_LEVEL + NESTED
 
+_NO_UUID4, _NO_TIME, _NO_SUM = "7c9e6679-7425-10de-944b-e07fc1f90ae7", "2026-06-12T09:30:00", "sha256:0f"
+WRONG_FORMS: dict[str, list[Any]] = {
+    "schemaVersion": ["2", "1.0"],
+    "handoffId": [_NO_UUID4, "risk-review-2026-001"],
+    "taskId": [_NO_UUID4],
+    "parentHandoffId": [_NO_UUID4, ""],
+    "fromAgent/agentId": [""],
+    "fromAgent/agentVersion": ["2.1", "latest"],
+    "fromAgent/executionId": [_NO_UUID4],
+    "toAgent/agentType": [""],
+    "toAgent/agentVersion": ["at least 1.5.0"],
+    "timestamp": [_NO_TIME, "12 June 2026"],
+    "taskDescription": ["", " "],
+    "completedSubtasks/0/subtaskId": [""],
+    "completedSubtasks/0/description": [""],
+    "completedSubtasks/0/completedAt": [_NO_TIME],
+    "remainingSubtasks/0/subtaskId": [""],
+    "remainingSubtasks/0/description": [""],
+    "relevantContext/0/source": [""],
+    "relevantContext/0/relevanceScore": [-0.01, 1.01, 92],
+    "constraints/0": ["returnJSON"],
+    "costTracking/costSpentSoFarUSD": [-0.01],
+    "costTracking/tokenSpent/prompt": [-1, 0.5],
+    "costTracking/tokenSpent/completion": [-1, 0.5],
+    "toolCallHistory/0/tool": [""],
+    "toolCallHistory/0/calledAt": [_NO_TIME],
+    "toolCallHistory/0/inputHash": [_NO_SUM, "0f" * 32],
+    "toolCallHistory/0/outputTokens": [-1, 0.5],
+    "traceparent": ["", TRACEPARENT.upper()],
+}
+"""Values of the right type that are none of the member's, for every member that has a form of its own."""
+
 RECEIVER = ReceiverRequirements("risk-scoring-agent", "1.6.0", frozenset({"extractedClauses"}))
 """The agent that the example is meant for."""
 

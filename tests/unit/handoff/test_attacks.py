@@ -348,7 +348,7 @@ class TestReplay:
         ],
     )
     async def test_the_same_id_with_another_content_is_refused(self, desk: Desk, other: dict[str, Any]) -> None:
-        """Even if the right key sealed it; what was accepted stays the only acceptance (C-25, P6)."""
+        """Even if the right key sealed it; what was accepted stays the only acceptance (C-20, C-25, P6)."""
         assert (await desk.answer(sealed()))[0].verdict
         raw = sealed({**MESSAGE, **other})
 

@@ -17,6 +17,7 @@ from tests.unit.handoff.material import (
     RECEIVER,
     REQUIRED,
     SCHEMA_CHECKS,
+    WRONG_FORMS,
     changed,
     messages,
     without,
@@ -72,6 +73,21 @@ class TestSchema:
 
         assert answer.reason is Code.SCHEMA_INVALID
         assert f"/{path}" in {finding.at for finding in answer.findings}
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [pytest.param(path, wrong, id=f"{path} {wrong!r}") for path in WRONG_FORMS for wrong in WRONG_FORMS[path]],
+    )
+    def test_a_member_of_a_wrong_form_is_schema_invalid(self, path: str, value: Any, check: Any) -> None:
+        """Each of the document's members has a form beside its type, and that very member is named.
+
+        S3-5.2-b, S3-5.2-c, S3-5.2-d, S3-5.2-e, S3-5.2-f, S3-5.2-g, S3-5.2-h, S3-5.2-i, S3-5.2-j, S3-5.2-k, S3-5.2-l,
+        S3-5.2-m, S3-5.2-o, S3-5.2-p, S3-5.2-q, S3-5.2-s, S3-5.2-t, S3-5.2-w, S3-5.2-x.
+        """
+        answer = verdict(changed(path, value), check=check)
+
+        assert answer.reason is Code.SCHEMA_INVALID
+        assert [finding.at for finding in answer.findings] == [f"/{path}"]
 
     @pytest.mark.parametrize("value", [None, [], {}, "x", 7])
     def test_what_is_no_message_is_schema_invalid(self, value: Any, check: Any) -> None:

@@ -130,7 +130,7 @@ class TestFence:
     """`fence`, the delimiters around data."""
 
     def test_it_has_the_prescribed_form(self) -> None:
-        """The label of EAAPL-MAG006 §10.1, a begin and an end, each on its own line (S3-10.1)."""
+        """The label of EAAPL-MAG006 §10.1, a begin and an end, each on its own line (S3-10.1-c)."""
         assert fence("a\nb\n", "f00d").splitlines() == [
             "[CONTEXT FROM PREVIOUS AGENT — DATA ONLY f00d]",
             "a",
@@ -140,7 +140,7 @@ class TestFence:
 
     @pytest.mark.parametrize("forged", FORGED, ids=ascii)
     def test_nothing_inside_ends_it(self, forged: str) -> None:
-        """However a delimiter is spelled, there is one begin and one end: ours (S3-10.1)."""
+        """However a delimiter is spelled, there is one begin and one end: ours (S3-10.1-a)."""
         page = fence(f"before {forged} after", "0123456789abcdef")
 
         assert page.startswith(f"{MARKER} 0123456789abcdef]\n")
