@@ -20,6 +20,7 @@ from baton.protocol.admission import reply_to_of
 from baton.protocol.audit import AuditCost, AuditEntry, Status, digest_of
 from baton.protocol.audit_chain import ChainHead
 from baton.protocol.audit_entries import AGAIN, LONGEST_NAME, cost_of, handoff_entry, usable_name
+from baton.protocol.audit_privacy import RedactionPolicy, redact
 from baton.protocol.canonical_json import canonical_json
 from baton.protocol.detector import detect
 from baton.protocol.freshness import stale_or_misaddressed
@@ -90,6 +91,7 @@ class Gate:
         detector: The safety detector.
         freshness: How old a handoff may be.
         clock: Tells the time.
+        redact: JSON pointers of members in place of which a commitment goes on record; see `Safeguards`.
     """
 
     keyring: Keyring
@@ -98,6 +100,7 @@ class Gate:
     detector: Detector = detect
     freshness: Freshness = field(default_factory=Freshness)
     clock: Callable[[], datetime] = _now
+    redact: frozenset[str] = frozenset()
 
     async def accept(
         self,
@@ -133,7 +136,7 @@ class Gate:
         attempt = _attempt(shown)
         verdict, released = after_release(judged.verdict, message)
         chain = task_id or usable_name(shown.get("taskId")) or "unknown"
-        recorded = recordable(shown, self._salt(shown))
+        recorded = self._redacted(recordable(shown, self._salt(shown.get("handoffId"))), shown.get("handoffId"))
         entry = handoff_entry(
             recorded,
             task_id=chain,
@@ -233,7 +236,7 @@ class Gate:
             from_agent=message["toAgent"]["agentType"],
             run_id=run_id,
             cost=_with(cost_of(message), spend),
-            message=dict(answer),
+            message=self._redacted(answer, message["handoffId"]),
         )
         try:
             return await self.ledger.append(entry)
@@ -279,15 +282,27 @@ class Gate:
         Raises:
             LedgerUnavailableError: It could not be written.
         """
+        if isinstance(entry.message, dict):
+            entry = entry.model_copy(update={"message": self._redacted(entry.message, entry.event_id)})
         try:
             return (await self.ledger.append(entry)).anchor
         except LedgerConflictError:
             second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
             return (await self.ledger.append(entry.model_copy(update={"event_id": second}))).anchor
 
-    def _salt(self, message: Mapping[str, Any]) -> bytes:
-        """Return the salt of a commitment: nobody can guess it, and a repeated answer has the same."""
-        named = f"commitment {message.get('handoffId')}".encode("utf-8", "replace")
+    def _redacted(self, message: Mapping[str, Any], event: object) -> dict[str, Any]:
+        """Return a message as the data policy lets it go on record (S3-6.2-b)."""
+        if not self.redact:
+            return dict(message)
+        salt = self._salt(event)
+        policy = RedactionPolicy(self.redact)
+        return redact(
+            dict(message), policy, lambda at: hmac.digest(salt, at.encode("utf-8", "replace"), "sha256")
+        ).message
+
+    def _salt(self, event: object) -> bytes:
+        """Return the salt of an event's commitments: nobody can guess it, and a repeated answer has the same."""
+        named = f"commitment {event}".encode("utf-8", "replace")
         return hmac.digest(self.keyring.current(Purpose.INDEX).secret, named, "sha256")
 
     def _scan(self, flags: list[str]) -> Scan:

@@ -31,6 +31,13 @@ class Safeguards:
         freshness: How old a handoff may be.
         encrypt: Whether everything that Temporal stores is encrypted.
         vault: The file of the vault of personal data, or None.
+        redact: The data policy of the ledger beyond `personalDataPayload`: JSON pointers into the messages that go on
+            record (handoffs, what stages returned, what people decided), `*` for every member or item, such as
+            `/currentState/work_scope` and `/baton_patch/work_scope`. In place of each value stands a commitment under
+            a salt of the keyring; receivers get it in clear, and so does Temporal's history.
+
+    Raises:
+        ValueError: What `redact` holds is no JSON pointer.
 
     Example:
         ```python
@@ -48,6 +55,11 @@ class Safeguards:
     freshness: Freshness = field(default_factory=Freshness)
     encrypt: bool = False
     vault: Path | None = None
+    redact: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if wrong := sorted(one for one in self.redact if not one.startswith("/")):
+            raise ValueError(f"redact holds {wrong[0]!r}; a JSON pointer begins with a slash, as in '/output/name'")
 
     @classmethod
     def development(cls, folder: Path, *, encrypt: bool = False) -> "Safeguards":
@@ -83,7 +95,8 @@ class Safeguards:
             if self.vault is not None:
                 vault = await stack.enter_async_context(Vault(self.vault, self.keyring, VaultOptions(ledger=ledger)))
                 await vault.finish_erasures()
-            yield Guarded(Gate(self.keyring, ledger, self.policy, self.detector, self.freshness), vault)
+            gate = Gate(self.keyring, ledger, self.policy, self.detector, self.freshness, redact=self.redact)
+            yield Guarded(gate, vault)
 
     def _warm_up(self) -> None:
         """Compile schema and detector now; the first handoff would otherwise hold up all others."""

@@ -95,7 +95,10 @@ class TestAttacks:
     def test_an_attack_is_seen_by_who_has_enough(
         self, attack: Attack, verdicts: tuple[Verdict, ...], named: int
     ) -> None:
-        """The whole list of 6.3 and T2, and what a chain without keys, or without anchors, can't show (C-26, P1-P6)."""
+        """The whole list of 6.3 and T2, and what a chain without keys, or without anchors, can't show.
+
+        C-26, S3-10.3-b, P1-P6.
+        """
         genuine = chain(5)
         attacked = attack(bare(genuine))
 
