@@ -77,7 +77,7 @@ class TestTake:
         ],
     )
     def test_whatever_comes_is_told_apart(self, before: list[Chunk], one: Chunk, arrival: Arrival) -> None:
-        """Duplicates change nothing; contradictions break the stream."""
+        """Duplicates change nothing; contradictions, and an end that is not that of what came, break it (S3-14.1-d)."""
         stream = ChunkStream(ID)
         for each in before:
             stream.take(each)

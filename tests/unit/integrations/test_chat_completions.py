@@ -48,7 +48,7 @@ class TestRequest:
     """What goes over the wire."""
 
     async def test_the_fenced_context_is_the_users_and_the_instructions_are_the_systems(self) -> None:
-        """Nothing of the handoff reaches the system prompt (X-6, S3-10.1)."""
+        """Nothing of the handoff reaches the system prompt (X-6, S3-10.1-d)."""
         with chat_server(completion(GOOD)) as server:
             result = await stage(server)(context())
         system, user = server.asked[0].body["messages"]

@@ -117,7 +117,7 @@ class TestOpenAIAgent:
     """One run of an agent."""
 
     async def test_it_answers_with_a_patch(self) -> None:
-        """The prompt is in the user turn, instructions in the system prompt, and the schema goes with them (X-6)."""
+        """The prompt is the user turn, instructions the system prompt, and the schema goes along (X-6, S3-10.1-d)."""
         model = scripted(says(ANSWER))
         agent = Agent("support", instructions="You answer mails.", model=model)
         stage = agent_stage(OpenAIAgent(agent), instructions="Be kind.", writes=["decision_log"])

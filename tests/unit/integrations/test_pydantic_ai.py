@@ -101,7 +101,7 @@ class TestRun:
         assert list(tool.parameters_json_schema["properties"]["baton_patch"]["properties"]) == ["decision_log"]
 
     async def test_the_fenced_context_is_in_the_user_turn_and_the_instructions_are_not(self) -> None:
-        """Nothing of the handoff reaches the system prompt (X-6, S3-10.1)."""
+        """Nothing of the handoff reaches the system prompt (X-6, S3-10.1-d)."""
         script = Script(final())
         await agent_stage(script.agent, instructions="You plan features.")(context())
         said = script.asked[0][1].instructions
