@@ -50,9 +50,9 @@ class Trace:
 
     @property
     def output(self) -> Any:
-        """The final output, or None while the task's completion is not on record."""
-        found = [record for record, header in self._with_headers() if header.kind == Kind.COMPLETION]
-        return found[-1].body if found else None
+        """The final output: what was returned last; None while nothing is, and where the last agent failed."""
+        ends = [(record, header) for record, header in self._with_headers() if header.kind == Kind.COMPLETION]
+        return ends[-1][0].body if ends and not ends[-1][1].status.startswith("FAILED") else None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the trace as JSON: the report, the cost, and each record's header and message in order."""

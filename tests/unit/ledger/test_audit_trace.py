@@ -43,6 +43,15 @@ class TestTrace:
         assert trace.cost.usd == Decimal("0.05")
         assert trace.report
 
+    def test_the_output_is_what_was_returned_last(self) -> None:
+        """Each agent's return is on record; of a task whose last one failed there is no output (S3-12.1-a)."""
+        at = [entry(n, kind=Kind.COMPLETION, status="RETURNED", message={"output": n}) for n in range(2)]
+        failed = entry(2, kind=Kind.COMPLETION, status="FAILED_1", message={})
+
+        assert traced(chain(entries=at)).output == {"output": 1}
+        assert traced(chain(entries=[*at, failed])).output is None
+        assert traced(chain(entries=[failed, at[1]])).output == {"output": 1}
+
     def test_a_pipeline_of_four_has_three_accepted_handoffs(self) -> None:
         """Rejections, rollbacks and the completion are of other kinds or statuses (C-50, S3-13.3-a)."""
         records = chain(
