@@ -112,7 +112,7 @@ class TestMinorRelease:
 
     @pytest.mark.parametrize("version", ["2.2", "2.4", "2.0", "3.1", "4.0"])
     def test_numbers_follow_each_other(self, version: str) -> None:
-        """Two minors back means the same for everybody only without gaps (S3-11-b)."""
+        """Two minors back means the same for everybody only without gaps (S3-11-b, S3-7.1.1-c)."""
         assert refused(version, handoff_schema()) == ["after 2.2 comes 2.3 or 3.0"]
 
 
