@@ -51,7 +51,9 @@ async def summarise(baton: Baton) -> StageResult:
 async def forgetful(context: StageContext[Baton]) -> BatonPatch:
     """Leave the scope out, until it is told that the next stage needs it."""
     executed()
-    if context.findings and context.params.get("stubborn") is not True:
+    if context.findings and context.params.get("stubborn") is True:
+        return BatonPatch(current_state=["Prepared anew"], decision_log=["Tried in vain"])
+    if context.findings:
         return BatonPatch(work_scope=["clauses/*"], decision_log=[f"Asked to mend: {len(context.findings)} finding"])
     return BatonPatch(current_state=["Prepared"])
 

@@ -235,6 +235,7 @@ class TestBackToSender:
         now = await overview(handle)
         assert any("waits for a person (escalate)" in note for note in now.notes)
         assert (await handle.query("baton"))["current_state"] == ["Prepared"]
+        assert EXECUTED[handle.id, "forgetful"] == 3
         await resolve(handle, pending, "edit", edit={"work_scope": ["annex/*"]})
         result = PipelineResult.model_validate(await handle.result())
 
@@ -249,8 +250,13 @@ class TestBackToSender:
             {"patch": {"work_scope": ["annex/*"]}}
         ]
         assert result.baton["current_state"] == ["Worked in annex/*"]
+        assert result.baton["decision_log"] == [], "its attempts in vain leave nothing"
         run = await check_read_back(worker, handle, safeguards)
-        assert [entry.by for entry, _ in run.history if entry.by] == ["ann"]
+        assert [(entry.stage_id, entry.by) for entry, _ in run.history] == [
+            ("forgetful", None),
+            ("edit", "ann"),
+            ("scoped", None),
+        ]
 
 
 class TestDeadLetters:
