@@ -1,7 +1,6 @@
 """Connecting to a Temporal server the way the Temporal CLI does: profiles, environment, then defaults."""
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError
 
+from baton.client.connection_faults import connection_fault
 from baton.edge.conversion import data_converter
 from baton.protocol.errors import ServerError
 
@@ -43,12 +43,17 @@ class Connection:
         """Return the arguments for `Client.connect`.
 
         Raises:
-            ServerError: The file or profile cannot be used.
+            ServerError: The file that was named is not there, or it or the profile cannot be used.
 
         Example:
             >>> Connection(address="127.0.0.1:7233", namespace="baton").settings()["target_host"]
             '127.0.0.1:7233'
         """
+        named = self.config_file or os.environ.get("TEMPORAL_CONFIG_FILE")
+        if named and not Path(named).exists():  # the SDK would go on with the defaults: another server
+            raise ServerError(
+                f"there is no connection file {str(named)!r}; correct --config or TEMPORAL_CONFIG_FILE, or leave it out"
+            )
         try:
             loaded = ClientConfig.load_client_connect_config(
                 profile=self.profile or os.environ.get("TEMPORAL_PROFILE"),
@@ -94,20 +99,5 @@ async def connect(
         settings["data_converter"] = data_converter()
     try:
         return await Client.connect(**settings, plugins=plugins, runtime=runtime)
-    except (RPCError, RuntimeError) as error:
-        where = f"{settings['target_host']} (namespace {settings['namespace']!r})"
-        raise ServerError(
-            f"no Temporal server answers at {where}: {_reason(error)}. Start one with `baton dev`, "
-            "or name another with --address, TEMPORAL_ADDRESS or a profile in temporal.toml"
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    """Return the innermost message of a failed connection, which says what happened.
-
-    Example:
-        >>> _reason(RuntimeError('Failed client connect: Error(Os { code: 111, message: "Connection refused" })'))
-        'Connection refused'
-    """
-    messages = re.findall(r'message: "([^"]+)"', str(error))
-    return messages[-1] if messages else str(error)
+    except (RPCError, RuntimeError, ValueError) as error:
+        raise ServerError(connection_fault(error, settings)) from error

@@ -1,0 +1,214 @@
+"""Connections by TLS, through a proxy before the embedded server, as to a cluster's own certificate."""
+
+import asyncio
+import contextlib
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from baton.client import Connection, connect
+from baton.devserver import DevServer
+from baton.protocol.errors import ServerError
+
+NOW = datetime.now(UTC)
+LOCALHOST = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A certificate and its key, in files."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """An authority that signs certificates, in a folder of its own."""
+
+    def __init__(self, folder: Path, name: str = "ours") -> None:
+        self.folder, self.name = folder, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.certificate = folder / f"{name}.pem"
+        self.certificate.write_bytes(self._signed(self.name, self.key, is_authority=True, ends=NOW + timedelta(days=1)))
+
+    def issue(self, name: str, *names: x509.GeneralName, ends: datetime = NOW + timedelta(days=1)) -> Issued:
+        """Return a certificate for ``names``."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issued = Issued(self.folder / f"{name}.crt", self.folder / f"{name}.key")
+        issued.certificate.write_bytes(self._signed(subject, key, *names, ends=ends))
+        issued.key.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return issued
+
+    def _signed(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        *names: x509.GeneralName,
+        ends: datetime,
+        is_authority: bool = False,
+    ) -> bytes:
+        made = (
+            x509.CertificateBuilder(self.name, subject, key.public_key(), x509.random_serial_number())
+            .not_valid_before(NOW - timedelta(days=10))
+            .not_valid_after(ends)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(names or [x509.DNSName("nobody")]), critical=False)
+        )
+        return made.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    """Return the authority that this machine's client is told to trust."""
+    made = Authority(tmp_path)
+    monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(made.certificate))
+    return made
+
+
+@contextlib.asynccontextmanager
+async def proxied(server: DevServer, shown: Issued, clients: Authority | None = None) -> AsyncIterator[str]:
+    """Serve TLS before the server; with ``clients``, only those pass whose certificate that authority signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.certificate, shown.key)
+    context.set_alpn_protocols(["h2"])
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients.certificate)
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = server.address.split(":")
+        up, down = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(forward(reader, down), forward(up, writer))
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with listening:
+        yield f"localhost:{listening.sockets[0].getsockname()[1]}"
+
+
+async def refusal(address: str) -> str:
+    """Return what the connection to an address fails with."""
+    with pytest.raises(ServerError) as refused:
+        await connect(Connection(address=address))
+    return str(refused.value)
+
+
+class TestTls:
+    """`connect`, by the variables of a certificate's files."""
+
+    async def test_a_client_with_its_certificate_is_let_in(
+        self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both sides show a certificate of an authority that the other trusts."""
+        own = authority.issue("client")
+        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(own.certificate))
+        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(own.key))
+
+        async with proxied(server, authority.issue("server", *LOCALHOST), clients=authority) as address:
+            client = await connect(Connection(address=address))
+
+            assert await client.service_client.check_health()
+
+    async def test_a_client_without_one_reads_that_one_may_be_wanted(
+        self, server: DevServer, authority: Authority
+    ) -> None:
+        """The service closes the connection without a word; the message says what to try."""
+        async with proxied(server, authority.issue("server", *LOCALHOST), clients=authority) as address:
+            said = await refusal(address)
+
+        assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in said
+        assert "baton dev" not in said
+
+    async def test_a_certificate_without_its_key_is_refused_in_words(
+        self, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The SDK finds it out before it connects."""
+        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(authority.issue("client").certificate))
+
+        assert "a client certificate without its key" in await refusal("localhost:1")
+
+    async def test_an_expired_certificate_is_told_as_that(self, server: DevServer, authority: Authority) -> None:
+        """It is not told as a server that is off."""
+        expired = authority.issue("server", *LOCALHOST, ends=NOW - timedelta(days=1))
+
+        async with proxied(server, expired) as address:
+            assert "the service's certificate has expired; renew it" in await refusal(address)
+
+    async def test_the_name_in_the_certificate_is_told_and_can_be_given(
+        self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What the message says to set lets the client in."""
+        other = authority.issue("server", x509.DNSName("temporal.example.com"))
+
+        async with proxied(server, other) as address:
+            said = await refusal(address)
+            monkeypatch.setenv("TEMPORAL_TLS_SERVER_NAME", "temporal.example.com")
+            client = await connect(Connection(address=address))
+
+            assert await client.service_client.check_health()
+        assert "is for another name, 'temporal.example.com'; connect by that name, or give it as" in said
+
+    async def test_another_authority_is_told_as_that(
+        self, server: DevServer, authority: Authority, tmp_path: Path
+    ) -> None:
+        """The remedy names the variable for the authority's certificate."""
+        theirs = Authority(tmp_path, "theirs")
+
+        async with proxied(server, theirs.issue("server", *LOCALHOST)) as address:
+            said = await refusal(address)
+
+        assert "of an authority that is not trusted here" in said
+        assert "TEMPORAL_TLS_SERVER_CA_CERT_PATH" in said
+
+    async def test_tls_towards_a_port_without_is_told_as_that(self, server: DevServer, authority: Authority) -> None:
+        """The service is there, and speaks in clear."""
+        assert "it speaks no TLS at this port" in await refusal(server.address)
+
+    async def test_a_port_with_tls_may_want_it(
+        self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever forgot TLS reads how to switch it on."""
+        monkeypatch.delenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH")
+
+        async with proxied(server, authority.issue("server", *LOCALHOST)) as address:
+            assert "does it want TLS? TEMPORAL_TLS=true" in await refusal(address)
+
+
+class TestSettings:
+    """What is said of settings that cannot be used."""
+
+    async def test_a_file_that_is_named_and_not_there_is_no_reason_to_take_the_defaults(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else a misspelt path would lead to another server, without a word."""
+        missing = tmp_path / "temporal.toml"
+
+        with pytest.raises(ServerError, match=r"there is no connection file .*temporal\.toml"):
+            Connection(config_file=missing).settings()
+        monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(missing))
+        with pytest.raises(ServerError, match=r"there is no connection file .*temporal\.toml"):
+            Connection().settings()
+
+    async def test_what_is_no_address_is_told_as_that(self) -> None:
+        """The SDK raises `ValueError`, which would reach the operator as a traceback."""
+        assert "this is no address (invalid port number)" in await refusal("localhost:99999")
