@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
@@ -185,6 +185,25 @@ async def connected(settings: Settings, tracing: Tracing | None = None) -> Clien
     return await connect(plugins=[plugin], runtime=runtime)
 
 
+async def admitted(settings: Settings, tracing: Tracing | None) -> Client:
+    """Return the worker's client once the service has let it in."""
+    client = await connected(settings, tracing)
+    await check_namespace(client)
+    return client
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Client]) -> Client | None:
+    """Return what ``work`` returns, or None if it is to stop first: a service out of reach takes a minute to fail."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        return working.result()
+    working.cancel()
+    await asyncio.wait((working,))
+    return None
+
+
 async def check_namespace(client: Client) -> None:
     """Make sure that the service has the namespace and lets this worker in.
 
@@ -251,8 +270,10 @@ async def run(settings: Settings) -> None:
         tracing = open_tracing(os.environ)
         if tracing is not None:
             running.callback(tracing.close)
-        client = await connected(settings, tracing)
-        await check_namespace(client)
+        client = await unless(stop, admitted(settings, tracing))
+        if client is None:
+            log.info("stopped before there was a connection")
+            return
         await running.enter_async_context(worker(client, settings))
         if settings.metrics and settings.searchable:
             watching = asyncio.create_task(watch_dead_letters(client, worker_metrics(client)))

@@ -81,6 +81,28 @@ class TestWorker:
         async with Ledger(tmp_path / "ledger.db") as ledger:
             assert await ledger.end() > 0
 
+    async def test_it_stops_while_it_waits_for_a_service_that_does_not_answer(
+        self, environment: dict[str, str], tmp_path: Path
+    ) -> None:
+        """Whoever stops it does not wait for the connection to fail; nothing was begun, so it ends in order."""
+        called = asyncio.Event()
+
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            called.set()
+            await reader.read()
+            writer.close()
+
+        silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        address = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        async with silent, worker({**environment, "TEMPORAL_ADDRESS": address}, tmp_path) as process:
+            async with asyncio.timeout(LIMIT):
+                await called.wait()
+                process.send_signal(signal.SIGTERM)
+                said = (await process.stderr.read()).decode()
+                code = await process.wait()
+
+        assert (code, said.splitlines()[-1].endswith("stopped before there was a connection")) == (0, True)
+
     @pytest.mark.parametrize(
         ("settings", "ends", "what"),
         [
