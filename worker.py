@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,13 @@ from baton.activity.safeguards import Safeguards
 from baton.client import connect
 from baton.client.depth import watch_dead_letters
 from baton.edge.artifacts import open_store
-from baton.edge.keyring import Keyring
+from baton.edge.keyring import Keyring, KeyringError
 from baton.edge.metering import worker_metrics
 from baton.edge.registries import load_registries
 from baton.edge.tokens import best_counter
 from baton.edge.tracing import Tracing, open_tracing
 from baton.plugin import BatonPlugin
+from baton.protocol.contract_errors import RegistryError
 from baton.protocol.errors import ArtifactError, BatonError, ServerError
 from baton.protocol.metric_names import BUCKETS
 from baton.protocol.output_schemas import OutputSchema
@@ -81,7 +82,7 @@ def blamed(variable: str) -> Iterator[None]:
     """Say of a value that is refused inside which variable it came from."""
     try:
         yield
-    except (ValueError, ArtifactError) as error:
+    except (ValueError, ArtifactError, KeyringError, RegistryError) as error:
         raise SettingError(f"{variable}: {error}") from error
 
 
@@ -160,15 +161,18 @@ async def connected(settings: Settings, tracing: Tracing | None = None) -> Clien
     with blamed("BATON_ARTIFACTS"):
         store = open_store(settings.artifacts)
         await store.put(b"")  # so that a store which cannot be written is not found out by a stage
-    registries = load_registries(
-        schemas=SCHEMAS, files=[settings.registry] if settings.registry else [], installed=True
-    )
+    with blamed("BATON_REGISTRY") if settings.registry else nullcontext():
+        registries = load_registries(
+            schemas=SCHEMAS, files=[settings.registry] if settings.registry else [], installed=True
+        )
     parts = WorkerParts(artifacts=store, counter=counter, max_tokens=settings.max_tokens, schemas=registries.schemas)
     safeguards = None
     if settings.safeguards or settings.encrypt:
         # Keys come from BATON_KEYS or BATON_KEY_…; on a developer's machine they are made in .baton on first use.
+        with blamed(", ".join(sorted(name for name in os.environ if name.startswith("BATON_KEY"))) or "BATON_KEYS"):
+            keyring = Keyring.find_out(os.environ)
         safeguards = Safeguards(
-            Keyring.find_out(os.environ),
+            keyring,
             settings.ledger,
             name=settings.ledger_name,
             artifacts=store,

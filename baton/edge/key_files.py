@@ -61,9 +61,9 @@ def read_file(path: Path) -> KeyFile:
                 )
             members = tomllib.load(file)
     except OSError as error:
-        raise KeyringError(
-            f"cannot read the keys in {str(path)!r}: {error.strerror}; make them with `baton keys new {path}`"
-        ) from error
+        missing = isinstance(error, FileNotFoundError)
+        remedy = f"make them with `baton keys new {path}`" if missing else "name a file that this user may read"
+        raise KeyringError(f"cannot read the keys in {str(path)!r}: {error.strerror}; {remedy}") from error
     except (ValueError, RecursionError) as error:
         # Without the parser's own words, which may quote a secret.
         raise KeyringError(f"the keys in {str(path)!r} are not TOML") from error

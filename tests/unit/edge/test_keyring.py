@@ -207,6 +207,13 @@ class TestFile:
         with pytest.raises(KeyringError, match="baton keys new"):
             Keyring.from_file(tmp_path / "keys.toml")
 
+    def test_a_file_that_cannot_be_read_is_not_to_be_made_anew(self, tmp_path: Path) -> None:
+        """Keys that are there, with the wrong owner or at another path, are lost to nobody who reads this."""
+        with pytest.raises(KeyringError, match="name a file that this user may read") as refused:
+            Keyring.from_file(tmp_path)
+
+        assert "keys new" not in str(refused.value)
+
     def test_a_file_that_is_there_is_never_overwritten(self, tmp_path: Path) -> None:
         """Lost keys are lost data."""
         path = written(tmp_path / "keys.toml", key("k"))
