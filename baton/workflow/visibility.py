@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import weakref
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
@@ -19,6 +20,8 @@ _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
 _TAG = re.compile(r"(?<!\\)((?:\\\\)*)<")  # an even number of backslashes leaves what follows as it is
 _DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
+# By the workflow's event loop: the code around it learns that it failed, and has no way to its pipeline.
+_shown: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Visibility]]" = weakref.WeakKeyDictionary()
 
 
 class Visibility:
@@ -41,6 +44,7 @@ class Visibility:
         self._status = PipelineStatus.RUNNING
         self._seconds = 0
         self._stages: list[tuple[str, int]] = []
+        _shown[self._loop] = weakref.ref(self)
 
     @property
     def status(self) -> PipelineStatus:
@@ -63,6 +67,11 @@ class Visibility:
             before, self._status = self._status, status
             if before in _STATUS_OF_ITS_OWN or status in _STATUS_OF_ITS_OWN:
                 self._upsert(name)
+
+    def failed(self) -> None:
+        """Answer queries of the closed run by `FAILED`; one that failed at a handoff to outside stays pending."""
+        if self._status is not PipelineStatus.PENDING_HANDOFF:
+            self._status = PipelineStatus.FAILED
 
     def page(self, state: PipelineState, under_way: list[Waiting], approvals: list[str], notes: list[str]) -> str:
         """Return the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
@@ -95,13 +104,18 @@ class Visibility:
 
 
 def show_failed(loop: asyncio.AbstractEventLoop) -> None:
-    """Make a workflow searchable as failed, if it is searchable at all, and running.
+    """Show a workflow that runs as failed: in its answers to queries, and in the search if it is searchable at all.
 
     Args:
         loop: The workflow's event loop. In another one it does not run: it is only put aside, and what its code raises
             as its blocks are closed is none of the workflow's in whose task the interpreter collects them.
     """
-    if _runs_in(loop) and _is_searchable(workflow.info()):
+    if not _runs_in(loop):
+        return
+    visibility = _shown[loop]() if loop in _shown else None  # a workflow may have no pipeline
+    if visibility is not None:
+        visibility.failed()
+    if _is_searchable(workflow.info()):
         workflow.upsert_search_attributes([_STATUS.value_set(PipelineStatus.FAILED.value)])
 
 

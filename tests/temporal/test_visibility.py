@@ -1,6 +1,7 @@
 """What people see in Temporal's own interface: lists, summaries, and the page of a run."""
 
 import asyncio
+import uuid
 
 import pytest
 from markdown_it import MarkdownIt
@@ -58,6 +59,18 @@ class TestSearch:
         await failure(handle)
 
         assert (await labels(handle))["BatonStatus"] == "FAILED"
+
+    async def test_a_failed_run_says_of_itself_that_it_failed(self, client: Client, worker: Worker) -> None:
+        """A service that asks by the query alone would take it for one that works; without labels, too."""
+        start = PipelineInput(goal=GOAL, params={"seconds": 0.01})
+        plain = await Client.connect(client.service_client.config.target_host)
+        handle = await plain.start_workflow(
+            "Gated", start.model_dump(mode="json"), id=f"unlabelled-{uuid.uuid4()}", task_queue=worker.task_queue
+        )
+        await failure(handle)
+
+        assert (await client.get_workflow_handle(handle.id).query("status"))["status"] == "FAILED"
+        assert "**Status:** failed" in await page(client.get_workflow_handle(handle.id))
 
     async def test_all_runs_of_a_task_are_found_by_its_id(self, client: Client, worker: Worker) -> None:
         """The children too."""
