@@ -32,7 +32,9 @@ from baton.protocol.exchange import message_digest
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import ATTRIBUTE_STATUS
 from baton.protocol.outside import (
+    ENDS,
     MOVE,
+    QUERY_DONE,
     QUERY_MESSAGE,
     QUERY_OUTSIDE,
     Move,
@@ -123,15 +125,16 @@ class OutsideAgents:
         return Listed(sorted(found, key=lambda one: one.handoff.since), len(runs) - unasked, unasked)
 
     async def find(self, workflow_id: str, agent: str, handoff_id: str) -> Found:
-        """Return a handoff that waits for an agent.
+        """Return a handoff that waits for an agent, or one that it has ended, so that its last move can be repeated.
 
         Raises:
-            PipelineError: It does not wait there for that agent.
+            PipelineError: There is none for that agent.
             temporalio.service.RPCError: The pipeline cannot be asked just now: no worker, or no server, answers.
         """
-        for one in await self._waiting(workflow_id):
-            if one.handoff_id == handoff_id and one.agent == agent:
-                return Found(workflow_id, one)
+        for query in (QUERY_OUTSIDE, QUERY_DONE):
+            for one in await self._told(workflow_id, query):
+                if one.handoff_id == handoff_id and one.agent == agent:
+                    return Found(workflow_id, one)
         raise PipelineError(f"no handoff {handoff_id!r} waits for {agent!r} in {workflow_id!r}; list what is open")
 
     async def read(self, found: Found) -> bytes:
@@ -229,16 +232,21 @@ class OutsideAgents:
         return await self._move(found, agent, holder, MoveKind.REPORT, report=report)
 
     async def _move(self, found: Found, agent: str, holder: str | None, kind: MoveKind, **members: Any) -> Found:
-        """Bring a sealed move to the pipeline.
+        """Bring a sealed move to the pipeline; one that ended the handoff before is answered as it was then.
 
         Raises:
             PipelineError: It is refused.
         """
+        end, holder = found.handoff.end, holder or agent
+        if end is not None:  # whoever asks again has lost the answer, and the pipeline may have ended since
+            if kind in ENDS and (end.kind, end.holder) == (kind, holder):
+                return found
+            raise PipelineError(f"handoff {end.handoff_id!r} is done: {end.kind.value} by {end.holder!r}")
         move = Move(
             handoff_id=found.handoff.handoff_id,
             digest=found.handoff.digest,
             agent=agent,
-            holder=holder or agent,
+            holder=holder,
             kind=kind,
             at=self.gate.clock(),
             **members,
@@ -257,16 +265,16 @@ class OutsideAgents:
             raise
         return Found(found.workflow_id, after)
 
-    async def _waiting(self, workflow_id: str) -> list[OutsideHandoff]:
-        """Ask a pipeline what waits there; one that has ended or has no such handoffs has none to tell.
+    async def _told(self, workflow_id: str, query: str) -> list[OutsideHandoff]:
+        """Ask a pipeline for its handoffs outside; one that never was, or has none, has none to tell.
 
         Raises:
             temporalio.service.RPCError: Nobody answers, so nothing is known: an agent must not throw its work away.
         """
         handle = self.client.get_workflow_handle(workflow_id)
         try:
-            waiting: list[OutsideHandoff] = await handle.query(
-                QUERY_OUTSIDE, result_type=list[OutsideHandoff], rpc_timeout=_ANSWER_WITHIN
+            told: list[OutsideHandoff] = await handle.query(
+                query, result_type=list[OutsideHandoff], rpc_timeout=_ANSWER_WITHIN
             )
         except WorkflowQueryFailedError:
             return []
@@ -274,7 +282,7 @@ class OutsideAgents:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 return []
             raise
-        return waiting
+        return told
 
 
 def _not_taken_up(size: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import Name
-from baton.protocol.exchange import Acknowledgement, Reply, message_digest
+from baton.protocol.exchange import MOST_REMEMBERED, Acknowledgement, Reply, message_digest
 from baton.protocol.handoff import Handoff
 from baton.protocol.record import CompactRecord, Timestamp
 from baton.protocol.verdict import Code
@@ -22,6 +22,8 @@ MOVE = "handoff_outside"
 """Update: a sealed `Move` of an agent outside, the one argument; it answers with the `OutsideHandoff` afterwards."""
 QUERY_OUTSIDE = "handoffs_outside"
 """Query: the handoffs that wait for agents outside, a list of `OutsideHandoff`."""
+QUERY_DONE = "handoffs_outside_done"
+"""Query: those that are done, a list of `OutsideHandoff` without what was returned: for whoever lost the answer."""
 QUERY_MESSAGE = "handoff_outside_message"
 """Query: the sealed message of one of them, by its id."""
 
@@ -181,6 +183,7 @@ class OutsideDesk:
         """Begin empty, or with what an earlier run carried over."""
         records = (OutsideHandoff.model_validate(each, strict=False) for each in carried)
         self._waiting = {one.handoff_id: one for one in records}
+        self._done: dict[str, OutsideHandoff] = {}
 
     def put(self, waiting: OutsideHandoff) -> None:
         """Let a handoff wait."""
@@ -197,12 +200,22 @@ class OutsideDesk:
         self._waiting[one.handoff_id] = one.model_copy(update=changes)
 
     def remove(self, handoff_id: str) -> None:
-        """Forget a handoff that waits no longer."""
-        self._waiting.pop(handoff_id, None)
+        """Let a handoff wait no longer; how it ended is remembered, what it brought is not."""
+        one = self._waiting.pop(handoff_id, None)
+        if one is None or one.end is None:
+            return
+        end = one.end.model_copy(update={"patch": {}, "report": None})
+        self._done[handoff_id] = one.model_copy(update={"end": end})
+        if len(self._done) > MOST_REMEMBERED:
+            del self._done[next(iter(self._done))]
 
     def open(self) -> list[OutsideHandoff]:
         """Return what waits, oldest first."""
         return [one for one in self._waiting.values() if one.end is None]
+
+    def done(self) -> list[OutsideHandoff]:
+        """Return what an agent ended in this run, oldest first."""
+        return [*self._done.values()]
 
     def refusal(self, move: Move, now: datetime) -> str | None:
         """Return why a move cannot be made, or None.

@@ -22,6 +22,7 @@ from baton.protocol.metric_names import Transport, slo_breach
 from baton.protocol.outside import (
     ENDS,
     MOVE,
+    QUERY_DONE,
     QUERY_MESSAGE,
     QUERY_OUTSIDE,
     Move,
@@ -71,6 +72,7 @@ class Outside:
         self._waiting: dict[str, _Waiting] = {}
         self._moving = 0
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
+        workflow.set_query_handler(QUERY_DONE, self._on_done)
         workflow.set_query_handler(QUERY_MESSAGE, self._on_message)
         workflow.set_update_handler(MOVE, self._on_move, validator=self._validate)
 
@@ -266,6 +268,10 @@ class Outside:
     def _on_list(self) -> list[OutsideHandoff]:
         """The handoffs that wait for agents outside, oldest first."""
         return self._desk.open()
+
+    def _on_done(self) -> list[OutsideHandoff]:
+        """The handoffs that an agent outside ended, oldest first."""
+        return self._desk.done()
 
     def _on_message(self, handoff_id: str) -> Handoff | None:
         """The message of a handoff that waits for an agent outside, sealed as it leaves."""
