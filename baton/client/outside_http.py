@@ -36,6 +36,7 @@ from baton.edge.serving import bears, serving
 from baton.protocol.artifacts import Name
 from baton.protocol.errors import BatonError, PipelineError
 from baton.protocol.outside import LONGEST_LEASE
+from baton.protocol.record import Statement
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.wire import AgentVersion, OpenRecord
 
@@ -67,8 +68,8 @@ class Ask(OpenRecord):
     holder: Name | None = None
     lease_seconds: int = Field(default=600, ge=1, le=int(LONGEST_LEASE.total_seconds()))
     version: AgentVersion = "1.0.0"
-    reason: str = ""
-    unmet: list[str] = Field(default_factory=list)
+    reason: Statement = ""
+    unmet: list[Statement] = Field(default_factory=list)
     patch: dict[str, JsonValue] = Field(default_factory=dict)
     report: JsonValue = None
 
@@ -146,6 +147,11 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
             agent = _agent(request, tokens)
             if agent is None:
                 return _error(401, "expected 'Authorization: Bearer <the agent's token>'")
+            if "id" in request.path_params and not request.query_params.get("workflow"):
+                return _error(400, "say which pipeline the handoff waits in: ?workflow=, as the list tells")
+            coding = request.headers.get("content-encoding", "identity").lower()
+            if coding != "identity":
+                return _error(415, f"a body comes as it is, without Content-Encoding; found {coding[:20]!r}")
             try:
                 return await answer(request, agent)
             except PipelineError as error:
@@ -180,8 +186,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         return JSONResponse(await do(agents, await _found(request, agent), agent, ask))
 
     async def _found(request: Request, agent: str) -> Found:
-        workflow_id = request.query_params.get("workflow", "")
-        return await agents.find(workflow_id, agent, request.path_params["id"])
+        return await agents.find(request.query_params["workflow"], agent, request.path_params["id"])
 
     return Starlette(
         routes=[
@@ -234,6 +239,8 @@ def _fault(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     rows = error.errors(include_url=False, include_input=False, include_context=False)
+    if any(row["type"] == "model_type" for row in rows):
+        return 'a body is a JSON object, such as {"holder": "ann"}'
     told = [f"{'.'.join(map(str, row['loc']))[:60] or 'body'}: {row['msg']}" for row in rows[:_MOST_FAULTS]]
     if any(row["type"] == "extra_forbidden" for row in rows):
         told.append(f"a body has {', '.join(_MEMBERS)}")

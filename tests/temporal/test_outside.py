@@ -1,11 +1,12 @@
 """Agents outside: they fetch their handoffs over HTTP, answer them on record and return what they made."""
 
 import asyncio
+import gzip
 import json
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -63,11 +64,18 @@ async def url(agents: OutsideAgents) -> AsyncIterator[str]:
         yield it
 
 
-async def call(url: str, body: Any = None, *, token: str | None = TOKENS["reviewer"], raw: bytes | None = None) -> Any:
+async def call(
+    url: str,
+    body: Any = None,
+    *,
+    token: str | None = TOKENS["reviewer"],
+    raw: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Any:
     """Return status and JSON of a request; a POST if there is a body."""
     data = raw if raw is not None else None if body is None else json.dumps(body).encode()
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    request = urllib.request.Request(url, data=data, headers=headers)
+    sent = {**(headers or {}), **({} if token is None else {"authorization": f"Bearer {token}"})}
+    request = urllib.request.Request(url, data=data, headers=sent)
 
     def send() -> tuple[int, bytes]:
         try:
@@ -200,6 +208,30 @@ class TestService:
         code, answer = await call(f"{url}/handoffs/x/claim?workflow=y", raw=raw)
 
         assert (code, list(answer)) == (status, ["error"])
+
+    @pytest.mark.parametrize(
+        ("target", "raw", "headers", "expected"),
+        [
+            ("claim", b"{}", {}, (400, "say which pipeline the handoff waits in: ?workflow=, as the list tells")),
+            ("claim?workflow=y", b"null", {}, (400, 'a body is a JSON object, such as {"holder": "ann"}')),
+            ("reject?workflow=y", b'{"reason": " "}', {}, (400, "reason: Value error, it must say something; found ")),
+            ("needs-input?workflow=y", b'{"unmet": [""]}', {}, (400, "unmet.0: Value error, it must say something; ")),
+            (
+                "claim?workflow=y",
+                gzip.compress(b"{}"),
+                {"content-encoding": "gzip"},
+                (415, "a body comes as it is, without Content-Encoding; found 'gzip'"),
+            ),
+        ],
+        ids=["no workflow", "null", "a blank reason", "a blank need", "gzip"],
+    )
+    async def test_what_is_wrong_with_a_call_is_said(
+        self, url: str, target: str, raw: bytes, headers: dict[str, str], expected: tuple[int, str]
+    ) -> None:
+        """In words of HTTP and JSON, for the author of a client in any language."""
+        status, answer = await call(f"{url}/handoffs/x/{target}", raw=raw, headers=headers)
+
+        assert (status, answer["error"].startswith(expected[1])) == (expected[0], True), answer
 
     async def test_a_patch_that_is_the_body_itself_is_told_what_a_body_has(self, url: str) -> None:
         """So that its author sees the member `patch`."""
