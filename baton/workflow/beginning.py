@@ -20,13 +20,15 @@ class Beginning:
         start: The workflow's argument.
     """
 
-    def __init__(self, start: PipelineInput | None) -> None:
-        self.start = PipelineInput(goal=_UNUSABLE) if start is None else start
+    def __init__(self, start: PipelineInput | bytes | None) -> None:
         self._fault: PipelineError | None = None
-        if start is None:  # JSON's null, which the SDK takes for any type
+        if start is None or isinstance(start, bytes):  # which the SDK takes for any type
+            found = "null" if start is None else "bytes (encoding binary/plain)"
             self._fault = PipelineError(
-                'the pipeline was started with null; expected an object with a goal, such as {"goal": "…"}'
+                f'the pipeline was started with {found}; expected JSON: an object with a goal, such as {{"goal": "…"}}'
             )
+            start = PipelineInput(goal=_UNUSABLE)
+        self.start = start
 
     def baton(self, kind: type[Baton]) -> Baton:
         """Return the first baton."""

@@ -1,6 +1,8 @@
 """What the event history alone tells of a run: every baton, every step, for types nobody knows, and for bad starts."""
 
 import json
+import uuid
+from typing import Any
 
 import pytest
 from temporalio.client import Client
@@ -123,11 +125,17 @@ class TestRecord:
         assert run.failure is not None
         assert run.failure.startswith("PipelineError: the pipeline cannot start from this input")
 
-    async def test_null_in_the_inputs_place_is_told_as_that(self, client: Client, worker: Worker) -> None:
-        """A service that starts a pipeline without its input reads what is expected, and no error of our code."""
-        handle = await client.start_workflow("Linear", None, id="unusable-null", task_queue=worker.task_queue)
+    @pytest.mark.parametrize(
+        ("given", "found"), [(None, "null"), (b'{"goal": "g"}', "bytes (encoding binary/plain)")], ids=["null", "bytes"]
+    )
+    async def test_what_is_no_json_object_is_told_as_that(
+        self, client: Client, worker: Worker, given: Any, found: str
+    ) -> None:
+        """A service that sends no input, or made the JSON itself, reads what is expected, and no error of our code."""
+        handle = await client.start_workflow("Linear", given, id=f"raw-{uuid.uuid4()}", task_queue=worker.task_queue)
 
-        assert 'was started with null; expected an object with a goal, such as {"goal": "…"}' in await failure(handle)
+        expected = f'was started with {found}; expected JSON: an object with a goal, such as {{"goal": "…"}}'
+        assert expected in await failure(handle)
 
     async def test_a_baton_of_another_type_is_told_what_it_needs(self, client: Client, worker: Worker) -> None:
         """As when a pipeline whose baton has further fields starts a child that does not know them."""
