@@ -13,6 +13,7 @@ from activities.project_init.calls import go_main, python_main
 from activities.project_init.files import SourceTree
 from activities.project_init.manifests.python import COMPILED
 from activities.project_init.parsing import UnreadableError, parse_toml, table
+from activities.project_init.python_tests import python_tests
 from activities.project_init.records import Command, EntryPoint, Evidence, Manifest, Purpose, Technology
 from activities.project_init.roles import is_test_code
 
@@ -55,13 +56,10 @@ class Place:
 
     def has_tests(self, *endings: str) -> bool:
         """Return whether there is a test with one of these endings in or below this folder."""
-        return any(self._tests(*endings))
+        return any(self.tests(*endings))
 
-    def has_tests_with(self, word: str, *endings: str) -> bool:
-        """Return whether one of these tests has a word in it."""
-        return any(word in (self.tree.text(path) or "") for path in self._tests(*endings))
-
-    def _tests(self, *endings: str) -> Iterator[str]:
+    def tests(self, *endings: str) -> Iterator[str]:
+        """Yield the tests with one of these endings in and below this folder."""
         prefix = self.folder + "/" if self.folder else ""
         for path in self.tree.by_path:
             if path.endswith(endings) and path.startswith(prefix) and is_test_code(path):
@@ -88,7 +86,7 @@ def _python_install(place: Place) -> Iterator[Step]:
     if place.has("Pipfile"):
         yield "install", "pipenv install --dev", "installs what the Pipfile asks for"
         return
-    if place.has("pyproject.toml", "setup.py") and place.manifest.name:
+    if place.has("setup.py") or (place.has("pyproject.toml") and place.manifest.name):
         yield "install", "python -m pip install -e .", "installs the project itself, editable"
     for path in place.tree.by_path:
         folder, _, name = path.rpartition("/")
@@ -111,16 +109,14 @@ def _python(place: Place) -> Iterator[Step]:
                 yield "run", in_folder(place.inside(home), run + call), f"starts `{path}`"
     for entry in place.entry_points:
         folder, _, name = entry.evidence.path.rpartition("/")
-        if entry.kind == "script" and entry.target.startswith("python ") and folder == place.folder:
+        is_ours = entry.kind == "script" and entry.target.startswith("python ") and folder == place.folder
+        if is_ours and name not in ("manage.py", "setup.py"):  # these do nothing without a word more
             yield "run", f"{run}python {quote(name)}", f"starts `{entry.evidence.path}`"
     if place.has("manage.py"):
         yield "run", f"{run}python manage.py runserver", "starts Django's development server"
-    if "pytest" in place.tools:
-        yield "test", f"{run}python -m pytest", "runs the tests"
-    elif place.has_tests_with("unittest", ".py"):
-        yield "test", f"{run}python -m unittest discover", "runs the tests"
-    elif place.has_tests_with("def test", ".py"):  # of functions unittest runs none, and on some Pythons ends well
-        yield "test", f"{run}python -m pytest", "runs the tests"
+    calls = python_tests(place.tree, place.folder, place.tests(".py"), with_pytest="pytest" in place.tools)
+    if calls:
+        yield "test", " && ".join(run + call for call in calls), "runs the tests"
     checks = {"Ruff": "ruff check .", "mypy": _mypy(place), "Pyright": "pyright", "Flake8": "flake8"}
     for tool, command in checks.items():
         if tool in place.tools:
@@ -274,10 +270,11 @@ def _cmake(place: Place) -> Iterator[Step]:
 
 def _autotools(place: Place) -> Iterator[Step]:
     configure = "./configure" if place.has("configure") else "autoreconf -i && ./configure"
-    if not place.has("Makefile", "GNUmakefile", "makefile"):  # one written by hand says itself how to build
+    template = place.has("Makefile.am", "Makefile.in")
+    if template or not place.has("Makefile", "GNUmakefile", "makefile"):  # one written by hand says how to build
         yield "build", f"{configure} && make", "configures for this machine and compiles"
-    path = f"{place.folder}/Makefile.am" if place.folder else "Makefile.am"
-    if re.search(r"^(TESTS\b|check_PROGRAMS\b|check(-local)?\s*:)", place.tree.text(path) or "", re.MULTILINE):
+    text = (place.tree.text(f"{place.folder}/{template}".lstrip("/")) or "") if template else ""
+    if re.search(r"^(TESTS\b|check_PROGRAMS\b|check(-local)?\s*:)", text, re.MULTILINE):
         yield "test", f"{configure} && make check", "configures, compiles and runs the tests"
 
 
@@ -334,7 +331,12 @@ def conventional_commands(
     for manifest in sorted(manifests, key=_main_first):
         folder = _folder_of(manifest)
         covered = any((manifest.ecosystem, above) in places for above in _with_those_above(folder))
-        if not manifest.problem and not covered:
+        beside = places.get((manifest.ecosystem, folder))
+        if manifest.problem:
+            continue
+        if beside is not None and manifest.path.rpartition("/")[2] in _MAIN_MANIFESTS:
+            places[manifest.ecosystem, folder] = _joined(beside, manifest)
+        elif not covered:
             places[manifest.ecosystem, folder] = manifest
     if not any(ecosystem == "python" for ecosystem, _ in places):
         loose = next((path for path in tree.by_path if path.endswith(".py")), None)
@@ -360,6 +362,19 @@ def in_folder(folder: str, line: str) -> str:
         ("cd 'web app' && npm test", 'make')
     """
     return f"cd {quote(folder)} && {line}" if folder else line
+
+
+def _joined(first: Manifest, second: Manifest) -> Manifest:
+    """Return the first of two Python manifests of a folder, with what the second alone says: `setup.cfg` mostly."""
+    known = {entry.name for entry in first.entry_points}
+    others = tuple(entry for entry in second.entry_points if entry.name not in known)
+    return first.model_copy(
+        update={
+            "name": first.name or second.name,
+            "builder": first.builder or second.builder,
+            "entry_points": (*first.entry_points, *others),
+        }
+    )
 
 
 def _folder_of(manifest: Manifest) -> str:
