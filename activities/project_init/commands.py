@@ -58,6 +58,9 @@ _LANGUAGES_OF = {
 }
 """Languages whose projects are worked on with a tool; what others start with it serves a part, the pages perhaps."""
 
+_ONE_OF_MANY = re.compile(r"\b(tox -e|nox -s) .*(\bpy\d\.?\d|\bpypy|\{|\b(combine|report|docs?)\b)")
+"""A part of a matrix that needs an interpreter of its own, what only ends one, and what tests the pages."""
+
 _HOOKS = re.compile(r"(pre|post)(install|publish|pack|version|test|start|build|prepare)|prepare|prepublishOnly")
 _MOST = 400
 
@@ -116,15 +119,19 @@ def _of_tasks(tree: SourceTree, tasks: Tasks, manifests: tuple[Manifest, ...]) -
             for script in scripts:
                 call = calls[runner].format(quote(script.name))
                 line = in_folder(folder, run + call if runner in ("tox", "nox") and not folder else call)
-                yield _declared(line, script, _make_purpose(script, copies) if runner == "make" else None)
+                yield _declared(line, script, _purpose_in(runner, script, copies))
 
 
-def _make_purpose(script: Script, copies: bool) -> Purpose | None:
-    """Return what a make target is for where its name alone misleads, else None.
+def _purpose_in(runner: str, script: Script, copies: bool) -> Purpose | None:
+    """Return what a task is for where its name alone misleads, else None.
+
+    No environment of tox sets a project up; one called after dependencies tests with them.
 
     `make all` compiles. `make install` usually copies what was built into the system; it sets a project up only
     where it fetches something. One without a recipe is what the others of its Makefile are.
     """
+    if runner != "make":
+        return "other" if runner == "tox" and purpose_of(script.name) == "install" else None
     if script.name == "all":
         return "build"
     return "other" if _copies(script) or (copies and _installs(script) and not script.body) else None
@@ -200,18 +207,20 @@ def _of_containers(tree: SourceTree) -> Iterator[Command]:
 def best_command(stack: TechStack, purpose: Purpose) -> Command | None:
     """Return the command to name first for a purpose, or None.
 
-    One at the top goes before one in a folder, one of the main language's tools before those of another, a declared
-    one before a conventional, and among those one that is called what it does.
+    One at the top goes before one in a folder, one of the main language's tools before those of another, one that
+    runs where it is called before a part of a matrix, a declared one before a conventional, and among those one that
+    is called what it does.
     """
     found = [each for each in stack.commands if each.purpose == purpose]
     main = next((each.name for each in stack.languages if each.kind == "programming"), "")
     words = {"test": ("test", "check"), "run": ("start", "run", "dev")}.get(purpose, (purpose,))
 
-    def rank(command: Command) -> tuple[bool, bool, bool, bool, int]:
+    def rank(command: Command) -> tuple[bool, bool, bool, bool, bool, int]:
         is_elsewhere = command.line.startswith("cd ")
+        is_part = _ONE_OF_MANY.search(command.line) is not None
         is_foreign = main not in _LANGUAGES_OF.get(command.line.split()[0], (main,))
         named = command.line.split()[-1] in words
-        return is_elsewhere, is_foreign, command.origin != "declared", not named, found.index(command)
+        return is_elsewhere, is_foreign, is_part, command.origin != "declared", not named, found.index(command)
 
     return min(found, key=rank) if found else None
 

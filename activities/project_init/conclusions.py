@@ -9,7 +9,7 @@ from activities.project_init.commands import best_command
 from activities.project_init.files import SourceTree
 from activities.project_init.house_rules import find_rules
 from activities.project_init.ignore import may_hold_secrets
-from activities.project_init.languages import kind_of, language_of
+from activities.project_init.languages import kind_of, language_of_file
 from activities.project_init.licenses import UNRECOGNISED, names_license
 from activities.project_init.manifests.python import COMPILED
 from activities.project_init.records import License, Technology, TechStack
@@ -133,7 +133,7 @@ def test_files(tree: SourceTree) -> list[str]:
     """Return the files that hold tests: test modules, and Rust sources with tests inside."""
     found = []
     for path, file in tree.by_path.items():
-        language = language_of(path) if file.kind == "text" else None
+        language = language_of_file(tree, file)
         if language is None or kind_of(language) != "programming":
             continue
         if is_test_code(path):

@@ -35,8 +35,8 @@ def read_cmake(path: str, text: str) -> Manifest:
 
 def read_autotools(path: str, text: str) -> Manifest:
     """Read package name, version and libraries looked for from a `configure.ac`."""
-    named = re.search(r"^AC_INIT\(\s*\[?([^\s\],()]+)\]?\s*(?:,\s*\[?v?(\d[\w.]*))?", text, re.MULTILINE)
-    name = named[1] if named and re.fullmatch(r"[\w.+-]+", named[1]) and "." not in named[1] else ""
+    named = re.search(r"^AC_INIT\(\s*\[*([^\],()\n]+?)\]*\s*(?:,\s*\[?v?(\d[\w.]*)|[,)])", text, re.MULTILINE)
+    name = named[1].removeprefix("GNU ") if named and re.fullmatch(r"[\w+ -]+", named[1]) else ""
     least = re.search(r"^AC_PREREQ\(\s*\[?([\d.]+)", text, re.MULTILINE)
     return Manifest(
         path=path,

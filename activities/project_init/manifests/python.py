@@ -231,14 +231,25 @@ def _console_scripts(written: list[str], path: str, lines: Lines) -> Iterator[En
 
 
 def read_setup_py(path: str, text: str) -> Manifest:
-    """Read the literal arguments of `setup(...)` in a `setup.py`; what is computed there stays unknown."""
+    """Read the arguments of `setup(...)` in a `setup.py`: literals, and constants of the file.
+
+    What is computed there stays unknown.
+    """
     lines = Lines(text)
     arguments: dict[str, Any] = {}
-    for node in ast.walk(parse_python(text)):
+    tree = parse_python(text)
+    constants = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup":
             for keyword in node.keywords:
+                value = keyword.value
+                value = constants.get(value.id, value) if isinstance(value, ast.Name) else value
                 try:
-                    arguments[str(keyword.arg)] = ast.literal_eval(keyword.value)
+                    arguments[str(keyword.arg)] = ast.literal_eval(value)
                 except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                     continue
     wanted: list[Dependency] = []

@@ -97,9 +97,10 @@ class TestPython:
         assert [each.name for each in found.tools] == ["mypy"]
 
     def test_reads_the_literals_of_setup_py_and_runs_nothing(self, tmp_path: Path) -> None:
-        """What is written out is known; what is computed is not; nothing is executed."""
+        """What is written out is known, by a constant of the file too; what is computed is not; nothing is executed."""
         text = (
-            f"import setuptools\nopen({str(tmp_path / 'ran')!r}, 'w')\nsetuptools.setup(name='app', version=read(),\n"
+            f"import setuptools\nopen({str(tmp_path / 'ran')!r}, 'w')\nNAME = 'app'\n"
+            "setuptools.setup(name=NAME, version=read(),\n"
             "  install_requires=('a>=1', 'b'), extras_require={'dev': ['c']}, python_requires='>=3.8',\n"
             "  entry_points={'console_scripts': ['app = app:main']})\n"
         )

@@ -57,6 +57,53 @@ class TestCommands:
             "lint": "tox -e black",
         }
 
+    def test_is_no_part_of_a_matrix(self, stack_of: StackOf) -> None:
+        """Environments of tox for one interpreter, for reports and for the pages are not what tests a project."""
+        stack = stack_of(
+            {
+                "tox.ini": "[tox]\nenv_list = pypy3-tests, py311-tests, docs-tests, coverage-report, extra-deps\n",
+                "pyproject.toml": "[project]\nname = 'pages'\n[dependency-groups]\ntests = ['pytest']\n",
+                "pages.py": "x = 1\n",
+            }
+        )
+        found = {purpose: best_command(stack, purpose) for purpose in ("install", "test")}
+        assert {purpose: each.line for purpose, each in found.items() if each} == {
+            "install": "python -m pip install -e .",
+            "test": "python -m pytest",
+        }
+
+    def test_of_python_are_those_of_all_its_manifests(self, stack_of: StackOf) -> None:
+        """A `setup.py` that leaves all to `setup.cfg` is installed, and its programs can be started."""
+        stack = stack_of(
+            {
+                "pyproject.toml": "[tool.black]\n",
+                "setup.py": "from setuptools import setup\n\nif __name__ == '__main__':\n    setup()\n",
+                "setup.cfg": "[metadata]\nname = pages\n"
+                "[options.entry_points]\nconsole_scripts =\n    pages = pages:main\n",
+                "pages.py": "def main(): ...\n",
+            }
+        )
+        assert [each.line for each in stack.commands if each.purpose in ("install", "run", "build")] == [
+            "python -m pip install -e .",
+            "pages",
+            "python -m build",
+        ]
+
+    def test_of_autotools_are_there_beside_what_it_generates(self, stack_of: StackOf) -> None:
+        """A GNUmakefile beside a template says nothing of how to build; a plain template may have a check."""
+        stack = stack_of(
+            {
+                "configure.ac": "AC_INIT([GNU Hello World], [1.0])\n",
+                "configure": "",
+                "GNUmakefile": "abort:\n\texit 1\n",
+                "Makefile.in": "check: all\n\t./runtests\n",
+                "tests/greeting-1": "#! /bin/sh\nexit 0\n",
+            }
+        )
+        assert stack.name == "Hello World"
+        assert "1 test file, run with `./configure && make check`" in stack.summary
+        assert "./configure && make" in [each.line for each in stack.commands]
+
     def test_of_php_are_its_programs_and_its_test_runner(self, run: RunOf) -> None:
         """Programs that `composer.json` names can be started, and Symfony's bridge to PHPUnit runs tests."""
         found = run(
