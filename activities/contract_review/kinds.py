@@ -39,7 +39,7 @@ _TABLE: tuple[tuple[Kind, str, str], ...] = (
         "liability",
         r"(?:limitations? of |limits? (?:of|on) )?liabilit(?:y|ies)|exclusions? of liability|damages",
         r"aggregate liability|be liable (?:to \w+ )?for|liability of|(?:indirect|consequential)[\w, ]{0,60} damages"
-        r"|liability \w+ (?:is|be) (?:un)?limited",
+        r"|liability (?:\w+ )?(?:is|be) (?:un)?limited",
     ),
     ("indemnity", r"indemnit(?:y|ies)|indemnification", r"indemnif\w+|hold harmless"),
     ("insurance", r"insurances?", r"maintain[\w ,]{0,40} insurance|insurance (?:policy|cover\w*)"),
@@ -86,7 +86,7 @@ _TABLE: tuple[tuple[Kind, str, str], ...] = (
     (
         "governing_law",
         r"governing law.*|applicable law|law.*|jurisdiction.*",
-        r"governed by|laws of|exclusive jurisdiction",
+        r"governed by|laws of|exclusive jurisdiction|law (?:shall )?appl(?:y|ies)",
     ),
     ("notices", r"notices?|communications", r"notices? (?:under|shall be|must be)[\w ]{0,40}(?:in writing|sent)"),
     ("entire_agreement", r"entire agreement|whole agreement", r"entire agreement|supersedes"),
@@ -165,6 +165,16 @@ def kind_of(title: str, text: str, inherited: Kind = "general") -> Kind:
         if score > most:
             best, most = kind, score
     return best
+
+
+def names(kind: Kind, title: str) -> bool:
+    """Return whether a title names a kind, alone or beside others.
+
+    Example:
+        >>> names("termination", "TERM AND TERMINATION"), names("liability", "Warranty")
+        (True, False)
+    """
+    return any(each == kind and in_title.search(title) is not None for each, in_title, _ in _RULES)
 
 
 def type_of(title: str, clauses: Sequence[Clause]) -> ContractType:

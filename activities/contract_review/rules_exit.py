@@ -4,14 +4,15 @@ import re
 from collections.abc import Iterator
 
 from activities.contract_review.facts import PERIOD, days_in
-from activities.contract_review.scope import Hit, Rule, Scope
+from activities.contract_review.scope import Hit, Rule, Scope, Sentence
 
 _RENEWS = re.compile(
     r"(?i)\bautomatic(?:ally)?\b[^.;]{0,60}\b(?:renew|extend)|\b(?:renew|extend)\w*\b[^.;]{0,40}\bautomatic"
     r"|\bshall (?:be )?renew(?:ed)? for successive\b"
 )
+_RENEWS_NOT = re.compile(r"(?i)\b(?:not|never|neither|nor)\b[^.;]{0,30}\b(?:automatic|renew|extend)")
 _NOTICE = re.compile(r"(?i)\bnotice\b|\bnotif(?:y|ies)\b|\bunless (?:either|a) party\b")
-_BEFORE = re.compile(r"(?i)^\W{0,3}(?:\w+['’]?\s+){0,4}(?:before|prior|notice)\b")
+_BEFORE = re.compile(r"(?i)^\W{0,3}(?:(?!unless|if|(?:n?either|a) party)\w+['’]?\s+){0,4}(?:before|prior|notice)\b")
 _ENDS = re.compile(r"(?i)\bmay (?:\w+ ){0,4}(?:terminate|cancel|end)\b|\bright to (?:terminate|cancel)\b")
 _FOR_CAUSE = re.compile(r"(?i)\b(?:breach|insolven\w+|bankrupt\w*|default|fails? to|non-?payment|force majeure)\b")
 _AT_ONCE = re.compile(r"(?i)\b(?:immediately|at once|with immediate effect|(?:with or )?without (?:prior )?notice)\b")
@@ -45,15 +46,20 @@ _RETURNS = re.compile(
 )
 
 
+def _renewals(scope: Scope) -> Iterator[Sentence]:
+    """Yield the sentences that say that the contract goes on by itself, not those that say it does not."""
+    return (one for one, _ in scope.matching(_RENEWS) if not _RENEWS_NOT.search(one.text))
+
+
 def _renewal(scope: Scope) -> Iterator[Hit]:
     """Find renewals that no notice prevents, in the sentence or anywhere in its clause."""
-    for sentence, _ in scope.matching(_RENEWS):
+    for sentence in _renewals(scope):
         if not scope.clause_says(sentence, _NOTICE):
             yield Hit(sentence, because="no notice that prevents it is named")
 
 
 def _long_renewal_notice(scope: Scope) -> Iterator[Hit]:
-    for sentence, _ in scope.matching(_RENEWS):
+    for sentence in _renewals(scope):
         for found in PERIOD.finditer(sentence.text):
             days = days_in(found)
             if days > scope.policy.max_renewal_notice_days and _BEFORE.match(

@@ -25,7 +25,7 @@ _UNLIMITED = re.compile(
 _MANDATORY = re.compile(r"(?i)\b(?:fraud|death|personal injury|wilful|willful|cannot be (?:limited|excluded))\b")
 _CAP = re.compile(
     r"(?i)\b(?:shall|will|does|do|is|may)? ?not exceed\b|\b(?:is|are|be) (?:limited|capped) (?:to|at)\b"
-    r"|\bcap(?:ped)? (?:of|at)\b"
+    r"|\bcap(?:ped)? (?:of|at)\b|\bin no (?:event|case)\b[^.;]{0,200}\bexceeds?\b"
     r"|\bmaximum (?:aggregate |total )?liability\b"
 )
 _OWN_FAULT = re.compile(
@@ -101,10 +101,8 @@ def _low_cap(scope: Scope) -> Iterator[Hit]:
         months = number_in(period) * {"m": 1, "q": 3, "y": 12}.get(period["unit"][0].lower(), 0) if period else 0
         amount = next(filter(None, map(amount_of, AMOUNT.finditer(sentence.text, found.end()))), None)
         if amount is None and period and months < scope.policy.min_cap_months:
-            yield Hit(
-                sentence,
-                because=f"the cap is {months} months of fees; the policy asks for {scope.policy.min_cap_months}",
-            )
+            cap = f"the cap is {months} month{'s' * (months != 1)} of fees"
+            yield Hit(sentence, because=f"{cap}; the policy asks for {scope.policy.min_cap_months}")
         elif amount and amount[0] in yearly and amount[1] < _LOW_SHARE * yearly[amount[0]]:
             share = amount[1] / yearly[amount[0]]
             yield Hit(sentence, because=f"the cap is {share:.0%} of the largest amount in the contract")

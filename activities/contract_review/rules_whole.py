@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import date
 
 from activities.contract_review.facts import AMOUNT, DATE, PERIOD, amount_of, date_of, spelled
-from activities.contract_review.kinds import EXPECTED
+from activities.contract_review.kinds import EXPECTED, names
 from activities.contract_review.records import Kind
 from activities.contract_review.scope import Hit, Missing, Rule, Scope, Sentence
 
@@ -15,6 +15,7 @@ _REFERENCE = re.compile(
     r"|[Pp]aragraphs?) ?(?P<number>\d{1,3}(?:\.\d{1,3}){0,3})\b(?P<foreign> (?:of|GDPR|DSGVO|EU)\b(?! (?:this"
     r"|these|the) ))?"
 )
+_CAN_END = re.compile(r"(?i)\bmay (?:\w+ ){0,4}(?:terminate|be terminated)\b")
 _FOREIGN = re.compile(r"(?i)\b(?:GDPR|Directive|Regulation|Act|Code|Statute|U\.?S\.?C)\b")
 _DATED = re.compile(r"(?i)\b(effective date|commencement date|start date|expiry date|end date)\b")
 _BEGINS = re.compile(r"(?i)\b(?:begins?|commences?|starts?|from)\b[^.;]{0,40}$")
@@ -40,8 +41,16 @@ def _missing(scope: Scope) -> Iterator[Missing]:
     """
     expected: tuple[Kind, ...] = (*EXPECTED[scope.extraction.type], *scope.policy.expected)
     for kind in dict.fromkeys(expected):
-        if not scope.has(kind) and (kind not in ("insurance", "data_protection") or kind in scope.policy.expected):
+        if not (scope.has(kind) or _is_named(scope, kind)) and (
+            kind not in ("insurance", "data_protection") or kind in scope.policy.expected
+        ):
             yield Missing(kind, f"contracts of the sort {scope.extraction.type!r} have one")
+
+
+def _is_named(scope: Scope, kind: Kind) -> bool:
+    """Return whether a title names a kind beside another ("Term and Termination"), or the contract can be ended."""
+    named = any(names(kind, unit.clause.title) for unit in scope.units)
+    return named or (kind == "termination" and any(True for _ in scope.matching(_CAN_END)))
 
 
 def _dates(scope: Scope) -> Iterator[Hit]:

@@ -118,6 +118,12 @@ class TestExtract:
             ),
             pytest.param("1. Fees\n1. Fees\nDue.\n", [("1", None)], id="a number that does not go on"),
             pytest.param(
+                "(1) Fees. Due:\n(a) at once;\n(i) in cash.\n(2) Term. A year.\n",
+                [("(1)", None), ("(1)(a)", "(1)"), ("(1)(a)(i)", "(1)(a)"), ("(2)", None)],
+                id="numbers in brackets alone",
+            ),
+            pytest.param("a) We dig.\n\nb) You pay.\n", [("(a)", None), ("(b)", None)], id="letters alone"),
+            pytest.param(
                 "1. Fees ........ 2\n2. Term ........ 3\n\n1. Fees\nDue.\n2. Term\nA year.\n",
                 [("1", None), ("2", None)],
                 id="a table of contents",
@@ -150,6 +156,46 @@ class TestExtract:
         clauses = clauses_of(extracted(tmp_path, "A letter.\n\n1. FEES AND TAXES.\n1.1 They are due.\n2. It ends.\n"))
         assert (clauses["1"].title, clauses["1"].text, clauses["1.1"].title) == ("FEES AND TAXES", "", "FEES AND TAXES")
         assert clauses["2"].text == "It ends."
+
+    @pytest.mark.parametrize(
+        ("text", "title", "words"),
+        [
+            pytest.param(
+                "6. WARRANTIES; DISCLAIMER\nALL IS PROVIDED AS IT STANDS AND WITHOUT ANY WARRANTY.\n",
+                "WARRANTIES; DISCLAIMER",
+                "ALL IS PROVIDED AS IT STANDS AND WITHOUT ANY WARRANTY.",
+                id="capitals above a paragraph in capitals",
+            ),
+            pytest.param(
+                "6. IN NO EVENT SHALL ASH OR\nITS STAFF BE LIABLE FOR MORE.\n",
+                "6",
+                "IN NO EVENT SHALL ASH OR ITS STAFF BE LIABLE FOR MORE.",
+                id="the first line of a paragraph in capitals",
+            ),
+            pytest.param(
+                "6. This Agreement commences on the Effective\nDate and ends a year later.\n",
+                "6",
+                "This Agreement commences on the Effective Date and ends a year later.",
+                id="the first line of a narrow column",
+            ),
+        ],
+    )
+    def test_tells_a_title_from_a_broken_line(self, tmp_path: Path, text: str, title: str, words: str) -> None:
+        """A title ends of itself; a sentence that a page broke goes on."""
+        before = "".join(f"{number}. We dig.\n" for number in range(1, 6))
+        clause = clauses_of(extracted(tmp_path, f"A letter.\n\n{before}{text}"))["6"]
+        assert (clause.title, clause.text) == (title, words)
+
+    def test_takes_the_title_of_an_article_from_the_line_below(self, tmp_path: Path) -> None:
+        """Articles have their numbers on a line of their own, and sections without a kind have theirs from it."""
+        text = "A letter.\n\nARTICLE I\nTERM\n\nSection 1.1 At Will. It goes on.\n\nARTICLE II\nThe fee is due.\n"
+        clauses = clauses_of(extracted(tmp_path, text))
+        assert [(one.title, one.text) for one in clauses.values()][1:] == [
+            ("TERM", ""),
+            ("At Will", "It goes on."),
+            ("Article II", "The fee is due."),
+        ]
+        assert clauses["Section 1.1"].kind == "term"
 
     def test_gives_each_clause_an_id_of_its_own(self, tmp_path: Path) -> None:
         """Two schedules of the same name are told apart."""

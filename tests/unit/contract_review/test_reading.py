@@ -100,6 +100,21 @@ class TestPdf:
         assert document.notes == ("2 running headers or footers left out",)
         assert not any("Page " in line.text or "Confidential" in line.text for line in document.lines)
 
+    def test_leaves_them_out_of_few_pages_too(self, tmp_path: Path) -> None:
+        """Three lines may run along an edge; of two pages those with a number are known, the title is not lost."""
+        for count, kept in ((2, "SERVICES AGREEMENT"), (3, "")):
+            pdf = FPDF()
+            pdf.set_font("Helvetica", size=11)
+            for page in range(1, count + 1):
+                pdf.add_page()
+                lines = ("SERVICES AGREEMENT", f"Page {page} of {count}", "MSA-2025-0007", f"Clause {'abc'[page - 1]}.")
+                for text in (*lines, "We dig.", "You pay.", "It ends."):
+                    pdf.cell(0, 8, text, new_x="LMARGIN", new_y="NEXT")
+            pdf.output(str(tmp_path / "few.pdf"))
+            texts = [line.text for line in read_document(tmp_path / "few.pdf").lines]
+            assert [text for text in texts if "Page" in text or "MSA" in text] == []
+            assert ("SERVICES AGREEMENT" in texts) == bool(kept)
+
     def test_names_pages_without_text(self, tmp_path: Path) -> None:
         """A page that was scanned into the middle is not passed over in silence."""
         pdf = FPDF()
