@@ -5,7 +5,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from activities.contract_review.facts import find_facts
-from activities.contract_review.headings import Opening, Path, Points, follows, opening_of, split_title
+from activities.contract_review.headings import (
+    Opening,
+    Path,
+    Points,
+    TopPoints,
+    follows,
+    is_heading,
+    opening_of,
+    split_title,
+)
 from activities.contract_review.kinds import kind_of, type_of
 from activities.contract_review.records import Clause, Document, Extraction, Line, ReviewError
 
@@ -54,12 +63,9 @@ def extract(document: Document) -> Extraction:
     Raises:
         ReviewError: There are more clauses than any contract has; it is probably something else.
     """
-    reader = _Reader()
-    texts = [line.text for line in document.lines]
-    for at, line in enumerate(document.lines):
-        before = texts[at - 1] if at else ""
-        after = texts[at + 1] if at + 1 < len(texts) else ""
-        reader.read(line, before, after)
+    reader = _read(document, points=False)
+    if len(reader.drafts) == 1:
+        reader = _read(document, points=True)
     clauses = _with_kinds(reader.drafts)
     title = reader.title or document.name
     return Extraction(
@@ -74,6 +80,22 @@ def extract(document: Document) -> Extraction:
     )
 
 
+def _read(document: Document, *, points: bool) -> "_Reader":
+    """Return the reader of a whole contract.
+
+    Args:
+        document: The contract.
+        points: Whether `(1)` or `a)` may count its clauses: they do where nothing else does.
+    """
+    reader = _Reader(points=points)
+    texts = [line.text for line in document.lines]
+    for at, line in enumerate(document.lines):
+        before = texts[at - 1] if at else ""
+        after = texts[at + 1] if at + 1 < len(texts) else ""
+        reader.read(line, before, after)
+    return reader
+
+
 class _Reader:
     """Reads line by line and knows where in the numbering it is.
 
@@ -82,7 +104,7 @@ class _Reader:
         title: The contract's title, once it was read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, points: bool) -> None:
         self.drafts: list[_Draft] = []
         self.title = ""
         self._ids: Counter[str] = Counter()
@@ -96,10 +118,16 @@ class _Reader:
         self._sections: dict[Path, str] = {}
         self._section: str | None = None
         self._points = Points()
+        self._top = TopPoints() if points else None
+        self._untitled = False  # `ARTICLE I` stood alone: its title may be the next line
 
     def read(self, line: Line, before: str, after: str) -> None:
         """Take the next line."""
         if not line.text:
+            return
+        if self._untitled and is_heading(line.text):
+            self._untitled = False
+            self.drafts[-1].title = self._titles[self.drafts[-1].id] = line.text
             return
         found = opening_of(line, before, after)
         if not self.drafts:
@@ -123,6 +151,9 @@ class _Reader:
 
     def _open(self, line: Line, found: Opening, after: str) -> bool:
         """Open the clause that a line announces; return False where it announces none."""
+        number = self._top.take(found.label) if self._top and found.style == "point" else 0
+        if number:
+            found = Opening("number", f"({found.label})", (number,), found.rest)
         if found.style == "point":
             labels = self._points.take(found.label) if self._section else None
             if labels is None or self._section is None:
@@ -132,6 +163,7 @@ class _Reader:
                 line, self._section + "".join(labels), self._titles[self._section], parent, found.rest, point=True
             )
             return True
+        self._untitled = found.style in ("article", "attached") and not found.rest
         title, rest = split_title(found.rest, after, heading=bool(line.heading))
         if found.style in ("heading", "attached"):
             if found.style == "heading" and self._titles_still(line):

@@ -21,6 +21,7 @@ _POINT = re.compile(r"^\(?([a-z]|[ivxl]{1,6}|[A-Z]|\d{1,2})\)\s+(\S.*)$")
 _CONTENTS = re.compile(r"(?:\.\s?){4,}\d{1,4}$")
 _OPENS = re.compile(r'^[A-Z(“"\[]')
 _RUN_IN = re.compile(r'^([A-Z][^.:;“”"]{1,70})[.:]\s+(?=[A-Z“"(\[])')
+_SENTENCE = re.compile(r"^(?:This|These|If|Each|Either|Neither|Unless|Where) ")
 _VERB = re.compile(r"\b(?:shall|may|must|will|is|are|was|has|have|means?|does|agrees?)\b")
 _WORD = re.compile(r"[^\W\d_][\w'’-]*")
 # fmt: off
@@ -101,7 +102,8 @@ def split_title(rest: str, after: str, *, heading: bool = False) -> tuple[str, s
     if rest.endswith(".") and is_title(rest[:-1]) and ". " not in rest and not _VERB.search(rest.lower()):
         return rest[:-1], ""
     fresh = not after or opening_of(Line(text=after, number=1), "", "") is not None
-    ends = fresh or (_OPENS.match(after) and not _in_capitals(after))
+    ends = fresh or (_OPENS.match(after) and (not _in_capitals(after) or _is_short_beside(rest, after)))
+    ends = ends and not _SENTENCE.match(rest) and not (_in_capitals(rest) and _VERB.search(rest.lower()))
     if rest and ends and rest[-1] not in ".;," and ". " not in rest and is_title(rest.rstrip(":"), strict=not fresh):
         return rest.rstrip(":"), ""
     return "", rest
@@ -122,6 +124,18 @@ def is_title(text: str, *, strict: bool = True) -> bool:
     counted = [word for word in words if word.lower() not in _SMALL]
     capitals = sum(word[0].isupper() for word in counted)
     return bool(10 * capitals >= 7 * max(1, len(counted)))
+
+
+def is_heading(text: str) -> bool:
+    """Return whether a whole line reads like a title: no sentence, and no number that opens something else.
+
+    Example:
+        >>> is_heading("POSITION AND DUTIES"), is_heading("The Employee shall work"), is_heading("1.1 Duties")
+        (True, False, False)
+    """
+    return (
+        text[-1:] not in tuple(".;,:") and is_title(text) and not _VERB.search(text.lower()) and not _keyword(text, "")
+    )
 
 
 def follows(candidate: Path, last: Path) -> bool:
@@ -174,6 +188,29 @@ class Points:
         self._open.append((style, number))
         self._labels.append(f"({mark})")
         return list(self._labels)
+
+
+@dataclass
+class TopPoints:
+    """Points that count the clauses of a contract themselves: (1), (2) or a), b)."""
+
+    _style: str = ""
+    _last: int = 0
+
+    def take(self, mark: str) -> int:
+        """Return which clause a mark opens, or 0 where it continues no count: it is a point of the clause then.
+
+        Example:
+            >>> points = TopPoints()
+            >>> [points.take(mark) for mark in ("1", "a", "i", "2", "30")]
+            [1, 0, 0, 2, 0]
+        """
+        readings = _readings(mark)
+        style = self._style or next((style for style, number in readings.items() if number == 1), "")
+        if readings.get(style) != self._last + 1:
+            return 0
+        self._style, self._last = style, self._last + 1
+        return self._last
 
 
 def _readings(mark: str) -> dict[str, int]:
@@ -250,6 +287,11 @@ def _stands_out(text: str, before: str, after: str) -> bool:
     if len(text) > _LONGEST_TITLE or len(letters) < 4 or text[-1] in ".,;" or not all(map(str.isupper, letters)):
         return False
     return (not before or before[-1] in ".;:") and not _in_capitals(after)
+
+
+def _is_short_beside(rest: str, after: str) -> bool:
+    """Return whether a line in capitals ends of itself: a paragraph is broken where it is about as long as the next."""
+    return _in_capitals(rest) and 3 * len(rest) < 2 * len(after)
 
 
 def _in_capitals(text: str) -> bool:

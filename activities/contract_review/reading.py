@@ -35,7 +35,7 @@ _UNSEEN = re.compile(
 )
 _SPACES = re.compile(r"\s+")
 _MOST_IN_A_LINE = 100_000
-_EDGE_LINES = 2  # running headers and footers are among the first and last lines of a page
+_EDGE_LINES = 3  # running headers and footers are among the first and last lines of a page
 _SMALL_WORD = re.compile("the|and|to|shall|any|by|for|this|that|with|such|not|or|which|are|from|is|be|has|its|may|will")
 _LEAST_PERCENT = 8  # of the words; English contracts have 20 and more, other languages 2
 _ENOUGH_LETTERS = 120
@@ -267,11 +267,14 @@ def _pdf(name: str, content: bytes, limits: Limits) -> tuple[list[Line], list[st
 
 
 def _running(pages: list[list[str]]) -> set[str]:
-    """Return what stands at the edge of most pages, numbers aside: running headers, footers and page numbers."""
-    if len(pages) < 3:
-        return set()
+    """Return what stands at the edge of most pages, numbers aside: running headers, footers and page numbers.
+
+    Of two pages only what has a number in it: what else both begin with may be the contract's title.
+    """
     seen = Counter(shape for page in pages for shape in {_shape(text) for text in _edges(page) if text})
-    return {shape for shape, count in seen.items() if count >= 3 and count > 0.6 * len(pages)}
+    least = max(2, min(3, len(pages)))
+    often = {shape for shape, count in seen.items() if count >= least and count > 0.6 * len(pages)}
+    return {shape for shape in often if len(pages) > 2 or "0" in shape}
 
 
 def _body(pages: list[list[str]], running: set[str]) -> Iterator[tuple[int, int, str]]:

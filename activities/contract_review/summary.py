@@ -146,9 +146,10 @@ def _what_it_is(extraction: Extraction, analysis: Analysis) -> list[Statement]:
         " and ".join(f"{fact.value} ({fact.role})" for fact in parties[:4]) or "parties that it does not name clearly"
     )
     first = extraction.clauses[0].id
+    clauses = len(extraction.clauses)
     opening = (
         f"{extraction.title}: a contract of the sort '{extraction.type}' between {between}, "
-        f"{extraction.pages} page{'s' * (extraction.pages > 1)}, {len(extraction.clauses)} clauses, read for the "
+        f"{extraction.pages} page{'s' * (extraction.pages > 1)}, {clauses} clause{'s' * (clauses > 1)}, read for the "
         f"{analysis.party}."
     )
     said = [Statement(text=opening, clauses=tuple(dict.fromkeys(fact.clause for fact in parties)) or (first,))]
