@@ -114,14 +114,18 @@ class TestDev:
         assert left_behind(operator) == []
 
     async def test_the_ui_is_told_where_compressed_payloads_can_be_read(self, operator: Operator) -> None:
-        """The UI's page asks the codec server beside it, which answers with what was compressed."""
+        """The UI's page asks the codec server beside it, which answers with what was compressed.
+
+        A service in another language asks the same, so where it is, is said.
+        """
         async with running(operator, "--ephemeral", "--port", "0", "--ui-port", "0", "--no-worker") as (_, ready):
             settings = await asyncio.to_thread(get, f"{ready['ui']}/api/v1/settings")
             payload = Payload(metadata={"encoding": b"json/plain"}, data=b'"' + b"handoff " * 500 + b'"')
             sent = Payloads(payloads=await CompressionCodec().encode([payload]))
             body = json_format.MessageToJson(sent).encode()
-            answer = await asyncio.to_thread(get, f"{settings['Codec']['Endpoint']}/decode", body)
+            answer = await asyncio.to_thread(get, f"{ready['codec']}/decode", body)
 
+        assert settings["Codec"]["Endpoint"] == ready["codec"]
         assert json_format.ParseDict(answer, Payloads()).payloads[0] == payload
         assert (ready["database"], ready["worker"]) == (None, None)
 
