@@ -23,6 +23,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
+from baton import __version__
 from baton.client.outside import Found, OutsideAgents
 from baton.edge.artifacts import ArtifactStore
 from baton.integrations.mcp_reading import HandedOver, artifact_page
@@ -357,7 +358,7 @@ def handoff_server(desk: HandoffDesk) -> MCPServer:
     Args:
         desk: What the agent may do.
     """
-    server = MCPServer(f"baton: {desk.agent}", instructions=INSTRUCTIONS, log_level="WARNING")
+    server = MCPServer(f"baton: {desk.agent}", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     structured: tuple[Callable[..., Awaitable[Any]], ...] = (
         *(desk.list_mine, desk.claim, desk.accept, desk.save_artifact, desk.propose_patch, desk.propose_report),
         *(desk.ask_for_input, desk.give_back, desk.reject),

@@ -4,6 +4,7 @@ from mcp import Client as McpClient
 from mcp import StdioServerParameters
 from temporalio.worker import Worker
 
+from baton import __version__
 from baton.integrations.mcp_server import HandoffDesk, handoff_server
 from baton.protocol.report_rendering import render_report
 from tests.temporal.coding_agents.calling import REPORT, call, listed, waiting
@@ -18,6 +19,8 @@ class TestProcess:
         """The agent's name comes from the command line and the keys from the environment; every step works."""
         handle = await waiting(exchange)
         async with McpClient(server_command) as client:
+            assert client.server_info is not None
+            assert client.server_info.version == __version__
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert "### Summary" in repr(tools["propose_report"].input_schema)
             handoff_id = await listed(client, handle)
