@@ -19,7 +19,7 @@ from baton.protocol.metric_names import Transport, slo_breach
 from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
-from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER, Beside, admit, raw_of, tell
+from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER, MARK, Beside, admit, raw_of, tell
 from baton.workflow.handlers import Desk
 
 MOST_QUEUED = 1_000
@@ -159,7 +159,7 @@ class Arrivals:
         """Hand a task to this pipeline: one sealed handoff. Whatever else is sent is refused with a note."""
         raw = raw_of(given)
         if raw is None:
-            self._note(f"refused a signal {HANDOFF!r} that is no sealed handoff")
+            self._note(f"refused a signal {HANDOFF!r} that is no sealed handoff, marked as one by {MARK}")
         elif _hash(raw) in self._bytes_answered:
             self._repeats.put(raw)
         elif len(self._queue) >= MOST_QUEUED:

@@ -19,6 +19,8 @@ from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.workflow.steps import workflow_type
 
+MARK = "its payload's metadata 'baton-record'"
+"""What a sender that is not Baton may have forgotten; see `baton.edge.conversion.RECORD`."""
 HANDOFF = "handoff"
 """Signal: a sealed handoff, the one argument."""
 HANDOFF_ANSWER = "handoff_answer"

@@ -45,6 +45,7 @@ from baton.workflow.arrivals import Arrivals
 from baton.workflow.correspondence import (
     HANDOFF,
     HANDOFF_ANSWER,
+    MARK,
     Beside,
     Receiver,
     ended_once,
@@ -374,7 +375,7 @@ class Exchange:
         """Answer a handoff of this pipeline: one sealed acknowledgement."""
         raw = raw_of(given)
         if raw is None:
-            self.note(f"refused a signal {HANDOFF_ANSWER!r} that is no sealed acknowledgement")
+            self.note(f"refused a signal {HANDOFF_ANSWER!r} that is no sealed acknowledgement, marked as one by {MARK}")
         else:
             self._answers.put(raw)
 
