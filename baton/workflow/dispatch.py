@@ -127,13 +127,14 @@ async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, at
 
     Raises:
         StageRaisedError: It raised for good.
+        StageFailedError: What it returned is no record, as an activity that is not Baton's may do.
     """
     spec = passage.spec
     nth = f", attempt {attempt}" if attempt > 1 else ""
     summary = f"step {seq}: {spec.name}{nth}"[:200]
     try:
         if spec.light:
-            local: StageReturn = await workflow.execute_local_activity(
+            returned: StageReturn | bytes | None = await workflow.execute_local_activity(
                 spec.name,
                 outgoing,
                 result_type=StageReturn,
@@ -141,17 +142,17 @@ async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, at
                 retry_policy=_retry_policy(spec.retries),
                 summary=summary,
             )
-            return local
-        returned: StageReturn = await workflow.execute_activity(
-            spec.name,
-            outgoing,
-            result_type=StageReturn,
-            task_queue=passage.task_queue,
-            start_to_close_timeout=spec.timeout,
-            heartbeat_timeout=spec.heartbeat,
-            retry_policy=_retry_policy(spec.retries),
-            summary=summary,
-        )
+        else:
+            returned = await workflow.execute_activity(
+                spec.name,
+                outgoing,
+                result_type=StageReturn,
+                task_queue=passage.task_queue,
+                start_to_close_timeout=spec.timeout,
+                heartbeat_timeout=spec.heartbeat,
+                retry_policy=_retry_policy(spec.retries),
+                summary=summary,
+            )
     except (ActivityError, ApplicationError, ActivityTimeoutError) as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
@@ -160,6 +161,9 @@ async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, at
             raise
         told = f"stage {spec.name!r} failed: {_reason(error)}"
         raise StageRaisedError(told, _spent(error), is_outage=is_outage(error)) from error
+    if not isinstance(returned, StageReturn):  # the SDK takes null and bytes for any type
+        found = "null" if returned is None else "bytes"
+        raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")
     return returned
 
 

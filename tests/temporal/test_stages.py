@@ -4,6 +4,7 @@ import uuid
 from typing import Any
 
 import pytest
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -12,6 +13,7 @@ from baton.client.record import StepStatus
 from baton.protocol.messages import PipelineInput
 from baton.testing import pipeline_worker, run_pipeline
 from tests.support import GOAL, assert_reads_back, failure, names, start, undated
+from tests.temporal.line_pipelines import Waits
 from tests.temporal.mishaps import Answers, FallsBack, Impatient, Stumbles
 from tests.temporal.pipelines import Gated, Light, LightTogether
 from tests.temporal.stages import EXECUTED, STAGES
@@ -47,6 +49,23 @@ SEED: dict[str, Any] = {
     "constraints": ["No new service"],
     "artifacts": [{"id": "art-1", "type": "plan", "hash": HASH_A}],
 }
+
+
+@pytest.mark.parametrize(("returned", "found"), [(None, "null"), (b"done", "bytes")])
+async def test_an_activity_of_others_that_returns_no_record_is_told_what_is_expected(
+    client: Client, returned: Any, found: str
+) -> None:
+    """A worker in another language may do a stage; the SDK hands on null and bytes whatever was asked for."""
+
+    @activity.defn(name="first")
+    async def theirs(asked: Any) -> Any:
+        return returned
+
+    async with pipeline_worker(client, [Waits], [theirs]) as worker:
+        handle = await start(worker, Waits.run)
+        message = await failure(handle)
+
+    assert f"stage 'first' returned {found}; see `baton schema stage-return`" in message
 
 
 class TestRefusedPatches:
