@@ -1,7 +1,9 @@
 """What a stage raised, as its record tells it: the exceptions inside a task group, and texts that can be stored."""
 
-from collections.abc import Awaitable, Iterator
-from typing import TypeVar
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from temporalio.exceptions import ApplicationError
 
 from baton.protocol.json_values import holds_half
 
@@ -67,6 +69,40 @@ def told(error: Exception) -> str:
         more = f"; (+{len(said) - _MOST_TOLD} more)" if len(said) > _MOST_TOLD else ""
         text = f"{text}: {'; '.join(said[:_MOST_TOLD])}{more}"
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def as_failure(error: Exception, bill: Sequence[Any], *, never: bool) -> Exception:
+    r"""Return what a stage's run ends with that raised: it takes along the bill, after any details of its own.
+
+    Args:
+        error: What the stage raised.
+        bill: What it had charged by then, as `StageContext.told` gives it.
+        never: Whether its terms say that another run would fail as well; an `ApplicationError` says so itself.
+
+    Example:
+        >>> as_failure(ApplicationError("no such model", "gpt-0", type="Unknown"), ["the bill"], never=False).details
+        ('gpt-0', 'the bill')
+    """
+    if isinstance(error, ApplicationError):
+        if not bill:
+            return error
+        same = ApplicationError(
+            error.message,
+            *error.details,
+            *bill,
+            type=error.type,
+            non_retryable=error.non_retryable,
+            next_retry_delay=error.next_retry_delay,
+            category=error.category,
+        )
+        same.__cause__ = error.__cause__
+        return same
+    message = told(error)
+    if not (never or bill or message != str(error)):
+        return error
+    failure = ApplicationError(message, *bill, type=type(error).__name__, non_retryable=never)
+    failure.__cause__ = error if is_storable(error) else None
+    return failure
 
 
 def is_storable(error: Exception) -> bool:

@@ -17,10 +17,9 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import JsonValue, ValidationError
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from baton.activity.context import StageContext, current_parts
-from baton.activity.raising import is_storable, leaves, told, ungrouped
+from baton.activity.raising import as_failure, leaves, ungrouped
 from baton.activity.receiving import (
     accepted,
     expired_return,
@@ -34,6 +33,7 @@ from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.errors import PatchError
 from baton.protocol.handoff import ToolCall, Turn
+from baton.protocol.history import Spend
 from baton.protocol.json_values import mended, unwritable
 from baton.protocol.messages import StageInput, StageResult, StageReturn
 from baton.protocol.patching import short_findings, undeclared
@@ -160,26 +160,24 @@ class Stage(Generic[GivenT, AnswerT]):
         argument: Any = context if self._takes_context else baton
         began = time.monotonic()
         findings: list[str] = []
+        paid = Spend()
         try:
             with _heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
                 answer: Any = await ungrouped(self._function(argument))
+            paid = answer.spend if isinstance(answer, StageResult) else paid
             result = _written(_as_result(answer, self, baton))
             if findings := _unwritable(result):
-                result = StageResult(spend=result.spend)
+                result = StageResult(spend=paid)
         except (PatchError, ReportError) as error:  # the agent may mend what it answered
-            result, findings = StageResult(), short_findings([str(one) for one in error.findings])
+            result, findings = StageResult(spend=paid), short_findings([str(one) for one in error.findings])
         except ValidationError as error:
             if error.title not in _patch_names():
                 raise
-            result, findings = StageResult(), _findings(error)
+            result, findings = StageResult(spend=paid), _findings(error)
         except Exception as error:
             # Said here and not in the retry policy, which would repeat the names in each run's history.
             never = any(type(one).__name__ in self.spec.retries.never for one in leaves(error))
-            bill, message = context.told(), told(error)  # the bill of a run that raised goes with what it raised
-            if isinstance(error, ApplicationError) or not (never or bill or message != str(error)):
-                raise
-            cause = error if is_storable(error) else None
-            raise ApplicationError(message, *bill, type=type(error).__name__, non_retryable=never) from cause
+            raise as_failure(error, context.told(), never=never)  # noqa: B904 - it has the cause it is to have
         finally:
             await context.settle()
         if not findings and check is not None:
