@@ -26,6 +26,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.activity import WorkerParts, compressing, worker_parts
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.raising import as_failure
 from baton.activity.recording import record
 from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import is_on_this_machine
@@ -35,8 +36,16 @@ from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.edge.runner import runner_for
 from baton.edge.tracing import Tracing
 from baton.edge.tracing_interceptors import tracing_interceptors
-from baton.protocol.messages import PipelineInput
-from baton.protocol.names import ASKS_WHETHER_IT_SEALS, ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK, QUERY_DETAILS, SEALS
+from baton.protocol.history import SPENT
+from baton.protocol.messages import Overview, PipelineInput
+from baton.protocol.names import (
+    ASKS_WHETHER_IT_SEALS,
+    ATTRIBUTE_PIPELINE,
+    ATTRIBUTE_TASK,
+    QUERY_DETAILS,
+    QUERY_STATUS,
+    SEALS,
+)
 from baton.workflow.faults import AnyFault
 from baton.workflow.visibility import show_failed
 
@@ -312,9 +321,22 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         if isinstance(end, workflow.ContinueAsNewError) or is_cancelled_exception(end):
             raise end
         show_failed(loop)
+        bill = _bill(loop)
         if isinstance(end, FailureError):
-            raise end
-        raise ApplicationError(str(end) or type(end).__name__, type=type(end).__name__, non_retryable=True) from end
+            raise as_failure(end, bill, never=True) if isinstance(end, ApplicationError) else end
+        message, kind = str(end) or type(end).__name__, type(end).__name__
+        raise ApplicationError(message, *bill, type=kind, non_retryable=True) from end
+
+
+def _bill(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
+    """Return what the pipeline of an event loop was charged, as its failure tells it; nothing if it is put aside."""
+    runs = workflow.in_workflow() and asyncio.get_running_loop() is loop
+    status = workflow.get_query_handler(QUERY_STATUS) if runs else None
+    overview = None if status is None else status()
+    if not isinstance(overview, Overview):
+        return []
+    billed = overview.billed or overview.spend
+    return [{SPENT: billed.model_dump(mode="json")}] if billed else []
 
 
 def _first(error: BaseException) -> BaseException:

@@ -1,6 +1,7 @@
 """What single events of a history hold: their payloads as records, their times, their reasons."""
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -11,10 +12,14 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
+from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError
-from baton.protocol.messages import StageInput
+from baton.protocol.messages import PipelineInput, StageInput
 from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME
 from baton.protocol.record import Record
+from baton.workflow.conversing import COMPRESS
+
+_STEP = re.compile(r'"step (\d+): ')
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -62,13 +67,22 @@ def _payload(event: HistoryEvent) -> Payload | None:
     match event.WhichOneof("attributes"):
         case "timer_started_event_attributes":
             return event.user_metadata.summary if event.user_metadata.HasField("summary") else None
+        case "activity_task_scheduled_event_attributes" if is_compression(event):
+            return event.user_metadata.summary if event.user_metadata.HasField("summary") else None
         case "marker_recorded_event_attributes":
-            payloads = attributes.details["result"].payloads if "result" in attributes.details else []
+            failed = attributes.failure.application_failure_info.details.payloads[-1:]
+            payloads = attributes.details["result"].payloads if "result" in attributes.details else failed
         case "workflow_properties_modified_event_attributes":
             fields = attributes.upserted_memo.fields
             payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_FIELDS) if name in fields]
-        case "activity_task_failed_event_attributes":
-            payloads = attributes.failure.application_failure_info.details.payloads
+        case (
+            "activity_task_failed_event_attributes"
+            | "child_workflow_execution_failed_event_attributes"
+            | "workflow_execution_failed_event_attributes"
+        ):
+            payloads = attributes.failure.application_failure_info.details.payloads[-1:]  # the bill comes last
+        case "activity_task_timed_out_event_attributes":
+            payloads = attributes.failure.timeout_failure_info.last_heartbeat_details.payloads[-1:]
         case "activity_task_completed_event_attributes" | "workflow_execution_completed_event_attributes":
             payloads = attributes.result.payloads
         case (
@@ -112,6 +126,32 @@ def stage_input(text: bytes | None) -> StageInput | None:
         return StageInput.of_handoff(json.loads(text))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def is_compression(event: HistoryEvent) -> bool:
+    """Return whether an event schedules an activity that compresses a conversation."""
+    return event.activity_task_scheduled_event_attributes.activity_type.name == COMPRESS
+
+
+def step_of_summary(text: bytes | None) -> int:
+    """Return the number of the step for which the summary of an activity says that it runs; 0 if it does not say.
+
+    Example:
+        >>> step_of_summary(b'"step 3: history compressed for listen"')
+        3
+    """
+    named = _STEP.match((text or b"").decode(errors="replace"))
+    return int(named[1]) if named else 0
+
+
+def first_baton(start: PipelineInput, events: Sequence[HistoryEvent], texts: dict[int, bytes]) -> Baton:
+    """Return the baton the run began with, with the further fields that its type gave it."""
+    for event in events:
+        fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+        if MEMO_FIELDS in fields:
+            further = json.loads(texts[event.event_id])
+            return start.model_copy(update={"baton": {**start.baton, **further}}).first_baton(AnyBaton)
+    return start.first_baton(AnyBaton)
 
 
 def innermost(failure: Any) -> str:

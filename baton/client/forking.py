@@ -7,8 +7,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.client.record import RunRecord, Step
+from baton.protocol.billing import forked_purse
 from baton.protocol.errors import HistoryError
-from baton.protocol.history import Outcome, Spend, StepKind
+from baton.protocol.history import Outcome, StepKind
 from baton.protocol.messages import Origin, PipelineInput
 from baton.protocol.patching import patch_effect
 from baton.protocol.state import PipelineState
@@ -54,6 +55,12 @@ def forked_input(
         for outcome in outcomes:
             state.restore(outcome)
         patch_effect(state.baton, patch, state.stage_rules())
+    executed_in = source or run
+    budget, purse = forked_purse(
+        executed_in.start, [bill for bill in executed_in.bills if bill.seq < step.seq], outcomes
+    )
+    handed_on = _handed_on(executed_in, step)
+    handed_on["carried"] = {**handed_on["carried"], **purse}
     return run.start.model_copy(
         update={
             "task_id": run.task_id,  # the ledger's chain and the vault's seals are the task's
@@ -61,8 +68,8 @@ def forked_input(
             "edit": dict(patch) if patch is not None else None,
             "origin": Origin(workflow_id=run.workflow_id, run_id=run.run_id, at=step.name, by=by, why=why),
             "continued": 0,
-            "budget": _budget(run.start),
-            **_handed_on(source or run, step),
+            "budget": budget,
+            **handed_on,
         }
     )
 
@@ -70,16 +77,6 @@ def forked_input(
 def _at_order(outcome: Outcome, order: int) -> Outcome:
     """Return the outcome as the ``order``-th to end."""
     return outcome.model_copy(update={"order": order})
-
-
-def _budget(start: PipelineInput) -> Any:
-    """Return the budget without what the outcomes had cost: a forked run charges those it takes over itself."""
-    budget = start.budget
-    if budget is None or not start.continued:
-        return budget
-    for outcome in start.outcomes:
-        budget = budget.refund(outcome.name, sum((entry.spend for entry in outcome.entries), start=Spend()))
-    return budget
 
 
 def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:

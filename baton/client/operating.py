@@ -17,6 +17,7 @@ from baton.client.reading import read_run
 from baton.client.record import RunRecord, Step
 from baton.client.updating import decided_by_update
 from baton.protocol.errors import HistoryError
+from baton.protocol.history import Spend
 from baton.protocol.messages import Decided, Decision, Overview, RolledBack
 from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
 
@@ -80,7 +81,7 @@ async def roll_back(
     The server ends the run and starts another with its history up to the step (Temporal's reset). Signals and
     updates that came later belong to the abandoned future and are not applied again. Children that the left
     run started after that point are terminated, and the new run is told by whom and why. What stages did in
-    the world outside is not undone.
+    the world outside is not undone, and what was charged for it stays charged.
 
     Args:
         client: A connected client.
@@ -112,8 +113,9 @@ async def roll_back(
             )
         run = await read_run(client, workflow_id, run.previous_run_id)
         step = run.step(str(step.seq))
-    left = await _current_run_id(client, workflow_id)
-    orphans = await _children_after(client, workflow_id, left, step.reset_event if run.run_id == left else 0)
+    left = await read_run(client, workflow_id)
+    after = step.reset_event if run.run_id == left.run_id else 0
+    orphans = [child for child, _, initiated in left.children if initiated > after]
     reset = await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=client.namespace,
@@ -131,10 +133,13 @@ async def roll_back(
     stopped = [
         child for child in orphans if await _terminate(client, child, f"parent {workflow_id!r} rolled back by {by}")
     ]
-    told = RolledBack(to=step.name, by=by, why=why, from_run_id=left, stopped_children=stopped)
+    spent = left.billed.beyond(run.billed_by(step.reset_event))
+    for child in stopped:
+        spent += await _billed(client, child)
+    told = RolledBack(to=step.name, by=by, why=why, from_run_id=left.run_id, stopped_children=stopped, left=spent)
     await _tell(client.get_workflow_handle(workflow_id, run_id=reset.run_id), told)
     same_task = [one for one in run.steps if one.reset_event == step.reset_event and one.seq < step.seq]
-    return RolledBackRun(reset.run_id, left, step, step.reset_event, [one.name for one in same_task], stopped)
+    return RolledBackRun(reset.run_id, left.run_id, step, step.reset_event, [one.name for one in same_task], stopped)
 
 
 async def fork(
@@ -196,15 +201,12 @@ async def _executed_in(client: Client, run: RunRecord, step: Step) -> RunRecord:
     return run
 
 
-async def _current_run_id(client: Client, workflow_id: str) -> str:
-    """Return the newest run of a workflow."""
-    return (await client.get_workflow_handle(workflow_id).describe()).run_id
-
-
-async def _children_after(client: Client, workflow_id: str, run_id: str, event: int) -> list[str]:
-    """Return the workflow ids of children that the run started after an event."""
-    run = await read_run(client, workflow_id, run_id)
-    return [child for child, _, initiated in run.children if initiated > event]
+async def _billed(client: Client, workflow_id: str) -> Spend:
+    """Return what a child was charged; nothing if it is no pipeline."""
+    try:
+        return (await read_run(client, workflow_id)).billed
+    except HistoryError:
+        return Spend()
 
 
 async def _terminate(client: Client, workflow_id: str, reason: str) -> bool:

@@ -5,7 +5,6 @@ children, edits, refusals) the pipeline left there as upserts of its memo. The r
 are applied here again, in the same order, so the baton comes out exactly as it was.
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -16,15 +15,28 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from baton.client.events import decoded, detail, innermost, local_activity, parsed, stage_input, time_of
+from baton.client.events import (
+    decoded,
+    detail,
+    first_baton,
+    innermost,
+    is_compression,
+    local_activity,
+    parsed,
+    stage_input,
+    step_of_summary,
+    time_of,
+)
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.client.timers import APPROVAL_TIMER, SLEEP_TIMER, open_timers, timer_name
 from baton.edge.failures import with_failures
-from baton.protocol.baton import AnyBaton, Baton
+from baton.protocol.baton import Baton
+from baton.protocol.billing import Bill, billed_before
+from baton.protocol.compressing import Compressed
 from baton.protocol.errors import HistoryError, PatchError
-from baton.protocol.history import Outcome, StepKind, told_spend
+from baton.protocol.history import Outcome, Spend, StepKind, told_spend
 from baton.protocol.messages import Decision, PipelineInput, PipelineResult, RolledBack, StageInput, StageReturn
-from baton.protocol.names import DECIDE, HANDOFF_CHUNK, MEMO_FIELDS, ROLLED_BACK
+from baton.protocol.names import DECIDE, HANDOFF_CHUNK, ROLLED_BACK
 from baton.protocol.state import PipelineState
 
 _CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
@@ -74,7 +86,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         raise HistoryError(f"workflow {workflow_id!r} was not started with a PipelineInput; it is no Baton pipeline")
     started = events[0].workflow_execution_started_event_attributes
     try:
-        state = PipelineState(_first_baton(start, events, texts))
+        state = PipelineState(first_baton(start, events, texts))
     except ValidationError:
         state = PipelineState(Baton(goal="(unusable input)"))
     run = RunRecord(
@@ -113,13 +125,14 @@ class _Fold:
         self._clock = run.began or _EPOCH
         self._light_ends: dict[tuple[int, int], datetime] = {}
         self._branches: dict[tuple[int, str], StageReturn] = {}
+        self._compressions: dict[int, int] = {}
+        self._child_ends: dict[int, HistoryEvent] = {}
 
     def over(self, events: Sequence[HistoryEvent]) -> None:
         """Fill the record from all events."""
         for outcome in self._run.start.outcomes:
             self._take(outcome, StepStatus.TAKEN_OVER)
-        budget = self._run.start.budget if self._run.start.continued else None
-        self._run.billed = self._run.state.spend if budget is None else budget.spent
+        self._run.billed = billed_before(self._run.start)
         self._parse(events)
         for event in events:
             handler = _HANDLERS.get(event.WhichOneof("attributes") or "")
@@ -139,6 +152,8 @@ class _Fold:
         """Parse what stages were sent and returned; a refused return is one whose step was sent out again."""
         for event in events:
             match event.WhichOneof("attributes"):
+                case "activity_task_scheduled_event_attributes" if is_compression(event):
+                    self._compressions[event.event_id] = step_of_summary(self._text(event))
                 case "activity_task_scheduled_event_attributes":
                     given = stage_input(self._text(event))
                     if given is not None:
@@ -147,12 +162,22 @@ class _Fold:
                 case "activity_task_completed_event_attributes" | "marker_recorded_event_attributes":
                     returned = parsed(StageReturn, self._text(event))
                     if returned is not None:
-                        self._run.billed += returned.spend
+                        self._bill(event, returned.seq, returned.stage, returned.spend)
                         self._returned[event.event_id] = returned
                         self._sent.setdefault((returned.seq, returned.attempt), [])
+                    seq = self._compressions.get(event.activity_task_completed_event_attributes.scheduled_event_id)
+                    if seq is not None and (made := parsed(Compressed, self._text(event))):
+                        self._bill(event, seq, "", made.spend)
             if event.HasField("marker_recorded_event_attributes"):
                 together, ended = local_activity(event)
                 self._light_ends[together] = max(ended, self._light_ends.get(together, ended))
+
+    def _bill(self, event: HistoryEvent, seq: int, stage: str, spend: Spend) -> None:
+        """Note that something was charged."""
+        if not spend:
+            return
+        self._run.billed += spend
+        self._run.bills.append(Bill(seq, stage, spend, event.event_id))
 
     def _text(self, event: HistoryEvent) -> bytes | None:
         return self._texts.get(event.event_id)
@@ -244,9 +269,11 @@ class _Fold:
             step = self._steps[given.seq]
             step.status, step.ended = StepStatus.FAILED, time_of(event)
             step.failure = innermost(attributes.failure) or "timed out"
-            self._run.billed += told_spend(detail(self._text(event)))
+            self._bill(event, given.seq, given.stage, told_spend(detail(self._text(event))))
 
     def marker(self, event: HistoryEvent) -> None:
+        if event.event_id not in self._returned:  # a light stage that raised; its step is the next one
+            self._bill(event, max(self._steps, default=0) + 1, "", told_spend(detail(self._text(event))))
         self._arrive(event, event.marker_recorded_event_attributes.workflow_task_completed_event_id)
 
     def _arrive(self, event: HistoryEvent, task: int | None) -> None:
@@ -284,7 +311,9 @@ class _Fold:
         self._settle(outcome.order)
         if outcome.kind is StepKind.CHILD and outcome.failure is None:
             brought = PipelineResult.model_validate(outcome.value)
-            self._run.billed += brought.billed or brought.spend
+            # It is billed as it ended: a run that is rolled back to right after that takes it over again.
+            told_by = self._child_ends.get(outcome.seq, event)
+            self._bill(told_by, outcome.seq, outcome.name, brought.billed or brought.spend)
         names = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
         branches = [self._branches[outcome.seq, name] for name in names if (outcome.seq, name) in self._branches]
         self._run.accepted += [(outcome.order, branch) for branch in branches]
@@ -324,6 +353,7 @@ class _Fold:
         step = self._children.get(attributes.initiated_event_id)
         if step is not None:
             step.ended = time_of(event)
+            self._child_ends[step.seq] = event
 
     def child_failed(self, event: HistoryEvent) -> None:
         attributes = event.child_workflow_execution_failed_event_attributes
@@ -331,6 +361,7 @@ class _Fold:
         if step is not None:
             step.status, step.ended = StepStatus.FAILED, time_of(event)
             step.failure = innermost(attributes.failure)
+            self._bill(event, step.seq, step.name, told_spend(detail(self._text(event))))
 
     def signaled(self, event: HistoryEvent) -> None:
         name = event.workflow_execution_signaled_event_attributes.signal_name
@@ -343,6 +374,7 @@ class _Fold:
             verb = "approved" if decision.approved else "denied"
             self._run.notes.append(f"signal: {decision.who} {verb} {decision.approval!r}")
         elif told is not None:
+            self._bill(event, max(self._steps, default=0) + 1, "", told.left)
             who, why = told.by or "somebody", f": {told.why}" if told.why else ""
             note = f"rolled back to before {told.to!r} by {who}{why}"
             if not any(known.endswith(note) for known in self._run.notes):  # the reset's own event says it, too
@@ -358,6 +390,7 @@ class _Fold:
         failure = event.workflow_execution_failed_event_attributes.failure
         kind = failure.application_failure_info.type
         self._close(event, RunStatus.FAILED, f"{kind}: {failure.message}" if kind else failure.message)
+        self._run.billed = told_spend(detail(self._text(event))) or self._run.billed  # as of a completed one
 
     def terminated(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.TERMINATED, event.workflow_execution_terminated_event_attributes.reason)
@@ -378,16 +411,6 @@ class _Fold:
         self._settle()
         self._run.status, self._run.failure, self._run.ended = status, failure, time_of(event)
         self._run.suspended = None
-
-
-def _first_baton(start: PipelineInput, events: Sequence[HistoryEvent], texts: dict[int, bytes]) -> Baton:
-    """Return the baton the run began with, with the further fields that its type gave it."""
-    for event in events:
-        fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
-        if MEMO_FIELDS in fields:
-            further = json.loads(texts[event.event_id])
-            return start.model_copy(update={"baton": {**start.baton, **further}}).first_baton(AnyBaton)
-    return start.first_baton(AnyBaton)
 
 
 _OVERTAKEN = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND  # a signal came in between

@@ -7,6 +7,7 @@ from typing import Any
 
 from baton.client.timers import HandoffDeadline, Timer, pending_handoffs
 from baton.protocol.baton import Baton
+from baton.protocol.billing import Bill, billed_before
 from baton.protocol.errors import HistoryError
 from baton.protocol.history import HistoryEntry, Spend, StepKind, snapshots
 from baton.protocol.messages import PipelineInput, PipelineResult, StageInput, StageReturn
@@ -94,8 +95,9 @@ class RunRecord:
         inputs: What its stages were sent, in order; of light stages the history does not tell.
         accepted: What its stages returned and the pipeline took over, in order, each with its outcome's place.
         tokens_read: What the prompts of its stages had, by step number and stage.
-        billed: What was charged: refused attempts, branches of a failed fan-out and stages that raised included;
-            what compressing conversations cost, once the run is completed.
+        billed: What was charged: refused attempts, branches of a failed fan-out, stages that raised, compressed
+            conversations and what a roll-back left included.
+        bills: What of it was charged in this run, one for each event that tells it.
         chunks: The sealed chunks of streamed handoffs that it was signaled, in order.
     """
 
@@ -122,12 +124,21 @@ class RunRecord:
     accepted: list[tuple[int, StageReturn]] = field(default_factory=list)
     tokens_read: dict[tuple[int, str], int] = field(default_factory=dict)
     billed: Spend = field(default_factory=Spend)
+    bills: list[Bill] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
 
     @property
     def baton(self) -> Baton:
         """The baton now, or at the end."""
         return self.state.baton
+
+    def billed_by(self, event: int) -> Spend:
+        """Return what the run was charged by an event of its history, this one included.
+
+        Args:
+            event: The event's id.
+        """
+        return sum((bill.spend for bill in self.bills if bill.event <= event), start=billed_before(self.start))
 
     @property
     def task_id(self) -> str | None:

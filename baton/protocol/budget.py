@@ -246,12 +246,11 @@ class Budget(CompactRecord):
         by_stage = self.by_stage
         if stage in by_stage:
             by_stage = {**by_stage, stage: max(0, by_stage[stage] - spend.micro_usd)}
-        left = Spend(
-            micro_usd=max(0, self.spent.micro_usd - spend.micro_usd),
-            prompt_tokens=max(0, self.spent.prompt_tokens - spend.prompt_tokens),
-            completion_tokens=max(0, self.spent.completion_tokens - spend.completion_tokens),
-        )
-        return self._with(spent=left, by_stage=by_stage)
+        return self._with(spent=self.spent.beyond(spend), by_stage=by_stage)
+
+    def closed(self) -> "Budget":
+        """Return the budget with nothing under way, for a run that begins with it."""
+        return self._with(open={})
 
     def settle(self, name: str) -> "Budget":
         """Return the budget once something is over; what was reserved and not charged is free again.

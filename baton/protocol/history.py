@@ -50,6 +50,19 @@ class Spend(CompactRecord):
             completion_tokens=self.completion_tokens + other.completion_tokens,
         )
 
+    def beyond(self, other: "Spend") -> "Spend":
+        """Return what this is more than another one, from nothing up.
+
+        Example:
+            >>> Spend(micro_usd=80_000).beyond(Spend(micro_usd=30_000, prompt_tokens=7))
+            Spend(micro_usd=50000, prompt_tokens=0, completion_tokens=0)
+        """
+        return Spend(
+            micro_usd=max(0, self.micro_usd - other.micro_usd),
+            prompt_tokens=max(0, self.prompt_tokens - other.prompt_tokens),
+            completion_tokens=max(0, self.completion_tokens - other.completion_tokens),
+        )
+
 
 SPENT = "baton_spent"
 """The member under which a run that raised, or was lost, tells what it had spent: in heartbeats and failures."""

@@ -130,6 +130,7 @@ class Overview(CompactRecord):
         seq: How many steps the code has asked for.
         waiting_for: What is under way or waited for, in order of the steps.
         spend: What all steps cost together.
+        billed: What was really charged, refused attempts included; absent where that is the same.
         remaining_micro_usd: What is left of the budget; absent without one.
         digest: The digest of the baton now.
         notes: What operators should know: roll-backs, refused signals; the newest 50.
@@ -140,6 +141,7 @@ class Overview(CompactRecord):
     seq: Whole
     waiting_for: list[Waiting] = Field(default_factory=list)
     spend: Spend = Spend()
+    billed: Spend | None = None
     remaining_micro_usd: Whole | None = None
     digest: str
     notes: list[str] = Field(default_factory=list)
@@ -390,6 +392,7 @@ class RolledBack(CompactRecord):
         why: The reason.
         from_run_id: The run that was left.
         stopped_children: Workflow ids of child pipelines of the left run that were terminated.
+        left: What was charged in the future that was left; it stays charged.
     """
 
     to: str
@@ -397,3 +400,4 @@ class RolledBack(CompactRecord):
     why: str = ""
     from_run_id: str = ""
     stopped_children: list[str] = Field(default_factory=list)
+    left: Spend = Spend()

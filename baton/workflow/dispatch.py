@@ -1,7 +1,8 @@
 """Sending a stage its activity, again when its patch is refused, and a child its workflow."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -32,6 +33,8 @@ from baton.protocol.stages import Retries
 from baton.workflow.handing import Handing
 from baton.workflow.outage import is_outage
 from baton.workflow.passage import Passage
+from baton.workflow.purse import Purse
+from baton.workflow.raised import StageRaisedError
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, JsonValue]]
@@ -40,6 +43,9 @@ LIGHT_FAILURES_TOLD = "a light stage that raised for good is told as any other"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 TWINS_TOLD_APART = "an artifact of a child whose id its parent has for other bytes is refused"
+"""Marks the runs of which that is so, in the same way."""
+
+CHILD_GIVES_BACK = "a child that failed gives back what it has not spent"
 """Marks the runs of which that is so, in the same way."""
 
 _REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
@@ -167,23 +173,9 @@ async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, at
     return returned
 
 
-class StageRaisedError(StageFailedError):
-    """A stage raised for good.
-
-    Attributes:
-        spend: What it had charged by then, in all its runs.
-        is_outage: Whether it did not even begin, because the ledger could not be written.
-    """
-
-    def __init__(self, message: str, spend: Spend, *, is_outage: bool = False) -> None:
-        super().__init__(message)
-        self.spend = spend
-        self.is_outage = is_outage
-
-
 def _spent(error: FailureError) -> Spend:
-    """Return what a stage told that it had spent, before it raised or was lost."""
-    cause = error.cause if isinstance(error, ActivityError) else error
+    """Return what a stage or child told that it had spent, before it failed or was lost."""
+    cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
         return told_spend(cause.details)
     return told_spend(cause.last_heartbeat_details) if isinstance(cause, ActivityTimeoutError) else Spend()
@@ -208,7 +200,7 @@ async def run_child(
         What the child returned.
 
     Raises:
-        StageFailedError: The child failed.
+        StageRaisedError: The child failed.
     """
     pairs: list[SearchAttributePair[Any]] = [
         SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE), kind),
@@ -227,8 +219,24 @@ async def run_child(
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"child {step!r} was cancelled") from error
-        raise StageFailedError(f"child {step!r} failed: {_reason(error)}") from error
+        raise StageRaisedError(f"child {step!r} failed: {_reason(error)}", _spent(error)) from error
     return result
+
+
+@contextmanager
+def giving_back(purse: Purse, step: str) -> Iterator[None]:
+    """Charge what a child told that it had spent, and free the rest, if it fails or is cancelled in the block.
+
+    Args:
+        purse: The parent's.
+        step: The step's name.
+    """
+    try:
+        yield
+    except (StageFailedError, asyncio.CancelledError) as error:
+        if workflow.patched(CHILD_GIVES_BACK):
+            purse.child_ended(step, error.spend if isinstance(error, StageRaisedError) else Spend())
+        raise
 
 
 def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
@@ -298,8 +306,9 @@ def _reason(error: FailureError) -> str:
     cause: BaseException | None = error
     while isinstance(cause, FailureError):
         if not isinstance(cause, ActivityError | ChildWorkflowError):  # those say only that something failed
-            told.append((getattr(cause, "type", None) or type(cause).__name__, cause.message))
+            kind = cause.type if isinstance(cause, ApplicationError) else None  # of a time-out it is a number
+            told.append((kind or type(cause).__name__, cause.message))
         cause = cause.cause
-    (kind, text), (first_kind, first_text) = (told[0], told[-1]) if told else (("Failure", str(error)),) * 2
-    reason = f"{kind}: {text}" if first_text in text else f"{kind}: {text} (from {first_kind}: {first_text})"
+    (last_kind, text), (first_kind, first_text) = (told[0], told[-1]) if told else (("Failure", str(error)),) * 2
+    reason = f"{last_kind}: {text}" if first_text in text else f"{last_kind}: {text} (from {first_kind}: {first_text})"
     return reason[:_REASON_CHARACTERS]

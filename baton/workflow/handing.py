@@ -37,6 +37,7 @@ from baton.workflow.inbox import Inbox
 from baton.workflow.outage import sit_out
 from baton.workflow.passage import Passage
 from baton.workflow.purse import Purse
+from baton.workflow.raised import StageRaisedError
 from baton.workflow.recording import ASKED_ON_RECORD, decided_on_record, put_on_record
 from baton.workflow.relaying import nth_id
 
@@ -297,6 +298,8 @@ class Handing:
             back.given = self.contracted(back, message)
             returned = await execute(back, self._returning(back, passage), message.seq, message.attempt)
         except StageFailedError as error:
+            if isinstance(error, StageRaisedError):
+                self.purse.owe(spec.name, error.spend)
             self._desk.note(f"{spec.name!r} did not mend it: {error}")
             return
         self.purse.reserve(back.handoff_id, spec)

@@ -95,6 +95,7 @@ class Desk:
             seq=self.steps,
             waiting_for=self.waiting(),
             spend=self._state.spend,
+            billed=self._purse.billed(self._state.spend),
             remaining_micro_usd=self._purse.budget.remaining_micro_usd if self._purse.limited else None,
             digest=self._state.baton.digest,
             notes=self.notes,
@@ -118,4 +119,5 @@ class Desk:
         who = f" by {told.by}" if told.by else ""
         why = f": {told.why}" if told.why else ""
         children = f"; stopped children: {', '.join(told.stopped_children)}" if told.stopped_children else ""
+        self._purse.owe("", told.left)
         self.note(f"rolled back to before {told.to!r}{who}{why}{children}")

@@ -32,7 +32,7 @@ from baton.protocol.stages import HasSpec, StageSpec, spec_of
 from baton.protocol.state import PipelineState
 from baton.workflow.beginning import Beginning, publish_fields
 from baton.workflow.contracting import Contracting, ContractTerms, trace_of
-from baton.workflow.dispatch import Takes, child_patch, run_child, run_stage, taken_from_child
+from baton.workflow.dispatch import Takes, child_patch, giving_back, run_child, run_stage, taken_from_child
 from baton.workflow.handing import Handing
 from baton.workflow.handlers import Desk
 from baton.workflow.passage import Passage
@@ -327,7 +327,8 @@ class Pipeline:
                 traceparent=self._start.traceparent,
             )
             searchable = self._desk.visibility.enabled
-            result = await run_child(kind, seq, step, given, task_queue, searchable=searchable)
+            with giving_back(self._purse, step):
+                result = await run_child(kind, seq, step, given, task_queue, searchable=searchable)
             self._purse.child_ended(step, result.spend if result.billed is None else result.billed)
             self._desk.visibility.ran(_LONG_ENOUGH)
             try:

@@ -1,5 +1,10 @@
 """The budget of a running pipeline: reserved before a stage, charged by what it returns, settled after it."""
 
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+
+from baton.protocol.billing import beyond_outcomes, carried_beyond, spent_in
 from baton.protocol.budget import Budget, Charge, ChargeKind, Shortage
 from baton.protocol.history import Outcome, Spend
 from baton.protocol.messages import PipelineInput, StageReturn
@@ -22,6 +27,8 @@ class Purse:
         self.limited = start.budget is not None
         self.budget = start.budget or Budget(initial_micro_usd=NO_LIMIT_MICRO_USD)
         self._continued = start.continued > 0 and self.limited  # then the budget came with what was spent
+        if not self.limited:
+            self.owe("", beyond_outcomes(start))
 
     def shortage(self, spec: StageSpec) -> Shortage | None:
         """Return why a stage may not begin for want of money, or None."""
@@ -56,6 +63,18 @@ class Purse:
         """Return what was charged in all, or None where that is what the accepted steps cost."""
         return None if self.budget.spent == spend else self.budget.spent
 
+    def carried(self, outcomes: Iterable[Outcome]) -> dict[str, JsonValue]:
+        """Return what the next run is to know of the money; a budget is handed on by itself.
+
+        Args:
+            outcomes: What the next run takes over, and charges.
+        """
+        return {} if self.limited else carried_beyond(self.budget.spent.beyond(spent_in(outcomes)))
+
+    def owe(self, stage: str, spend: Spend) -> None:
+        """Charge what was spent by something for which nothing is set apart."""
+        self.budget = self.budget.owe(stage, spend)
+
     def child_ended(self, name: str, spend: Spend) -> None:
         """Charge what a child cost, as one bill, and give back what it left."""
         if name not in self.budget.open:
@@ -77,11 +96,13 @@ class Purse:
         if not self.limited:
             return None
         free = self.budget.free_micro_usd
+        if lack := self.budget.shortage(name, free):  # a limit may allow it less
+            free = max(0, free - lack.missing_micro_usd)
         self.budget = self.budget.reserve(name, name, free) if free else self.budget
         return Budget(initial_micro_usd=free, then=self.budget.then)
 
     def taken_over(self, outcome: Outcome) -> None:
         """Charge what a step of an earlier run had cost, unless the budget came with that."""
-        spend = sum((entry.spend for entry in outcome.entries), start=Spend())
+        spend = spent_in([outcome])
         if not self._continued and spend:
-            self.budget = self.budget.owe(outcome.name, spend)
+            self.owe(outcome.name, spend)

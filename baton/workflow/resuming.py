@@ -157,7 +157,10 @@ class Past:
             "edit": None,
             "task_id": task_id,
             "continued": self._start.continued + 1,
-            "carried": {name: carry() for name, carry in carries.items()},
+            "carried": {
+                **{name: carry() for name, carry in carries.items()},
+                **self._purse.carried(self._state.outcomes),
+            },
             "budget": self._purse.budget if self._purse.limited else None,
         }
         workflow.continue_as_new(self._start.model_copy(update=carried))

@@ -1,0 +1,18 @@
+"""What a stage or a child that failed leaves behind: its bill."""
+
+from baton.protocol.errors import StageFailedError
+from baton.protocol.history import Spend
+
+
+class StageRaisedError(StageFailedError):
+    """A stage raised for good, or a child failed.
+
+    Attributes:
+        spend: What it had charged by then, in all its runs, as far as it told.
+        is_outage: Whether it did not even begin, because the ledger could not be written.
+    """
+
+    def __init__(self, message: str, spend: Spend, *, is_outage: bool = False) -> None:
+        super().__init__(message)
+        self.spend = spend
+        self.is_outage = is_outage

@@ -1,0 +1,68 @@
+"""Stages that charge what they are told to, and keep the bills themselves; a worker runs them outside the sandbox."""
+
+from collections import Counter
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from baton import Baton, Retries, Spend, StageResult
+from baton.activity import StageContext, stage
+from tests.temporal.stages import AT_ONCE
+
+BILLS: Counter[str] = Counter()
+"""What was paid, in millionths of a US dollar, by workflow id."""
+_RUNS: Counter[tuple[str, int, str]] = Counter()
+
+
+async def _pay(context: StageContext[Baton], name: str) -> StageResult:
+    """Do what the parameter `does` says of this stage's n-th run: `charge`, `spend`, and how it is to `end`."""
+    run = activity.info().workflow_id or ""
+    place = (run, context.given.seq, name)
+    _RUNS[place] += 1
+    acts: Any = (context.params.get("does") or {}).get(name) or [{"spend": 1_000}]  # type: ignore[union-attr]
+    act = acts[min(_RUNS[place], len(acts)) - 1]
+    for amount in act.get("charge", []):
+        BILLS[run] += amount
+        context.charge(Spend(micro_usd=amount))
+    if act.get("end") == "raise":
+        raise RuntimeError("the answer was cut off")
+    if act.get("end") == "raise for good":
+        raise ApplicationError("no such model", "gpt-0", type="UnknownModel", non_retryable=True)
+    BILLS[run] += act.get("spend", 0)
+    spend = Spend(micro_usd=act.get("spend", 0))
+    if act.get("end") == "unreadable":
+        return StageResult(report="# This is no report", spend=spend)
+    patch: dict[str, JsonValue] = {"decision_log": [f"{name} {context.given.seq}.{_RUNS[place]}"]}
+    if act.get("end") == "refused":
+        patch = {"no_such_field": 1}
+    return StageResult(baton_patch=patch, spend=spend)
+
+
+@stage(retries=AT_ONCE)
+async def first(context: StageContext[Baton]) -> StageResult:
+    """Pay."""
+    return await _pay(context, "first")
+
+
+@stage(retries=AT_ONCE)
+async def second(context: StageContext[Baton]) -> StageResult:
+    """Pay."""
+    return await _pay(context, "second")
+
+
+@stage(retries=AT_ONCE, requires=["work_scope"])
+async def picky(context: StageContext[Baton]) -> StageResult:
+    """Pay, within a scope that nobody gives."""
+    return await _pay(context, "picky")
+
+
+@stage(light=True, retries=Retries(attempts=1))
+async def light(context: StageContext[Baton]) -> StageResult:
+    """Pay, in the workflow's own task."""
+    return await _pay(context, "light")
+
+
+STAGES: list[Any] = [first, second, picky, light]
+BY_NAME: dict[str, Any] = {one.spec.name: one for one in STAGES}

@@ -1,0 +1,163 @@
+"""What a run says that it was charged is what its stages paid, whatever became of them and of the run."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Worker
+
+from baton import PipelineInput
+from baton.activity.safeguards import Safeguards
+from baton.client import RunRecord, fork, read_run, roll_back
+from baton.devserver import DevServer
+from baton.plugin import BatonPlugin
+from baton.protocol.budget import Budget, OnExhaustion
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import LIMIT, Handle
+from tests.temporal.paying_pipelines import PIPELINES, Takes
+from tests.temporal.paying_stages import BILLS, STAGES
+
+BUDGET = Budget(initial_micro_usd=1_000_000)
+RAISES = [{"charge": [500], "end": "raise"}]
+REFUSED = [{"spend": 400, "end": "refused"}, {"spend": 7}]
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Worker]:
+    """Return a running worker with safeguards."""
+    safeguards = Safeguards.development(tmp_path_factory.mktemp("safeguards"))
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+        yield it
+
+
+async def ended(worker: Worker, handle: Handle) -> RunRecord:
+    """Return the newest run of a workflow once it has ended, which its code can replay."""
+    newest = worker.client.get_workflow_handle(handle.id)
+    with contextlib.suppress(WorkflowFailureError):
+        await newest.result()
+    await assert_replays(newest, PIPELINES)
+    return await read_run(worker.client, handle.id)
+
+
+async def taken(
+    worker: Worker, steps: list[Any], does: dict[str, Any] | None = None, budget: Budget | None = BUDGET, **params: Any
+) -> RunRecord:
+    """Return a run that took these steps, with what its stages did by name; by default they spend 1,000 each."""
+    handle = await worker.client.start_workflow(
+        Takes.run,
+        PipelineInput(goal="Pay", budget=budget, params={"steps": steps, "does": does or {}, **params}),
+        id=f"takes-{uuid4()}",
+        task_queue=worker.task_queue,
+        execution_timeout=LIMIT,
+    )
+    return await ended(worker, handle)
+
+
+def paid(run: RunRecord) -> int:
+    """Return what the stages of a run have paid, those of its children included."""
+    return sum(amount for id, amount in BILLS.items() if id == run.workflow_id or id.startswith(f"{run.workflow_id}."))
+
+
+def told(run: RunRecord) -> int:
+    """Return what the pipeline itself counted."""
+    assert run.result is not None, run.failure
+    return (run.result.billed or run.result.spend).micro_usd
+
+
+@pytest.mark.parametrize("budget", [pytest.param(BUDGET, id="with a budget"), pytest.param(None, id="without")])
+@pytest.mark.parametrize(
+    ("steps", "does", "bills"),
+    [
+        pytest.param(["first", "second"], {"first": RAISES}, 2_500, id="raised to the end"),
+        pytest.param(["first"], {"first": [{"charge": [500], "end": "raise for good"}]}, 500, id="raised for good"),
+        pytest.param(["light"], {"light": RAISES}, 500, id="a light stage that raised"),
+        pytest.param(["first"], {"first": REFUSED}, 407, id="refused"),
+        pytest.param(["first"], {"first": [{"spend": 400, "end": "unreadable"}, {"spend": 7}]}, 407, id="unreadable"),
+        pytest.param([["first", "second"]], {"first": RAISES}, 2_500, id="a branch that raised"),
+        pytest.param([{"child": ["first"]}, "second"], {"first": REFUSED}, 1_407, id="a child"),
+        pytest.param([{"child": ["first", "fail"]}, "second"], {"first": REFUSED}, 1_407, id="a child that failed"),
+        pytest.param(["first", "picky"], {"first": [{"spend": 9}, *RAISES]}, 1_518, id="a sender that did not mend it"),
+    ],
+)
+async def test_what_was_paid_is_charged(
+    worker: Worker, budget: Budget | None, steps: list[Any], does: dict[str, Any], bills: int
+) -> None:
+    """By the pipeline's own count and by its history, retries, refusals and failures included (S3-9-b, S3-11-e)."""
+    run = await taken(worker, steps, does, budget)
+
+    assert (paid(run), told(run), run.billed.micro_usd) == (bills,) * 3
+
+
+async def test_a_failed_child_gives_back_what_it_has_not_spent(worker: Worker) -> None:
+    """The parent goes on with the rest: nothing of it stays set apart (S3-9-c)."""
+    stop = Budget(initial_micro_usd=3_000, then=OnExhaustion.STOP)
+
+    run = await taken(worker, [{"child": ["first", "fail"]}, "first", "second"], budget=stop)
+
+    assert (told(run), paid(run)) == (3_000, 3_000)
+
+
+async def test_a_child_is_given_what_its_limit_allows(worker: Worker) -> None:
+    """Its name may have a limit as a stage's has."""
+    run = await taken(worker, [{"child": ["first"]}], budget=Budget(initial_micro_usd=9_000, limits={"part": 2_000}))
+
+    [(child, *_)] = run.children
+    given = (await read_run(worker.client, child)).start.budget
+    assert given is not None
+    assert (given.initial_micro_usd, told(run)) == (2_000, 1_000)
+
+
+@pytest.mark.parametrize("budget", [pytest.param(BUDGET, id="with a budget"), pytest.param(None, id="without")])
+async def test_a_run_that_continues_keeps_its_bills(worker: Worker, budget: Budget | None) -> None:
+    """Refused attempts of the part before included."""
+    run = await taken(worker, ["first", "sleep", "second", "sleep", "second"], {"first": REFUSED}, budget, events=8)
+
+    assert run.start.continued > 0
+    assert (told(run), run.billed.micro_usd) == (paid(run), 2_407)
+
+
+@pytest.mark.parametrize("budget", [pytest.param(BUDGET, id="with a budget"), pytest.param(None, id="without")])
+@pytest.mark.parametrize("events", [pytest.param(None, id="in one part"), pytest.param(8, id="that continued")])
+@pytest.mark.parametrize(("at", "before"), [(1, 0), (2, 407), (4, 1_907), (6, 3_314)])
+async def test_a_fork_takes_over_the_bills_before_the_step(
+    worker: Worker, budget: Budget | None, events: int | None, at: int, before: int
+) -> None:
+    """All of them, and none of those after it: a fork has spent what the run had spent there."""
+    does = {"first": REFUSED, "second": RAISES}
+    steps = ["first", "second", "sleep", {"child": ["first", "light"]}, "sleep", "light"]
+    run = await taken(worker, steps, does, budget, events=events)
+
+    handle = await fork(worker.client, run.workflow_id, str(at), by="ann", why="try again")
+    forked = await ended(worker, handle)
+
+    assert (told(forked), forked.billed.micro_usd) == (before + paid(forked),) * 2
+
+
+async def test_a_fork_knows_what_branches_have_spent_of_their_limits(worker: Worker) -> None:
+    """The limit of a stage holds for all of its attempts, in a fork as well."""
+    limited = Budget(initial_micro_usd=90_000, limits={"first": 1_500}, then=OnExhaustion.STOP)
+    run = await taken(worker, [["first", "second"], "sleep", "first"], {"first": [{"spend": 1_500}]}, limited)
+
+    handle = await fork(worker.client, run.workflow_id, "2", by="ann", why="try again")
+    forked = await ended(worker, handle)
+
+    assert run.failure == forked.failure
+    assert "'first' may spend 0.0015 USD" in str(run.failure)
+
+
+@pytest.mark.parametrize("to", [1, 2, 3, 4])
+async def test_what_a_roll_back_leaves_stays_charged(worker: Worker, to: int) -> None:
+    """The budget is for the whole chain: money that is gone cannot be spent again (S3-9-c)."""
+    run = await taken(worker, ["first", ["first", "second"], {"child": ["first"]}, "second"], {"first": REFUSED})
+    before = paid(run)
+
+    for _ in range(2):
+        await roll_back(worker.client, run.workflow_id, str(to), by="ann", why="try again")
+        run = await ended(worker, worker.client.get_workflow_handle(run.workflow_id))
+
+    assert paid(run) > before
+    assert (told(run), run.billed.micro_usd) == (paid(run),) * 2
