@@ -8,7 +8,7 @@ from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.cli.targets import Target
-from baton.client.waiting import has_pollers
+from baton.client.waiting import Build, has_pollers, pinned_build
 from baton.protocol.errors import PipelineError
 
 AnswerT = TypeVar("AnswerT")
@@ -37,7 +37,7 @@ async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) 
         if error.status not in _NO_ANSWER:
             raise
     description = await client.get_workflow_handle(target.workflow_id).describe()
-    raise nobody(description.task_queue)
+    raise nobody(description.task_queue, pinned_build(description))
 
 
 async def must_be_answerable(client: Client, target: Target, what: str) -> str:
@@ -61,13 +61,14 @@ async def must_be_answerable(client: Client, target: Target, what: str) -> str:
     if description.close_time is not None:
         status = description.status.name if description.status else "over"
         raise PipelineError(f"{target.workflow_id!r} waits for no {what} any more: it is {status}")
-    if not await has_pollers(client, description.task_queue):
-        raise nobody(description.task_queue)
+    if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
+        raise nobody(description.task_queue, build)
     return description.task_queue
 
 
-def nobody(task_queue: str) -> PipelineError:
-    """Return the error for a run whose worker does not answer."""
+def nobody(task_queue: str, build: Build | None = None) -> PipelineError:
+    """Return the error for a run whose worker does not answer, and is of a build if the run is pinned to one."""
+    of_build = "" if build is None else f" of build {build.id!r}, to which the run is pinned,"
     return PipelineError(
-        f"no worker of task queue {task_queue!r} answers; nothing was decided. Start a worker and decide again"
+        f"no worker{of_build} of task queue {task_queue!r} answers; nothing was decided. Start one and decide again"
     )

@@ -136,9 +136,28 @@ def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
     rows += [_pending(run, one) for one in waits.pending if one.seq not in held]
     rows += [_timer(run, one) for one in run.timers if not one.is_of_a_step]
     if not waits.has_worker:
-        queue = shlex.quote(waits.task_queue)
-        rows.append(plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow"))
+        rows.append(_nobody(run, waits))
     return stack(*rows) if rows else None
+
+
+def _nobody(run: RunRecord, waits: Waits) -> RenderableType:
+    """Return that no worker can go on with the run, and of a run that is pinned to a build what else helps."""
+    queue, build = shlex.quote(waits.task_queue), waits.build
+    if build is None:
+        return plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow")
+    move = (
+        f"temporal workflow update-options --workflow-id {shlex.quote(run.workflow_id)} "
+        f"--versioning-override-behavior pinned --versioning-override-deployment-name {shlex.quote(build.deployment)} "
+        "--versioning-override-build-id BUILD"
+    )
+    return stack(
+        plain(
+            f"no worker of build {build.id}, to which the run is pinned, asks the task queue {queue} for work: nothing "
+            "moves until one does, or until you move the run to another build whose code fits it:",
+            "yellow",
+        ),
+        plain(move, "dim"),
+    )
 
 
 def _pending_handoff(run: RunRecord, one: HandoffDeadline) -> RenderableType:

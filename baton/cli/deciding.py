@@ -16,7 +16,7 @@ from baton.cli.running import command
 from baton.cli.session import Session, user
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption
 from baton.client import decide
-from baton.client.waiting import has_pollers
+from baton.client.waiting import has_pollers, pinned_build
 from baton.protocol.baton import AnyBaton
 from baton.protocol.canonical import digest
 from baton.protocol.errors import PipelineError
@@ -111,8 +111,8 @@ async def _asked(client: Client, target: Target, approval: str | None) -> _Asked
     if description.close_time is not None:
         status = description.status.name if description.status else "over"
         raise PipelineError(f"{target.workflow_id!r} asks for nothing any more: it is {status}")
-    if not await has_pollers(client, description.task_queue):
-        raise nobody(description.task_queue)
+    if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
+        raise nobody(description.task_queue, build)
     baton = await handle.query(QUERY_BATON)
     overview = await handle.query(QUERY_STATUS, result_type=Overview)
     open_now = [one for one in overview.waiting_for if one.kind == "approval"]

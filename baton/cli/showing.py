@@ -64,6 +64,7 @@ def _as_json(record: RunRecord, waited: Waits | None, step: Step | None) -> dict
     page["waiting_for"] = [one.to_json_object() for one in waited.pending] if waited else []
     page["task_queue"] = waited.task_queue if waited else None
     page["has_worker"] = waited.has_worker if waited else None
+    page["pinned_to"] = waited.build._asdict() if waited and waited.build else None
     if step:
         page["at"] = {"seq": step.seq, "name": step.name}
         page["baton"] = record.baton_after(step).to_json_object()

@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
+from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType, VersioningBehavior
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -24,7 +24,20 @@ WORKER_SILENCE = timedelta(seconds=90)
 """A worker with nothing to do asks for work about once a minute; one that has not asked for longer is gone."""
 
 _ANSWER_WITHIN = timedelta(seconds=2)
+_PINNED = VersioningBehavior.VERSIONING_BEHAVIOR_PINNED
 _AT_WORK = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+
+
+class Build(NamedTuple):
+    """A build of a worker deployment.
+
+    Attributes:
+        deployment: The deployment's name.
+        id: The build's id.
+    """
+
+    deployment: str
+    id: str
 
 
 @dataclass(frozen=True)
@@ -84,14 +97,16 @@ class Waits:
     Attributes:
         pending: What is waited for, in the order of the steps.
         task_queue: Where the run's workers listen.
-        has_worker: Whether a worker asked that task queue for work lately.
+        has_worker: Whether a worker that may be given the run asked that task queue for work lately.
         tries: How often the worker's code was last given the run: more than once, and it could not go on.
+        build: The build that the run is pinned to, so that no other one is given it.
     """
 
     pending: list[Pending]
     task_queue: str
     has_worker: bool
     tries: int = 1
+    build: Build | None = None
 
 
 async def waits(client: Client, run: RunRecord) -> Waits | None:
@@ -112,7 +127,8 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     if run.status is not RunStatus.RUNNING:
         return None
     description = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
-    has_worker = await has_pollers(client, description.task_queue)
+    build = pinned_build(description)
+    has_worker = await has_pollers(client, description.task_queue, build)
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     asks: dict[str, str | None] = {}
     if has_worker and any(step.kind is StepKind.APPROVAL for step in open_steps):
@@ -126,11 +142,32 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
         else:
             pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
     tries = description.raw_description.pending_workflow_task.attempt
-    return Waits(pending, description.task_queue, has_worker, max(1, tries))
+    return Waits(pending, description.task_queue, has_worker, max(1, tries), build)
 
 
-async def has_pollers(client: Client, task_queue: str) -> bool:
-    """Return whether a worker asked a task queue for workflow tasks lately."""
+def pinned_build(description: WorkflowExecutionDescription) -> Build | None:
+    """Return the build that a run is pinned to; None where it goes to the deployment's current one, or to any worker.
+
+    Args:
+        description: What the server says of the run.
+    """
+    versions = description.raw_description.workflow_execution_info.versioning_info
+    if versions.HasField("versioning_override"):
+        override = versions.versioning_override
+        pinned = override.pinned.version if override.HasField("pinned") else None
+    else:
+        pinned = versions.deployment_version if versions.behavior == _PINNED else None
+    return Build(pinned.deployment_name, pinned.build_id) if pinned and pinned.build_id else None
+
+
+async def has_pollers(client: Client, task_queue: str, build: Build | None = None) -> bool:
+    """Return whether a worker asked a task queue for workflow tasks lately.
+
+    Args:
+        client: A connected client.
+        task_queue: The task queue.
+        build: Count workers of this build only.
+    """
     answer = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
@@ -139,7 +176,11 @@ async def has_pollers(client: Client, task_queue: str) -> bool:
         )
     )
     now = datetime.now(UTC)
-    return any(now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE for one in answer.pollers)
+    return any(
+        now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE
+        for one in answer.pollers
+        if build in (None, (one.deployment_options.deployment_name, one.deployment_options.build_id))
+    )
 
 
 def _stages(step: Step, description: WorkflowExecutionDescription) -> list[Pending]:

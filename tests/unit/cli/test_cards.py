@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from baton.cli.cards import heading, standing, waits_card
 from baton.client import RunRecord, Step, StepStatus
 from baton.client.timers import Timer
-from baton.client.waiting import Pending, Waits
+from baton.client.waiting import Build, Pending, Waits
 from baton.protocol.baton import Baton
 from baton.protocol.history import StepKind
 from baton.protocol.messages import PipelineInput
@@ -41,6 +41,15 @@ def waiting(*pending: Pending, tries: int = 1) -> Waits:
 
 class TestWaitsCard:
     """What a run waits for."""
+
+    def test_a_run_whose_build_is_gone_names_it_and_what_helps(self) -> None:
+        """Nothing else tells the operator: workers of other builds are there, and are not given the run."""
+        gone = Waits([], "baton", has_worker=False, build=Build("delivery", "2026-05-01"))
+
+        told = " ".join(shown(waits_card(run(), gone)))
+
+        assert "no worker of build 2026-05-01, to which the run is pinned, asks the task queue baton for work" in told
+        assert "--versioning-override-deployment-name delivery --versioning-override-build-id BUILD" in told
 
     def test_a_handoff_that_waits_stands_in_place_of_its_stage(self) -> None:
         """The stage has not begun, and will not before somebody decides."""
