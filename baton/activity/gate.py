@@ -244,13 +244,22 @@ class Gate:
             second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
             return await self.ledger.append(entry.model_copy(update={"event_id": second}))
 
-    async def failed(self, message: Mapping[str, Any], error: str, attempt: int, *, run_id: str | None = None) -> None:
-        """Put on record that a receiver failed after it had accepted (S3-6.3-b).
+    async def failed(
+        self,
+        message: Mapping[str, Any],
+        error: str,
+        attempt: int,
+        *,
+        spend: Spend | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        """Put on record that a receiver failed after it had accepted, and what it had spent (S3-6.3-b).
 
         Args:
             message: The handoff that it had accepted.
             error: What it raised.
             attempt: Which run of the receiver it was, from 1.
+            spend: What it had charged by then, its runs before this one included.
             run_id: The receiver's workflow and run.
 
         Raises:
@@ -267,6 +276,7 @@ class Gate:
                 from_agent=message["toAgent"]["agentType"],
                 details=error[:LONGEST_ERROR],
                 run_id=run_id,
+                cost=_with(cost_of(message), spend) if spend else None,
                 message={},
             )
         )

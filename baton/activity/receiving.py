@@ -17,7 +17,7 @@ from baton.protocol.audit_chain import ChainHead
 from baton.protocol.audit_entries import run_name
 from baton.protocol.contract_checks import validate_contract
 from baton.protocol.contract_expiry import expiry_findings
-from baton.protocol.history import Spend
+from baton.protocol.history import Spend, told_spend
 from baton.protocol.ledger_errors import LedgerError, LedgerUnavailableError
 from baton.protocol.messages import StageInput, StageReturn
 from baton.protocol.metric_names import Transport
@@ -69,8 +69,16 @@ class ReceiversGate(Protocol):
     ) -> ChainHead:
         """Put on record what a receiver made of a handoff."""
 
-    async def failed(self, message: Mapping[str, Any], error: str, attempt: int, *, run_id: str | None = None) -> None:
-        """Put on record that a receiver failed after it had accepted."""
+    async def failed(
+        self,
+        message: Mapping[str, Any],
+        error: str,
+        attempt: int,
+        *,
+        spend: Spend | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        """Put on record that a receiver failed after it had accepted, and what it had spent."""
 
     async def record(self, entry: AuditEntry) -> str:
         """Put anything else on record, and return the head of its chain."""
@@ -264,8 +272,9 @@ async def returned_on_record(
 async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], error: Exception) -> None:
     """Put on record that a stage failed after it had accepted; without the ledger it is left to the worker's log."""
     attempt = activity.info().attempt if activity.in_activity() else 1
+    spend = told_spend(error.details) if isinstance(error, ApplicationError) else Spend()
     try:
-        await gate.failed(message, f"{type(error).__name__}: {error}", attempt, run_id=run_of_activity())
+        await gate.failed(message, f"{type(error).__name__}: {error}", attempt, spend=spend, run_id=run_of_activity())
     except LedgerError as unrecorded:
         _log.warning("that a stage failed is not on record: %s", unrecorded)
 

@@ -5,16 +5,18 @@ handoff after it (0.1 + 0.2 + 0.3 for a task that cost 0.3), and the last agent'
 off. So: the total is the last record's, the completion's if there is one; an agent's own share is the
 difference to the record before. The shares add up to the total (EAAPL-MAG006 §6.2, §13.3; C-12).
 
-Where agents work at the same time, or several pipelines at one task, no record knows what the others spend meanwhile.
+Where agents work at the same time, or several pipelines at one task, or a run was rolled back, no record knows what the
+others spent.
 There an agent's share is the own cost that its return states, and what a handoff tells beyond all that is known so far
 (a run that failed, a summary) is its sender's; the total is their sum.
 
-A receiver that ran again because what it had returned was lost tells in the second return what it told in the first, as
-far as that was known by then: what the last return adds to those before counts.
+A receiver that ran again because it had failed, or because what it had returned was lost, tells in the second return
+what it told in the first, as far as that was known by then: what the last return adds to those before counts.
 """
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from itertools import pairwise
 
 from baton.protocol.audit import AuditCost, AuditHeader, CamelRecord, Kind, Status
 from baton.protocol.audit_entries import AGAIN
@@ -94,7 +96,7 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     records = list(records)
     counted = _counted(records)
     complete = _all_returned([record for record, _ in counted], {_event(one) for one in records if _is_return(one)})
-    if _is_concurrent([record for record, _ in counted]):
+    if _is_concurrent([record for record, _ in counted]) or _was_rolled_back(counted):
         return _concurrent_cost(counted, complete)
     before, shares, findings = AuditCost(spent_micro_usd=0), [], []
     for place, (record, cost) in enumerate(counted):
@@ -130,7 +132,7 @@ def _counted(records: Iterable[AuditHeader]) -> list[tuple[AuditHeader, AuditCos
                 counted.append((record, cost))
             continue
         if cost.own_micro_usd is not None:
-            sending = (_event(record), record.attempt, record.run_id)
+            sending = (_event(record), _attempt(record), record.run_id)
             before, told[sending] = told.get(sending, 0), max(told.get(sending, 0), cost.own_micro_usd)
             cost = cost.model_copy(update={"own_micro_usd": max(0, cost.own_micro_usd - before)})
         counted.append((record, cost))
@@ -142,12 +144,26 @@ def _event(record: AuditHeader) -> str:
     return record.event_id.partition(AGAIN)[0]
 
 
+def _attempt(record: AuditHeader) -> int:
+    """Return which attempt of the handoff a return is of; a failure has that in its status."""
+    nth = record.status.partition("FAILED_")[2]
+    return int(nth) if nth.isdecimal() else record.attempt
+
+
 def _is_concurrent(records: Sequence[AuditHeader]) -> bool:
     """Return whether several pipelines worked at the task, or one agent began before the last had returned."""
     pipelines = {record.run_id.rpartition("/")[0] for record in records if record.run_id}
     began = {record.event_id: place for place, record in enumerate(records) if not _is_return(record)}
     waits = (place - began.get(record.event_id, place) for place, record in enumerate(records))
     return len(pipelines) > 1 or any(wait > 1 for wait in waits)
+
+
+def _was_rolled_back(counted: Sequence[tuple[AuditHeader, AuditCost]]) -> bool:
+    """Return whether a later run knew of less than one before it: what that had spent, it had left."""
+    return any(
+        later.run_id != earlier.run_id and cost.spent_micro_usd < before.spent_micro_usd
+        for (earlier, before), (later, cost) in pairwise(counted)
+    )
 
 
 def _concurrent_cost(counted: Sequence[tuple[AuditHeader, AuditCost]], complete: bool) -> TaskCost:

@@ -13,6 +13,7 @@ from baton import PipelineInput
 from baton.activity.safeguards import Safeguards
 from baton.client import RunRecord, fork, read_run, roll_back
 from baton.devserver import DevServer
+from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.budget import Budget, OnExhaustion
 from baton.testing import assert_replays, pipeline_worker
@@ -26,9 +27,14 @@ REFUSED = [{"spend": 400, "end": "refused"}, {"spend": 7}]
 
 
 @pytest.fixture(scope="module")
-async def worker(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Worker]:
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger of their own for these tests."""
+    return Safeguards.development(tmp_path_factory.mktemp("safeguards"))
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with safeguards."""
-    safeguards = Safeguards.development(tmp_path_factory.mktemp("safeguards"))
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it
@@ -84,12 +90,19 @@ def told(run: RunRecord) -> int:
     ],
 )
 async def test_what_was_paid_is_charged(
-    worker: Worker, budget: Budget | None, steps: list[Any], does: dict[str, Any], bills: int
+    worker: Worker,
+    safeguards: Safeguards,
+    budget: Budget | None,
+    steps: list[Any],
+    does: dict[str, Any],
+    bills: int,
 ) -> None:
-    """By the pipeline's own count and by its history, retries, refusals and failures included (S3-9-b, S3-11-e)."""
+    """By the pipeline's own count, its history and the ledger; refusals and failures included (S3-9-b, S3-11-e)."""
     run = await taken(worker, steps, does, budget)
 
-    assert (paid(run), told(run), run.billed.micro_usd) == (bills,) * 3
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        on_record = (await ledger.task_cost(run.task_id or "")).micro_usd
+    assert (paid(run), told(run), run.billed.micro_usd, on_record) == (bills,) * 4
 
 
 async def test_a_failed_child_gives_back_what_it_has_not_spent(worker: Worker) -> None:

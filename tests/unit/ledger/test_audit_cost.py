@@ -111,6 +111,33 @@ class TestTaskCost:
         assert [share.prompt_tokens for share in cost.shares][:5] == [0, 10, 0, 40, 50]
         assert (cost.usd, cost.findings) == (Decimal("0.11") if further else Decimal("0.1"), ())
 
+    def test_what_a_run_spent_that_failed_counts_once(self) -> None:
+        """Each failure tells what was charged by then, and the return all of it (C-12)."""
+        begun, ended = stage(1, spent=1, own=9)
+        failures = [
+            ended.model_copy(
+                update={
+                    "attempt": run,
+                    "status": "FAILED_1",
+                    "cost": cents(1 + own, prompt_tokens=(1 + own) * 10, own_micro_usd=own * 10_000),
+                    "message": {},
+                }
+            )
+            for run, own in ((1, 4), (2, 7))
+        ]
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, *failures, ended))
+
+        assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 0, 4, 3, 2]
+        assert (cost.usd, cost.findings) == (Decimal("0.1"), ())
+
+    def test_what_a_rolled_back_run_had_spent_counts(self) -> None:
+        """The run after it does not know of it yet when it hands on; the money is gone all the same."""
+        left = [*stage(0, spent=0, own=1, run_id="pipeline/1"), *stage(1, spent=1, own=4, run_id="pipeline/1")]
+        again = stage(2, spent=1, own=3, run_id="pipeline/2")
+        cost = task_cost(headers(*left, *again))
+
+        assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.08"), True, ())
+
     def test_a_handoff_that_was_made_anew_counts_once(self) -> None:
         """What it says of the task was said by the first one."""
         begun, ended = stage(1, spent=1, own=4)
