@@ -301,7 +301,14 @@ def _retry_policy(retries: Retries) -> RetryPolicy:
 
 
 def _reason(error: FailureError) -> str:
-    """Return what a stage or child raised, and what that came from where its own words do not say so."""
+    """Return what a stage or child raised, and what that came from where its own words do not say so.
+
+    Example:
+        >>> from temporalio.exceptions import TimeoutType
+        >>> late = TimeoutType.START_TO_CLOSE
+        >>> _reason(ActivityTimeoutError("activity StartToClose timeout", type=late, last_heartbeat_details=[]))
+        'TimeoutError: activity StartToClose timeout'
+    """
     told: list[tuple[str, str]] = []
     cause: BaseException | None = error
     while isinstance(cause, FailureError):
