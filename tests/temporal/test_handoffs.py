@@ -102,10 +102,7 @@ class TestFourAgents:
     """Four agents, one after the other."""
 
     async def test_three_handoffs_are_on_record(self, worker: Worker, safeguards: Safeguards) -> None:
-        """Between four agents there are three handoffs, under one task, each accepted before its receiver began.
-
-        S3-13.3-a, S3-13.3-b, S3-13.2-a, C-50, S3-7.1.5-a.
-        """
+        """Between four agents there are three handoffs, under one task (S3-13.3-a, S3-13.3-b, S3-13.2-a, C-50)."""
         run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
         task = await trace(safeguards, run.result.task_id)
 
