@@ -119,7 +119,7 @@ class TestKilledWorkers:
         """Accepted on record and not begun: it is executed by the next worker, under the same one record.
 
         The ledger has the acceptance before anything runs, and the workflow's own history is the outbox that sends it
-        again (S3-7.1.5-a, S3-7.1.5-b, S3-7.1.5-c; F1, P9).
+        again (S3-7.1.5-a, S3-7.1.5-b, S3-7.1.5-c, S3-7.2-k; F1, P9).
         """
         queue = f"accepted-{uuid4()}"
         async with pipelines(server, tmp_path) as worker:
