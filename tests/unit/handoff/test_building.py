@@ -87,7 +87,7 @@ class TestBuildHandoff:
     """`build_handoff`."""
 
     def test_it_builds_the_documents_example(self) -> None:
-        """From an agent's state, a target and constraints, member for member (S3-7.1.2-a, S3-5.1-a, S3-5.2-z)."""
+        """From an agent's state, a target and constraints, each member (S3-7.1.2-a, S3-5.1-a, S3-5.2-d, S3-5.2-z)."""
         assert build().to_json_object() == EXAMPLE
 
     def test_what_it_builds_is_accepted(self) -> None:
