@@ -1,10 +1,13 @@
 """Metrics of pipelines that hand off: what a real worker's endpoint shows after a real run."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from temporalio.client import Client
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.worker import Worker
 
 from baton import PipelineInput
 from baton.activity.safeguards import Safeguards
@@ -13,13 +16,15 @@ from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.metric_names import BUCKETS, HANDOFFS, ROLLBACKS
+from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
 from baton.protocol.outside import QUERY_OUTSIDE, OutsideHandoff
+from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import pipeline_worker, run_pipeline
-from tests.support import GOAL, start, until
+from tests.support import GOAL, Handle, failure, start, until
 from tests.temporal.exchange_pipelines import HandsOutside, Receives
-from tests.temporal.handoff_pipelines import PIPELINES, FourAgents, Pays
+from tests.temporal.handoff_pipelines import PIPELINES, Breaks, FourAgents, Pays, Talks
 from tests.temporal.handoff_stages import STAGES
-from tests.temporal.test_metrics import Scraped, free_address, scrape
+from tests.temporal.test_metrics import free_address, scrape
 
 PAIRS = (("FourAgents", "extract"), ("extract", "analyse"), ("analyse", "score"), ("score", "summarise"))
 
@@ -36,12 +41,21 @@ async def measured(server: DevServer, safeguards: Safeguards) -> tuple[Client, s
     return client, address
 
 
-async def metered(server: DevServer, folder: Path) -> Scraped:
-    """Run four agents on a worker of their own, and return what its endpoint shows."""
+@asynccontextmanager
+async def metered(server: DevServer, folder: Path) -> AsyncIterator[tuple[Worker, str]]:
+    """Run a worker with an endpoint of its own, and yield it and the endpoint's address."""
     client, address = await measured(server, Safeguards.development(folder))
     async with pipeline_worker(client, PIPELINES, STAGES) as worker:
-        await run_pipeline(worker, FourAgents.run, PipelineInput(goal=GOAL))
-        return scrape(address)
+        yield worker, address
+
+
+async def abandoned(handle: Handle) -> None:
+    """Give up the handoff that waits for a person, as soon as one does, and wait for the end."""
+    await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    [pending] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+    decision = HandoffDecision(handoff_id=pending.handoff_id, action=HandoffAction.ABANDON, who="ann", why="enough")
+    await handle.execute_update(RESOLVE_HANDOFF, decision, result_type=HandoffDecision)
+    await failure(handle)
 
 
 class TestMeteredPipelines:
@@ -108,7 +122,9 @@ class TestMeteredPipelines:
 
     async def test_every_handoff_and_stage_is_told(self, server: DevServer, tmp_path: Path) -> None:
         """S3-8.1-a, S3-8.1-b: each of four handoffs is counted and timed for its pair of agents, and each stage."""
-        scraped = await metered(server, tmp_path)
+        async with metered(server, tmp_path) as (worker, address):
+            await run_pipeline(worker, FourAgents.run, PipelineInput(goal=GOAL))
+            scraped = scrape(address)
 
         assert scraped.total("baton_handoffs_total") == scraped.total("baton_handoffs_total", verdict="ACCEPTED") == 4
         for sender, receiver in PAIRS:
@@ -116,3 +132,26 @@ class TestMeteredPipelines:
             assert scraped.samples("baton_handoff_latency_seconds_count", **pair) == [1.0]
             assert scraped.samples("baton_stage_seconds_count", stage=receiver) == [1.0]
             assert scraped.samples("baton_queue_seconds_count", stage=receiver) == [1.0]
+
+    async def test_what_went_wrong_is_told_once_each(self, server: DevServer, tmp_path: Path) -> None:
+        """S3-8.1-a, S3-8.1-c, S3-8.1-f: a violation and its roll-back, and one because a receiver failed."""
+        async with metered(server, tmp_path) as (worker, address):
+            await abandoned(await start(worker, FourAgents.run, poisoned=True))
+            await abandoned(await start(worker, Breaks.run))
+            scraped = scrape(address)
+
+        assert scraped.total("baton_handoffs_total", verdict="SAFETY_VIOLATION") == 1
+        pair = {"verdict": "SAFETY_VIOLATION", "sender": "analyse", "receiver": "score"}
+        assert scraped.samples("baton_handoff_rejections_total", **pair) == [1.0]
+        assert scraped.total("baton_rollbacks_total", reason="dead_letter") == 1
+        assert scraped.total("baton_rollbacks_total", reason="receiver_failed") == 1
+        assert scraped.total("baton_rollbacks_total") == 2
+
+    async def test_a_compression_is_told(self, server: DevServer, tmp_path: Path) -> None:
+        """S3-8.1-d: by the receiver whose window the conversation was too long for."""
+        async with metered(server, tmp_path) as (worker, address):
+            await run_pipeline(worker, Talks.run, PipelineInput(goal=GOAL))
+            scraped = scrape(address)
+
+        assert scraped.samples("baton_compressions_total", receiver="listen") == [1.0]
+        assert scraped.total("baton_compressed_away_tokens_total", receiver="listen") > 10_000
