@@ -230,6 +230,7 @@ class TestBackToSender:
 
         assert (pending.fate, pending.reason) == (Fate.ESCALATE, Code.INCOMPLETE_CONTEXT)
         now = await overview(handle)
+        assert now.status.value == "PENDING_HANDOFF"
         assert any("waits for a person (escalate)" in note for note in now.notes)
         assert (await handle.query("baton"))["current_state"] == ["Prepared"]
         assert EXECUTED[handle.id, "forgetful"] == 3

@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from baton.protocol.verdict import (
     LONGEST_FINDING,
     MOST_FINDINGS,
-    Answer,
     Code,
     Fate,
     Finding,
@@ -104,8 +103,14 @@ class TestVerdict:
 
     def test_the_answer_is_the_documents_word(self) -> None:
         """ACCEPTED or REJECTED (S3-7.2-h)."""
-        assert Verdict.of([]).answer is Answer.ACCEPTED
-        assert rejected(Code.SIGNATURE_INVALID, "unknown key").answer is Answer.REJECTED
+        assert Verdict.of([]).answer.value == "ACCEPTED"
+        assert rejected(Code.SIGNATURE_INVALID, "unknown key").answer.value == "REJECTED"
+
+    @pytest.mark.parametrize("reason", ["SchemaInvalid", "schema_invalid", "TOO_SLOW"])
+    def test_no_other_reason_is_read(self, reason: str) -> None:
+        """The codes are a closed set, on the wire too (S3-7.2-a, C-15)."""
+        with pytest.raises(ValidationError, match="reason"):
+            Verdict.model_validate_json(json.dumps({"valid": False, "reason": reason}))
 
 
 class TestFate:
