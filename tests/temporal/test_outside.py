@@ -7,6 +7,8 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -156,6 +158,21 @@ class TestService:
             status, answer = await call(at(url, row, verb), body)
             assert (status, answer["error"]) == (409, f"handoff {row['handoff_id']!r} is done: patch by 'ann'")
         assert (await handle.result()).baton["decision_log"] == ["Fine"]
+
+    async def test_one_that_is_accepted_late_raises_an_alert(
+        self, exchange: Worker, sealing: Client, safeguards: Safeguards
+    ) -> None:
+        """From dispatch to acceptance, as for a durable queue: two seconds at most (S3-6.5-a, S3-6.5-c, S3-6.5-e)."""
+        handle = await waiting(exchange)
+        async with safeguards.shared().open() as guarded:
+            late = replace(guarded.gate, clock=lambda: datetime.now(UTC) + timedelta(seconds=3))
+            async with serve_outside(OutsideAgents(sealing, late), TOKENS) as url:
+                row = await listed(url, handle)
+                assert (await call(at(url, row, "accept"), {"holder": "ann"}))[0] == 200
+
+        alert = "to 'reviewer' outside: a handoff by queue took"
+        assert [alert in note and "longest allowed is 2 s" in note for note in (await overview(handle)).notes] == [True]
+        await handle.terminate()
 
     async def test_the_message_is_sealed_byte_for_byte(
         self, exchange: Worker, url: str, safeguards: Safeguards
