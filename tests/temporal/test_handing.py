@@ -1,5 +1,6 @@
 """A service hands a task to a pipeline; and handoffs travel encrypted, and on workers that forget everything."""
 
+import re
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -118,7 +119,9 @@ class TestHandOffTo:
 
         now = await until(receiver, lambda now: now.seq == 2)
         [note] = [note for note in now.notes if "longest allowed" in note]
-        assert note.startswith("'intake' to 'risk': a handoff by signal took 8")
+        told = re.match(r"'intake' to 'risk': a handoff by signal took ([0-9.]+) s from dispatch to accept", note)
+        assert told is not None
+        assert float(told[1]) >= 8, "and as much longer as this machine took"
         await receiver.terminate()
 
     async def test_a_message_for_nobody_is_refused(self, exchange: Worker, safeguards: Safeguards) -> None:
