@@ -311,7 +311,10 @@ class TestAccept:
 
     @pytest.mark.parametrize("message", MISSHAPEN)
     async def test_it_refuses_every_wrong_shape(self, desk: Desk, message: dict[str, Any]) -> None:
-        """Each member missing, or of each wrong type, goes back to the sender (S3-6.1-b, S3-6.1-c, S3-6.1-e)."""
+        """A member missing or of a wrong type, or personal data in clear, goes back to the sender.
+
+        S3-6.1-b, S3-6.1-c, S3-6.1-e, S3-12.3-b.
+        """
         await refused(desk, sealed(message), SCHEMA)
 
     @pytest.mark.parametrize("member", ["timestamp", "taskId"])
@@ -321,7 +324,10 @@ class TestAccept:
 
     @pytest.mark.parametrize(("message", "code"), SEALED_AND_WRONG)
     async def test_it_refuses_what_may_not_be_acted_on(self, desk: Desk, message: dict[str, Any], code: Code) -> None:
-        """By its own code, with its own fate (S3-6.1-f, S3-6.1-g, S3-6.1-h, S3-6.1-j, S3-6.1-k, S3-6.1-l, C-16)."""
+        """By its own code, with its own fate.
+
+        S3-6.1-a, S3-6.1-f, S3-6.1-g, S3-6.1-h, S3-6.1-j, S3-6.1-k, S3-6.1-l, C-16.
+        """
         await refused(desk, sealed(message), code)
 
 
