@@ -120,7 +120,8 @@ class OpenTelemetryTracing:
     ) -> Iterator["OpenTelemetryStage"]:
         """Record that a stage runs, and the handoff that brought it; see `Tracing.stage`."""
         began = time_ns()
-        arrival = self._handoff(handoff, began) if attempt == 1 and handoff.attempt == 1 else None
+        is_new = attempt == 1 and (handoff.attempt == 1 or handoff.hands_back)
+        arrival = self._handoff(handoff, began) if is_new else None
         attributes: dict[str, str | int] = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": name,

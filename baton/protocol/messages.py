@@ -14,6 +14,7 @@ from baton.protocol.record import CompactRecord, Statement, Timestamp, Whole
 from baton.protocol.verdict import Verdict
 
 TraceHeader = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
+SpanId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 """A W3C trace context header of version 00, which is what Baton itself writes."""
 
 
@@ -48,6 +49,7 @@ class PipelineInput(CompactRecord):
         task_id: Names the task across runs and pipelines, a UUID; made when the pipeline starts, if absent.
         budget: What the whole chain may cost; without one nothing is refused for want of money.
         traceparent: The trace of whoever started it, in the form of W3C Trace Context.
+        follows: Of a pipeline that another one starts: the span of the handoff that had brought the task to that one.
         personal_data: Personal data, encrypted by the vault (`Vault.seal`); nowhere else in the input.
         outcomes: Steps that happened already and are not executed again.
         edit: A patch to apply once the outcomes are used up.
@@ -66,6 +68,7 @@ class PipelineInput(CompactRecord):
     task_id: str | None = None
     budget: Budget | None = None
     traceparent: TraceHeader | None = None
+    follows: SpanId | None = None
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
     outcomes: list[Outcome] = Field(default_factory=list)
     edit: dict[str, JsonValue] | None = None

@@ -18,7 +18,7 @@ from baton.protocol.handoff import CompletedSubtask, CostTracking, Handoff, Send
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput, StageReturn
 from baton.protocol.stages import StageSpec
-from baton.protocol.tracing import task_traceparent
+from baton.protocol.tracing import FOLLOWS, span_after, task_traceparent
 from baton.protocol.verdict import MOST_ATTEMPTS
 
 COMPLETED_HANDED = 5
@@ -82,6 +82,7 @@ class Relay:
         execution_id: Names this execution of the pipeline, a random UUID.
         terms: How it hands on.
         traceparent: The trace that the pipeline was started in; made of the task's id if there is none.
+        follows: Of a pipeline that another one started: the span of the handoff at which that one was.
 
     Attributes:
         sender: Who hands on next.
@@ -89,12 +90,19 @@ class Relay:
     """
 
     def __init__(
-        self, pipeline: str, task_id: str, execution_id: str, terms: HandoffTerms, traceparent: str | None = None
+        self,
+        pipeline: str,
+        task_id: str,
+        execution_id: str,
+        terms: HandoffTerms,
+        traceparent: str | None = None,
+        follows: str | None = None,
     ) -> None:
         self.terms = terms
         self.sender = Sender(agent_id=pipeline, agent_version=_VERSION, execution_id=execution_id)
         self._task_id = task_id
         self._traceparent = traceparent or task_traceparent(task_id)
+        self._follows = follows
         self._parent: str | None = None
         self.personal_data: dict[str, JsonValue] = {}
         self._tool_calls: deque[ToolCall] = deque(maxlen=TOOL_CALLS_HANDED)
@@ -104,6 +112,11 @@ class Relay:
     def begins(self) -> bool:
         """Whether nothing was handed on yet, so that the next handoff begins the task."""
         return self._parent is None
+
+    @property
+    def last_span(self) -> str | None:
+        """The span of the last handoff, which whatever begins now follows in the trace; None if there was none."""
+        return self._follows if self._parent is None else span_after(self._parent, self.sender.agent_id)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
@@ -170,12 +183,21 @@ class Relay:
             expires_at=None if expires is None else now + expires,
             initial=self.begins,
             personal_data=self.personal_data if spec.personal_data and self.personal_data else None,
-            step=given.step() if workflow_id is None else {**given.step(), STEP_WORKFLOW: workflow_id},
+            step=self._step(given, workflow_id),
         )
         target = Target(agent_type=spec.name, agent_version=f">={spec.version}")
         return build_handoff(
             state, target, self.terms.constraints, handoff_id=handoff_id, timestamp=now, delivery=delivery
         )
+
+    def _step(self, given: StageInput, workflow_id: str | None) -> dict[str, JsonValue]:
+        """Return what goes along for the stage alone."""
+        step = given.step()
+        if workflow_id is not None:
+            step[STEP_WORKFLOW] = workflow_id
+        if self.begins and self._follows is not None:
+            step[FOLLOWS] = self._follows
+        return step
 
     def arrived(self, spec: StageSpec, returned: StageReturn, handoff_id: str, at: datetime) -> None:
         """Note that a stage has done its work: it hands on next.

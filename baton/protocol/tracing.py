@@ -18,7 +18,11 @@ from baton.protocol.errors import BatonError
 LONGEST = 512
 """The most characters of a traceparent of a later version, and of a tracestate."""
 
+FOLLOWS = "follows"
+"""The member of `step` that names the span of the handoff before, where `parentHandoffId` does not: in a child."""
+
 _SAMPLED = 0x01
+_SPAN_ID = re.compile("[0-9a-f]{16}")
 # Version 00 ends after the flags, later ones may go on after a dash (§3.2.4); ff is no version (§3.2.2.1).
 _PARTS = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[!-~]*)?")
 
@@ -167,10 +171,15 @@ class HandoffTrace:
         task_id: The task's id.
         sender: Who handed on.
         receiver: Whom it is for.
-        previous_id: The handoff that brought the task to the sender, None for the first.
+        previous_id: The handoff that brought the task to the sender, None for the first of its pipeline.
+        previous_span_id: The id of that handoff's span; of a pipeline's first, that of the handoff at which the one
+            that started it was. The branches of a fan-out hand on together; it is that of the last one.
         sent_at: When the message was built, None if it does not say so properly.
         attempt: Which attempt of its stage it asks for, from 1.
-        is_first: Whether it is the only copy of a fan-out's, or the first.
+        is_first: Whether it begins its pipeline's task, as the first step, and is the only copy of a fan-out's or the
+            first.
+        hands_back: Whether its receiver is to mend what it had handed on; it has an id of its own, and goes on counting
+            the attempts.
     """
 
     parent: TraceContext | None
@@ -180,9 +189,11 @@ class HandoffTrace:
     sender: str
     receiver: str
     previous_id: str | None
+    previous_span_id: str | None
     sent_at: datetime | None
     attempt: int
     is_first: bool = True
+    hands_back: bool = False
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> "HandoffTrace | None":
@@ -196,9 +207,13 @@ class HandoffTrace:
         if not all(isinstance(name, str) and name for name in names):
             return None
         handoff_id, task_id, agent_id, agent_type = (str(name)[:LONGEST] for name in names)
-        state, previous, step = message.get("tracestate"), message.get("parentHandoffId"), message.get("step")
-        attempt = step.get("attempt") if isinstance(step, Mapping) else None
-        copies = message.get("receiverList")
+        state, previous, copies = message.get("tracestate"), message.get("parentHandoffId"), message.get("receiverList")
+        given = message.get("step")
+        step: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        attempt, seq, execution = step.get("attempt"), step.get("seq"), sender.get("executionId")
+        previous = previous if isinstance(previous, str) else None
+        # A stage's execution is named by the handoff that brought it the task; who hands back, by the one it refused.
+        hands_back = previous is not None and isinstance(seq, int) and execution != previous
         return cls(
             parent=_parent(message.get("traceparent")),
             tracestate=state if isinstance(state, str) and len(state) <= LONGEST else "",
@@ -206,10 +221,14 @@ class HandoffTrace:
             task_id=task_id,
             sender=agent_id,
             receiver=agent_type,
-            previous_id=previous if isinstance(previous, str) else None,
+            previous_id=previous,
+            previous_span_id=_span_before(execution if hands_back else previous, agent_id, step),
             sent_at=_instant(message.get("timestamp")),
             attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
-            is_first=not (isinstance(copies, list) and copies) or copies[0] == agent_type,
+            is_first=message.get("initial") is True
+            and seq in (None, 1)
+            and (not (isinstance(copies, list) and copies) or copies[0] == agent_type),
+            hands_back=hands_back,
         )
 
     @property
@@ -220,7 +239,7 @@ class HandoffTrace:
     @property
     def begins_trace(self) -> bool:
         """Whether it is the first handoff of a task whose start nobody recorded."""
-        return self.previous_id is None and self.is_first and self.is_untraced
+        return self.previous_span_id is None and self.is_first and self.is_untraced
 
     @property
     def is_untraced(self) -> bool:
@@ -232,13 +251,23 @@ class HandoffTrace:
         except TraceparentError:
             return False
 
-    @property
-    def previous_span_id(self) -> str | None:
-        """The id of the span of the handoff before, whose receiver is now the sender.
 
-        The branches of a fan-out hand on together, their names joined by `+`; the parent is the last one's handoff.
-        """
-        return None if self.previous_id is None else handoff_span_id(self.previous_id, self.sender.rpartition("+")[2])
+def span_after(handoff_id: str, receivers: str) -> str:
+    """Return the id of the span of the handoff whose receiver hands on next; of a fan-out's, joined by `+`, the last.
+
+    Example:
+        >>> span_after("7c9e6679-7425-40de-944b-e07fc1f90ae7", "legal+risk-scoring-agent")
+        '019b4ba3ea6ff5ea'
+    """
+    return handoff_span_id(handoff_id, receivers.rpartition("+")[2])
+
+
+def _span_before(handoff_id: object, sender: str, step: Mapping[str, Any]) -> str | None:
+    """Return the id of the span of the handoff before, by its id or as the message says it."""
+    if isinstance(handoff_id, str):
+        return span_after(handoff_id, sender)
+    follows = step.get(FOLLOWS)
+    return follows if isinstance(follows, str) and _SPAN_ID.fullmatch(follows) else None
 
 
 def _parent(value: object) -> TraceContext | None:

@@ -40,6 +40,7 @@ from baton.protocol.history import StepKind
 from baton.protocol.messages import PipelineInput, PipelineStatus, StageReturn
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.protocol.routing import ReceiverRequirements
+from baton.protocol.tracing import handoff_span_id
 from baton.protocol.verdict import Fate
 from baton.workflow.arrivals import Arrivals
 from baton.workflow.correspondence import (
@@ -320,6 +321,7 @@ class Exchange:
                 params=dict(to.params),
                 task_id=handoff.task_id,
                 traceparent=handoff.traceparent,
+                follows=handoff_span_id(handoff.handoff_id, to.agent),
             )
             await start_receiver(to, start, searchable=self.pipeline._desk.visibility.enabled)
             if await tell(to.workflow_id, HANDOFF, handoff):

@@ -122,6 +122,11 @@ class Handing:
         )
         return await decided_on_record(self.inbox, pending, within, tell)
 
+    @property
+    def last_span(self) -> str | None:
+        """The span of the last handoff to a stage, which whatever begins now follows in the trace; None without one."""
+        return None if self._relay is None else self._relay.last_span
+
     def new_id(self) -> str:
         """Return a fresh id for a handoff."""
         self._ids += 1

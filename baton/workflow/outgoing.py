@@ -14,7 +14,7 @@ from baton.protocol.handoff_errors import RoutingError
 from baton.protocol.history import Spend, StepKind
 from baton.protocol.hops import Trail
 from baton.protocol.sealed import SealError
-from baton.protocol.tracing import task_traceparent
+from baton.protocol.tracing import FOLLOWS, task_traceparent
 from baton.workflow.correspondence import Receiver
 from baton.workflow.pipeline import Pipeline
 
@@ -73,6 +73,9 @@ class Outgoing:
         pipeline, now = self._pipeline, workflow.now()
         handoff_id, attempt = named or (str(workflow.uuid4()), 1)
         further: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
+        follows = pipeline._handing.last_span if self._parent is None else None
+        if follows is not None:
+            further[FOLLOWS] = follows
         completed = self._completed()
         try:
             return build_handoff(

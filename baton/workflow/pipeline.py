@@ -325,6 +325,7 @@ class Pipeline:
                 task_id=self.task_id,
                 budget=self._purse.for_child(step),
                 traceparent=self._start.traceparent,
+                follows=self._handing.last_span,
             )
             searchable = self._desk.visibility.enabled
             with giving_back(self._purse, step):

@@ -33,7 +33,7 @@ def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay 
             f"task_id {task_id!r} is no random UUID (version 4, lower case), which handoffs need; leave it out to have "
             "one made"
         )
-    relay = Relay(workflow.info().workflow_type, task_id, nth_id(0), terms, start.traceparent)
+    relay = Relay(workflow.info().workflow_type, task_id, nth_id(0), terms, start.traceparent, start.follows)
     relay.personal_data = dict(start.personal_data)
     return relay
 

@@ -17,8 +17,12 @@ from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.collector import Collector, attributes, collecting
 from tests.support import GOAL, LIMIT
-from tests.temporal.handoff_pipelines import PIPELINES, FansOutSealed, FourAgents
+from tests.temporal.exchange_pipelines import EXCHANGES, ThereAndBack
+from tests.temporal.handoff_pipelines import PIPELINES, FansOutSealed, Forgets, FourAgents
 from tests.temporal.handoff_stages import STAGES
+from tests.temporal.pipelines import PIPELINES as OTHERS
+from tests.temporal.pipelines import LightTogether, Parent
+from tests.temporal.stages import STAGES as OTHER_STAGES
 
 RECEIVERS = ("extract", "analyse", "score", "summarise")
 
@@ -33,11 +37,11 @@ async def told(server: DevServer, folder: Path, pipeline: Any, *, traced: bool) 
         service = (
             working if traced else await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
         )
-        async with pipeline_worker(working, PIPELINES, STAGES) as worker:
+        async with pipeline_worker(working, [*PIPELINES, *OTHERS, *EXCHANGES], [*STAGES, *OTHER_STAGES]) as worker:
             with TracerProvider().get_tracer("service").start_as_current_span("POST /contracts"):
                 await service.execute_workflow(
                     pipeline.run,
-                    PipelineInput(goal=GOAL, task_id=task_id),
+                    PipelineInput(goal=GOAL, task_id=task_id, params={"to": f"risk-{task_id}", "child": "first-half"}),
                     id=task_id,
                     task_queue=worker.task_queue,
                     execution_timeout=LIMIT,
@@ -68,6 +72,32 @@ class TestTracedPipelines:
             links = [[link.span_id for link in span.links] for span in handoffs]
             assert links == [[], *([before.span_id] for before in handoffs[:-1])]
             assert {attributes(span.attributes)["baton.verdict"] for span in handoffs} == {"ACCEPTED"}
+
+    @pytest.mark.parametrize("traced", [pytest.param(True, id="traced"), pytest.param(False, id="not traced")])
+    @pytest.mark.parametrize(
+        "pipeline",
+        [
+            pytest.param(Forgets, id="a handoff that goes back to its sender"),
+            pytest.param(Parent, id="a child pipeline"),
+            pytest.param(LightTogether, id="several stages that begin at once"),
+            pytest.param(ThereAndBack, id="a pipeline that is started to receive"),
+        ],
+    )
+    async def test_every_span_has_an_id_of_its_own_and_a_parent_that_exists(
+        self, server: DevServer, tmp_path: Path, pipeline: Any, traced: bool
+    ) -> None:
+        """One trace with one start and without gaps, and every handoff but the first links to the one before it."""
+        async for collector in told(server, tmp_path, pipeline, traced=traced):
+            ids = [span.span_id for span in collector.spans]
+            starts = [span for span in collector.spans if span.name.startswith("pipeline start ")]
+            handoffs = [span for span in collector.spans if span.name.startswith("handoff ")]
+            unlinked = [span.name for span in handoffs if not span.links]
+
+            assert len(ids) == len(set(ids))
+            assert [span.name for span in starts] == [starts[0].name]
+            assert {span.parent_span_id for span in collector.spans} - {*ids} == {starts[0].parent_span_id}
+            assert {link.span_id for span in collector.spans for link in span.links} <= {*ids}
+            assert len(unlinked) == (3 if pipeline is LightTogether else 1)
 
     async def test_the_copies_of_a_fan_out_have_spans_of_their_own(self, server: DevServer, tmp_path: Path) -> None:
         """A span id never appears twice, and every parent and every link leads to a span."""

@@ -162,7 +162,10 @@ class TestOpenTracing:
         monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.25")
         tasks = [str(UUID(int=number << 64 | number * 7919, version=4)) for number in range(200)]
         with collecting() as collector:
-            for members in ({"parentHandoffId": None}, {}):  # two handoffs of each task, to two workers
+            for members in (
+                {"parentHandoffId": None, "initial": True},
+                {},
+            ):  # two handoffs of each, two workers
                 with recording(collector) as tracing:
                     for task_id in tasks:
                         handoff = told(taskId=task_id, traceparent=task_traceparent(task_id), **members)
@@ -277,7 +280,9 @@ class TestStage:
 
     def test_a_start_that_nobody_recorded_is_recorded_with_the_first_handoff(self) -> None:
         """Without OpenTelemetry in the service, the spans still hang together: in the trace of the task's id."""
-        start, arrival, stage = self.recorded(told(parentHandoffId=None, traceparent=task_traceparent(TASK_ID)))
+        start, arrival, stage = self.recorded(
+            told(parentHandoffId=None, initial=True, traceparent=task_traceparent(TASK_ID))
+        )
 
         assert start.name == "pipeline start legal-analysis-agent"
         assert start.trace_id.hex() == arrival.trace_id.hex() == stage.trace_id.hex() == TASK_ID.replace("-", "")
@@ -288,7 +293,7 @@ class TestStage:
         [
             pytest.param({}, id="a later handoff"),
             pytest.param(
-                {"parentHandoffId": None, "receiverList": ["other", "risk-scoring-agent"]},
+                {"parentHandoffId": None, "initial": True, "receiverList": ["other", "risk-scoring-agent"]},
                 id="another copy of a fan-out",
             ),
         ],

@@ -54,7 +54,7 @@ _ASCII = st.characters(max_codepoint=127)
 def _whole(node: dict[str, Any]) -> bool:
     """Return whether a pattern, other than a digest's, speaks of the whole text."""
     pattern = node.get("pattern", "")
-    return bool(pattern.startswith("^00-") and pattern.endswith("$"))
+    return bool(pattern.startswith(("^00-", "^[0-9a-f]{16}")) and pattern.endswith("$"))
 
 
 def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:

@@ -1,7 +1,7 @@
 """Tests of `baton.protocol.tracing`: what is a traceparent, and which spans a handoff stands for."""
 
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
@@ -200,6 +200,19 @@ class TestHandoffTrace:
         assert second is not None
         assert second.previous_span_id == first.span_id
 
+    def test_a_handoff_that_hands_back_links_to_the_one_that_was_refused(self) -> None:
+        """Its sender's execution is named by the handoff that it refused, and not by the one before."""
+        refused = str(uuid4())
+        sender = {**EXAMPLE["fromAgent"], "agentId": "scoring", "executionId": refused}
+        found = HandoffTrace.of({**EXAMPLE, "fromAgent": sender, "step": {"seq": 2, "attempt": 2}})
+        usual = HandoffTrace.of({**EXAMPLE, "fromAgent": {**sender, "executionId": PARENT_ID}, "step": {"seq": 2}})
+
+        assert found is not None
+        assert found.hands_back
+        assert found.previous_span_id == handoff_span_id(refused, "scoring")
+        assert usual is not None
+        assert not usual.hands_back
+
     def test_the_first_handoff_links_to_nothing(self) -> None:
         """A handoff without a parent has no span before its own."""
         found = HandoffTrace.of({**EXAMPLE, "parentHandoffId": None})
@@ -221,11 +234,16 @@ class TestHandoffTrace:
             pytest.param({"taskId": "no UUID"}, False, id="a task that is no UUID"),
             pytest.param({"receiverList": ["risk-scoring-agent", "b"]}, True, id="the first copy of a fan-out"),
             pytest.param({"receiverList": ["b", "risk-scoring-agent"]}, False, id="the second copy of a fan-out"),
+            pytest.param({"initial": None}, False, id="one of a pipeline that has done something already"),
+            pytest.param({"step": {"seq": 1}}, True, id="to the first stage"),
+            pytest.param({"step": {"seq": 2}}, False, id="to another stage that begins at the same time"),
+            pytest.param({"step": {"seq": 1, "follows": SPAN}}, False, id="of a child pipeline"),
+            pytest.param({"step": {"seq": 1, "follows": "rubbish"}}, True, id="one that follows nothing"),
         ],
     )
     def test_only_the_first_handoff_begins_a_trace(self, members: dict[str, Any], begins: bool) -> None:
         """And only if nobody recorded the start of the pipeline."""
-        first = {**EXAMPLE, "parentHandoffId": None, "traceparent": task_traceparent(TASK_ID)}
+        first = {**EXAMPLE, "initial": True, "parentHandoffId": None, "traceparent": task_traceparent(TASK_ID)}
         found = HandoffTrace.of({**first, **members})
 
         assert found is not None
