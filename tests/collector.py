@@ -22,12 +22,16 @@ class Collector:
         requests: The requests, decoded.
         paths: The path of each.
         headers: The headers of each.
+        status: What it answers; with another one than 200 it keeps nothing.
+        refused: How many requests it answered so.
     """
 
     endpoint: str = ""
     requests: list[ExportTraceServiceRequest] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    status: int = 200
+    refused: int = 0
 
     @property
     def spans(self) -> list[Span]:
@@ -62,10 +66,13 @@ def collecting() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["content-length"]))
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
-            collector.requests.append(ExportTraceServiceRequest.FromString(body))
-            collector.paths.append(self.path)
-            collector.headers.append({name.lower(): value for name, value in self.headers.items()})
-            self.send_response(200)
+            if collector.status == 200:
+                collector.requests.append(ExportTraceServiceRequest.FromString(body))
+                collector.paths.append(self.path)
+                collector.headers.append({name.lower(): value for name, value in self.headers.items()})
+            else:
+                collector.refused += 1
+            self.send_response(collector.status)
             self.send_header("content-length", "0")
             self.end_headers()
 

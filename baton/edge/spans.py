@@ -28,6 +28,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
 
+from baton.edge.patient_exporter import PatientExporter
 from baton.edge.sampling import TaskSampler, undecided
 from baton.edge.tracing import current_stage
 from baton.protocol.messages import StageReturn
@@ -73,10 +74,11 @@ class OpenTelemetryTracing:
             what the libraries of an agent record join the span of its stage.
     """
 
-    def __init__(self, provider: TracerProvider, ids: ChosenIds) -> None:
-        """Use a provider that was made with ``ids`` as its id generator."""
+    def __init__(self, provider: TracerProvider, ids: ChosenIds, exporter: PatientExporter | None = None) -> None:
+        """Use a provider that was made with ``ids`` as its id generator; the exporter is told when it is closed."""
         self.provider = provider
         self._ids = ids
+        self._exporter = exporter
         self._tracer = provider.get_tracer(_SCOPE)
 
     @classmethod
@@ -85,8 +87,10 @@ class OpenTelemetryTracing:
         ids = ChosenIds()
         provider = TracerProvider(resource=Resource.create(_names(environment, service)), id_generator=ids)
         provider.sampler = TaskSampler(provider.sampler)
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_address(environment))))
-        return cls(provider, ids)
+        address = _address(environment)
+        exporter = PatientExporter(OTLPSpanExporter(endpoint=address), OTLPSpanExporter.__module__, address)
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        return cls(provider, ids, exporter)
 
     @contextmanager
     def pipeline_start(self, pipeline: str, workflow_id: str, task_id: str | None, parent: str | None) -> Iterator[str]:
@@ -153,7 +157,9 @@ class OpenTelemetryTracing:
                 stage.end_handoff(began)
 
     def close(self) -> None:
-        """Send what is still held back, and stop."""
+        """Send what is still held back, and stop; ten seconds at most are spent on a collector that is out of reach."""
+        if self._exporter is not None:
+            self._exporter.close_soon()
         self.provider.shutdown()
 
     def _handoff(self, handoff: HandoffTrace, now: int) -> Span:
