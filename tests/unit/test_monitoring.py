@@ -175,6 +175,35 @@ class TestBoard:
         assert asked == {source["uid"]}
         assert source["jsonData"]["timeInterval"] == SCRAPES["global"]["scrape_interval"]
 
+    @needs_promtool
+    def test_the_first_rejection_between_two_agents_is_shown(self, tmp_path: Path) -> None:
+        """Its series appears at one, which is no increase; the alert sends people to this very panel."""
+        (panel,) = [panel for panel in PANELS if panel["title"] == "Rejected, by pair"]
+        pair = 'baton_handoff_rejections_total{verdict="SCHEMA_INVALID", sender="a", receiver="%s"}'
+        case = {
+            "interval": "1m",
+            "input_series": [
+                {"series": pair % "new", "values": "_x50 1+0x50"},
+                {"series": pair % "old", "values": "5+0x50 8+0x50"},
+                {"series": pair % "quiet", "values": "5+0x100"},
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": f"floor({panel['targets'][0]['expr']})",
+                    "eval_time": "60m",
+                    "exp_samples": [
+                        {"labels": f'{{verdict="SCHEMA_INVALID", sender="a", receiver="{one}"}}', "value": value}
+                        for one, value in (("new", 1), ("old", 3), ("quiet", 0))
+                    ],
+                }
+            ],
+        }
+        file = tmp_path / "board_test.yml"
+        file.write_text(yaml.safe_dump({"rule_files": [], "tests": [case]}), encoding="utf-8")
+        tested = promtool("test", "rules", str(file))
+
+        assert tested.returncode == 0, tested.stdout + tested.stderr
+
     @pytest.mark.parametrize("transport", Transport)
     def test_it_shows_the_limits_of_each_transport(self, transport: Transport) -> None:
         """S3-8.1-b: the lines on the board are the document's limits."""
