@@ -7,7 +7,7 @@ until when each key signed.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Self
 
@@ -16,6 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from baton.protocol.audit_chain import SignatureCheck, from_base64url, to_base64url
 from baton.protocol.errors import BatonError
+
+RETIRED_GRACE = timedelta(days=1)
+"""How long after a key was retired what it seals and signs may still be dated: workers take up a new key one by one."""
 
 _PUBLIC_BYTES = 32
 
@@ -111,13 +114,13 @@ class PublicKeys:
         return self._keys.get(key_id)
 
     def check(self, key_id: str, statement: bytes, signature: bytes, at: datetime) -> SignatureCheck:
-        """Return what a signature is worth; see `HeadVerifier`."""
+        """Return what a signature is worth; see `HeadVerifier`. A retired key still counts for `RETIRED_GRACE`."""
         key = self._keys.get(key_id)
         if key is None:
             return SignatureCheck.UNKNOWN_KEY
         if not key.verifies(statement, signature):
             return SignatureCheck.BAD
-        if key.retired_at is not None and at > key.retired_at:
+        if key.retired_at is not None and at > key.retired_at + RETIRED_GRACE:
             return SignatureCheck.RETIRED_KEY
         return SignatureCheck.GOOD
 

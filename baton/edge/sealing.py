@@ -8,7 +8,7 @@ the algorithm in the message must agree, and can never choose.
 import hmac
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -17,15 +17,12 @@ from rfc8785 import CanonicalizationError
 
 from baton.edge.keyring import Keyring
 from baton.edge.keys import Key, Purpose, UnknownKeyError
-from baton.edge.public_keys import PublicKey, PublicKeys
+from baton.edge.public_keys import RETIRED_GRACE, PublicKey, PublicKeys
 from baton.protocol.audit_chain import from_base64url, to_base64url
 from baton.protocol.canonical_json import canonical_json
 from baton.protocol.handoff_errors import MalformedMessageError
 from baton.protocol.sealed import ED25519, HMAC_SHA256, KEY_ID, SIGNATURE, SealError, VerifiedHandoff
 from baton.protocol.strict_json import loads_strict
-
-RETIRED_GRACE = timedelta(days=1)
-"""How long after a key was retired messages of its own may still be dated: workers take up a new key one by one."""
 
 _NAMES = {Purpose.SEAL: HMAC_SHA256, Purpose.SIGN: ED25519}
 _PURPOSES = {name: purpose for purpose, name in _NAMES.items()}

@@ -14,7 +14,7 @@ import pytest
 from baton.edge import keyring as module
 from baton.edge.key_files import KeyFile, write_file
 from baton.edge.keyring import Key, Keyring, KeyringError, Purpose, UnknownKeyError
-from baton.edge.public_keys import PublicKey, PublicKeys, PublicKeysError
+from baton.edge.public_keys import RETIRED_GRACE, PublicKey, PublicKeys, PublicKeysError
 from baton.protocol.audit_chain import SignatureCheck, to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -130,13 +130,15 @@ class TestKeyring:
         assert public.check(signer.key_id, b"head", signature[:-1], LATER) is SignatureCheck.BAD
         assert public.check("another", b"head", signature, LATER) is SignatureCheck.UNKNOWN_KEY
 
-    def test_a_key_signs_nothing_after_it_was_retired(self) -> None:
-        """What is dated before its retirement keeps counting; what is dated later does not."""
+    def test_a_key_signs_nothing_a_day_after_it_was_retired(self) -> None:
+        """Workers take up a new key one by one: what the last of them signs meanwhile counts, nothing later does."""
         retired = replace(Key.generate(Purpose.SIGN, AT), retired_at=LATER)
         public, signature = PublicKeys([retired.public]), retired.private.sign(b"head")
+        last = LATER + RETIRED_GRACE
 
-        assert public.check(retired.id, b"head", signature, LATER) is SignatureCheck.GOOD
-        assert public.check(retired.id, b"head", signature, LATER + timedelta(seconds=1)) is SignatureCheck.RETIRED_KEY
+        assert public.check(retired.id, b"head", signature, LATER + timedelta(seconds=1)) is SignatureCheck.GOOD
+        assert public.check(retired.id, b"head", signature, last) is SignatureCheck.GOOD
+        assert public.check(retired.id, b"head", signature, last + timedelta(seconds=1)) is SignatureCheck.RETIRED_KEY
 
 
 class TestFile:

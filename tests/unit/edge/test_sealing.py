@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from baton.edge import sealing
 from baton.edge.keyring import Key, Keyring, Purpose
-from baton.edge.public_keys import PublicKeys
-from baton.edge.sealing import RETIRED_GRACE, open_sealed, seal, seal_json
+from baton.edge.public_keys import RETIRED_GRACE, PublicKeys
+from baton.edge.sealing import open_sealed, seal, seal_json
 from baton.protocol.audit_chain import from_base64url
 from baton.protocol.sealed import SealError, UnverifiedHandoff, VerifiedHandoff
 from tests.unit.handoff.material import FULL, OPTIONAL
