@@ -29,6 +29,9 @@ ENVIRONMENT = "BATON_ENV"
 PRODUCTION = "production"
 """Its value where development keys are refused."""
 
+_DEVELOPMENT = "development"
+"""Its other value, which says what its absence says."""
+
 _LOOK_AGAIN_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
@@ -131,7 +134,7 @@ class Keyring:
         Raises:
             KeyringError: This is production, or the file is there and not as it should be.
         """
-        if (os.environ if environment is None else environment).get(ENVIRONMENT) == PRODUCTION:
+        if _is_production(os.environ if environment is None else environment):
             raise _refused("development keys are not made here")
         return cls.from_file(development_file(folder))
 
@@ -142,9 +145,10 @@ class Keyring:
         Raises:
             KeyringError: As for `from_environment` and `development`, or production was given development keys.
         """
+        guarded = _is_production(environment)
         named = environment.get("BATON_KEYS") or any(name.startswith("BATON_KEY_") for name in environment)
         ring = cls.from_environment(environment) if named else cls.development(folder, environment)
-        if environment.get(ENVIRONMENT) == PRODUCTION:
+        if guarded:
             ring.require_production()
         return ring
 
@@ -272,6 +276,18 @@ def _stamp(path: Path) -> object:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _is_production(environment: Mapping[str, str]) -> bool:
+    """Return whether `BATON_ENV` says production.
+
+    Raises:
+        KeyringError: It says something else; what guards production must not be off by a slip.
+    """
+    value = environment.get(ENVIRONMENT, "").strip().lower()
+    if value not in ("", _DEVELOPMENT, PRODUCTION):
+        raise KeyringError(f"{ENVIRONMENT} is {value!r}; expected {PRODUCTION} or {_DEVELOPMENT}")
+    return value == PRODUCTION
 
 
 def _refused(why: str) -> KeyringError:

@@ -357,6 +357,8 @@ class TestFindOut:
             ),
             pytest.param({"BATON_KEY_SEAL": f"a:{TEXT}@2026-11-21T10:00:00Z"}, "part 1", id="none current"),
             pytest.param({"BATON_ENV": "production"}, "BATON_ENV is production", id="no keys in production"),
+            pytest.param({"BATON_ENV": " Production"}, "BATON_ENV is production", id="in another spelling"),
+            pytest.param({"BATON_ENV": "prod"}, "BATON_ENV is 'prod'; expected production", id="a slip"),
             pytest.param(
                 {"BATON_KEY_SEAL": "k:" + TEXT, "BATON_SEAL_WITH": "rsa"},
                 "'rsa'; expected",
