@@ -70,8 +70,8 @@ def suspension(reason: str, waits: Waits | None = None) -> str:
 def _unanswered(waits: Waits) -> str:
     """Return what it means that no worker answers when it is given a run."""
     return (
-        f"it was given to a worker {waits.tries} times without an answer: the worker died of it, or the pipeline's "
-        "code blocks it; see the worker's log"
+        f"it was given to a worker {waits.tries} times without an answer: the worker died of it, or code of a "
+        "pipeline or stage blocks it; see the worker's log"
     )
 
 
