@@ -1,6 +1,7 @@
 """Run the project's own tests on a commit: by a command that was named, or one that the project shows."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 from activities.delivery.changes import environment_of
@@ -88,6 +89,6 @@ async def run_tests_on_base(plan: Plan, folder: Path) -> TestRun:
 
 
 async def _remove(git: Git, folder: Path) -> None:
-    """Take a worktree away, if it is there."""
+    """Take a worktree away, if it is there, and what git remembers of it, whatever is there; of it alone."""
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     await git.ask("worktree", "remove", "--force", "--force", str(folder))
-    await git.run("worktree", "prune")

@@ -65,7 +65,6 @@ class Worktree:
                 )
         if not await asyncio.to_thread((self.folder / ".git").exists):
             await asyncio.to_thread(self._clear)
-            await self.main.run("worktree", "prune")
             await self.main.run("worktree", "add", "--quiet", "--force", str(self.folder), plan.branch)
         await self.reset()
 
@@ -153,9 +152,9 @@ class Worktree:
         Raises:
             GitError: Git fails.
         """
-        await self.main.ask("worktree", "remove", "--force", "--force", str(self.folder))
         await asyncio.to_thread(self._clear)
-        await self.main.run("worktree", "prune")
+        # Of no other: pruning would forget those that are not mounted now, and those of another worker.
+        await self.main.ask("worktree", "remove", "--force", "--force", str(self.folder))
         head = await self.head()
         if await self.main.commit_of(self._mark) is None:
             return head is not None

@@ -9,6 +9,7 @@ from activities.delivery.changes import make_change
 from activities.delivery.records import Change, DeliveryError, Order, Plan
 from activities.delivery.stages import implement_change, offer_branch, plan_change, withdraw_branch
 from activities.delivery.stages import test_change as run_the_tests
+from activities.delivery.testing import run_tests_on_base
 from activities.delivery.worktree import Worktree
 from baton import Baton
 from baton.activity import StageContext
@@ -115,6 +116,27 @@ class TestWorktree:
         assert await tree.close(keep_branch=False) is False
         assert state(repo) == before
         assert not tree.folder.exists()
+
+    async def test_forgets_no_worktree_of_others(
+        self, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One on a disk that is not mounted now, or of another worker's folder, can be used again afterwards."""
+        mine, away, others = tmp_path / "mine", tmp_path / "away", tmp_path / "other-worker"
+        git(repo, "worktree", "add", "-b", "mine", str(mine))
+        mine.rename(away)
+        here = worktree(repo)
+        await here.open()
+        await run_tests_on_base(here.plan, tmp_path / "on-base")
+        monkeypatch.setattr("tempfile.tempdir", str(others))
+        there = worktree(repo)
+        await there.open()
+        await there.close(keep_branch=False)
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        assert git(here.folder, "rev-parse", "--is-inside-work-tree").strip() == "true"
+        await here.close(keep_branch=False)
+        away.rename(mine)
+        assert git(mine, "rev-parse", "--abbrev-ref", "HEAD").strip() == "mine"
+        assert git(repo, "worktree", "list").count("\n") == 2
 
     async def test_does_not_take_a_branch_of_somebody_else(self, repo: Path) -> None:
         """It is refused when work begins, and stays when the delivery is withdrawn."""
