@@ -278,15 +278,17 @@ async def withdraw_branch(context: Context) -> StageResult:
     """Take worktree and branch away; the diffs stay among the artifacts."""
     plan, tree = await _work(context)
     why = str(context.params.get("why", ""))[:_TAIL]
-    await use(
-        context,
-        "git",
-        lambda: tree.close(keep_branch=False),
-        lambda _: f"Branch {plan.branch} and its worktree are gone",
+
+    def told(stays: bool) -> str:
+        others = "stays as it is, for it is not this delivery's alone; nothing is offered"
+        return f"Branch {plan.branch} {others if stays else 'is withdrawn'}"
+
+    stays = await use(
+        context, "git", lambda: tree.close(keep_branch=False), lambda stays: f"{told(stays)}, worktree gone"
     )
     patch = BatonPatch(
-        current_state=[f"Branch {plan.branch} is withdrawn: {why}", "The diffs of all rounds are among the artifacts"],
-        decision_log=[f"Withdrew branch {plan.branch}: {why}"],
+        current_state=[f"{told(stays)}: {why}", "The diffs of all rounds are among the artifacts"],
+        decision_log=[f"{told(stays)}: {why}"],
     )
     return StageResult(baton_patch=patch, output={"offered": False, "branch": plan.branch, "why": why})
 

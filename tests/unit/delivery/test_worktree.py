@@ -190,6 +190,20 @@ class TestStages:
         with pytest.raises(DeliveryError, match="which the implementer made; somebody moved it"):
             await run_the_tests(moved)
 
+    async def test_does_not_say_that_a_branch_of_somebody_else_is_withdrawn(self, repo: Path) -> None:
+        """Whoever named a branch that is there reads that it stays."""
+        store = MemoryArtifactStore()
+        params: dict[str, Any] = {"repository": str(repo), "patch": FIX, "test": [*TEST], "branch": "mine"}
+        git(repo, "branch", "mine")
+        context = StageContext.for_test(Baton(goal="Fix"), params=params, artifacts=store)
+        await plan_change(context)
+        handed = Baton(goal="Fix", artifacts=context.artifacts.written)
+        told: Any = await withdraw_branch(StageContext.for_test(handed, params={"why": "it is there"}, artifacts=store))
+        assert told.baton_patch.current_state[0] == (
+            "Branch mine stays as it is, for it is not this delivery's alone; nothing is offered: it is there"
+        )
+        assert git(repo, "branch", "--list", "mine").strip() == "mine"
+
     async def test_withdraws_twice(self, repo: Path) -> None:
         """The second time there is nothing left to do."""
         store = MemoryArtifactStore()
