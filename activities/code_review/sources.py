@@ -68,7 +68,8 @@ def snapshot_of_project(tree: SourceTree) -> Snapshot:
 async def snapshot_of_changes(tree: SourceTree, base: str) -> Snapshot:
     """Return the programs of a checkout that differ from where it left a commit, changed lines marked.
 
-    What is not committed yet counts as well.
+    What is not committed yet counts as well. A file that was moved is compared with what it was, as git tells it
+    of what is committed or staged.
 
     Args:
         tree: The surveyed checkout.
@@ -86,7 +87,9 @@ async def snapshot_of_changes(tree: SourceTree, base: str) -> Snapshot:
     start = forked.output.decode().strip() if forked.code == 0 else commit
     blobs = await _blobs(git, start)
     touched = await asyncio.to_thread(_touched, tree, blobs)
-    before = {path: as_text(await git.run("cat-file", "blob", blobs[path])) for path in touched & blobs.keys()}
+    moved = await _moved(git, start)
+    origins = {path: origin for path in touched if (origin := path if path in blobs else moved.get(path)) in blobs}
+    before = {path: as_text(await git.run("cat-file", "blob", blobs[origin])) for path, origin in origins.items()}
 
     def changed(path: str, text: str) -> Passages:
         return _passages_between(before.get(path), text)
@@ -240,6 +243,13 @@ async def _blobs(git: Git, commit: str) -> dict[str, str]:
         if head.split(b" ")[1:2] == [b"blob"] and path.startswith(prefix):
             found[path.removeprefix(prefix)] = head.split(b" ")[2].decode()
     return found
+
+
+async def _moved(git: Git, commit: str) -> dict[str, str]:
+    """Return the paths from the folder that git takes for files of a commit under other names, with those names."""
+    options = ("--cached", "--find-renames", "--diff-filter=R", "--name-status", "--relative", "-z")
+    parts = (await git.ask("diff-index", *options, commit, "--")).output.decode("utf-8", "backslashreplace").split("\0")
+    return dict(zip(parts[2::3], parts[1::3], strict=False))
 
 
 def _touched(tree: SourceTree, blobs: Mapping[str, str]) -> Set[str]:

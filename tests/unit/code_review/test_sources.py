@@ -94,6 +94,19 @@ class TestSnapshotOfChanges:
         git(root, "checkout", "-q", "topic")
         assert list(passages(await snapshot_of_changes(tree_of(root), "main"))) == ["a.py"]
 
+    async def test_compares_a_moved_file_with_what_it_was(self, tmp_path: Path) -> None:
+        """Committed or staged, in a folder below the top: what only moved is not under review as if it were new."""
+        lines = "".join(f"a{number} = {number}\n" for number in range(20))
+        root = repository(tmp_path / "project", {"top/one.py": lines, "top/two.py": lines.replace("a", "b")})
+        git(root, "mv", "top/one.py", "top/größer.py")
+        (root / "top" / "größer.py").write_text(lines + "new = 1\n", "utf-8")
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "moved")
+        git(root, "mv", "top/two.py", "top/moved.py")
+        snapshot = await snapshot_of_changes(tree_of(root / "top"), "HEAD~1")
+        assert [(file.path, file.changed) for file in snapshot.files] == [("größer.py", ((21, 21),))]
+        assert [(one.reason, one.examples) for one in snapshot.unread] == [("no added line", ("moved.py",))]
+
     async def test_marks_what_is_new_in_a_large_file_that_was_rewritten(self, tmp_path: Path) -> None:
         """Lines that the old text has anywhere are not marked, nor is what stands before and after the change."""
         kept = "".join(f"k{number} = 0\n" for number in range(3_000))
