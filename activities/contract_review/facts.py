@@ -32,11 +32,12 @@ DATE = re.compile(
     rf"|\b(?P<m2>{_MONTH}) (?P<d2>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<y2>\d{{4}})\b"
     rf"|\b(?P<slash>\d{{1,2}}[/.]\d{{1,2}}[/.]\d{{4}})\b"
 )
+_FIGURE = r"\d{1,3}(?:[,.' ]\d{3}){1,4}(?:[.,]\d{2})?(?!\d)|\d{1,15}(?:[.,]\d{1,2}(?!\d))?"
+_SCALED = r"(?i:thousand|tsd\.?|k|millions?|mio\.?|mln|mn|m|billions?|mrd\.?|bn)(?!\w)"
 AMOUNT = re.compile(
-    r"(?P<c1>US\$|\$|€|£|\b(?:USD|EUR|GBP|CHF)) ?(?P<n1>\d{1,3}(?:[,.' ]\d{3}){1,4}(?:[.,]\d{2})?(?!\d)"
-    r"|\d{1,15}(?:\.\d{1,2})?)(?P<s1> ?(?:million|billion|thousand|k|m)\b)?"
-    r"|\b(?P<n2>\d{1,3}(?:[,.' ]\d{3}){1,4}(?:[.,]\d{2})?|\d{1,15}(?:\.\d{1,2})?)(?P<s2> (?:million|billion"
-    r"|thousand))? ?(?P<c2>€|£|USD|EUR|GBP|CHF|euros?|(?:US )?dollars?|pounds(?: sterling)?)(?!\w)"
+    rf"(?P<c1>US\$|\$|€|£|\b(?:USD|EUR|TEUR|kEUR|GBP|CHF)) ?(?P<n1>{_FIGURE})(?P<s1> ?{_SCALED})?"
+    rf"|\b(?P<n2>{_FIGURE})(?P<s2> ?{_SCALED})? ?"
+    r"(?P<c2>€|£|USD|EUR|TEUR|kEUR|GBP|CHF|(?i:euros?|(?:US )?dollars?|pounds(?: sterling)?))(?!\w| ?\d)"
 )
 PERIOD = re.compile(
     rf"(?i)\b(?:(?P<words>{_WORDS}) ?\((?P<figure>\d{{1,4}})\)|(?P<number>\d{{1,4}})|(?P<only>{_WORDS}))[- ]"
@@ -71,7 +72,11 @@ _CURRENCIES = {
     "pounds": "GBP",
     "pounds sterling": "GBP",
 }
-_SCALES = {"thousand": 1_000, "k": 1_000, "million": 1_000_000, "m": 1_000_000, "billion": 1_000_000_000}
+_SCALES = {
+    **dict.fromkeys(("thousand", "tsd", "k"), 1_000),
+    **dict.fromkeys(("million", "mio", "mln", "mn", "m"), 1_000_000),
+    **dict.fromkeys(("billion", "mrd", "bn"), 1_000_000_000),
+}
 _LEADING = 60  # characters before an amount that say what it is for
 _PARTIES_WITHIN = 6_000
 _LONGEST_PARTY = 400  # characters of a party's name and description
@@ -140,16 +145,19 @@ def amount_of(found: re.Match[str]) -> tuple[str, Decimal] | None:
     """Return currency and value of a match of `AMOUNT`, or None where it cannot be read.
 
     Example:
-        >>> [amount_of(AMOUNT.search(text)) for text in ("EUR 1.200,50", "$1.5 million")]
-        [('EUR', Decimal('1200.50')), ('USD', Decimal('1500000.0'))]
+        >>> [amount_of(AMOUNT.search(text)) for text in ("EUR 1.200,50", "$1.5 million", "2,5 Mio. EUR")]
+        [('EUR', Decimal('1200.50')), ('USD', Decimal('1500000.0')), ('EUR', Decimal('2500000.0'))]
     """
     sign = found["c1"] or found["c2"]
     digits = found["n1"] or found["n2"]
-    scale = (found["s1"] or found["s2"] or "").strip().lower()
+    scale = (found["s1"] or found["s2"] or "").strip(" .").lower().removesuffix("s")
+    if sign in ("TEUR", "kEUR"):
+        sign, scale = "EUR", "k"
     if re.search(r"[.,' ]\d{3}[,.]\d{2}$", digits):
         digits = re.sub(r"\D", "", digits[:-3]) + "." + digits[-2:]
     elif re.search(r"[.,' ]\d{3}$", digits):
         digits = re.sub(r"\D", "", digits)
+    digits = digits.replace(",", ".")
     try:
         value = Decimal(digits) * _SCALES.get(scale, 1)
     except InvalidOperation:
