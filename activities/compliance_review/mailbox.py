@@ -229,6 +229,10 @@ def _proposed(messages: Sequence[EmailMessage], message_id: str | None, name: st
             return 0
     if len(found) == 1:
         return found[0]
+    if len(messages) == 1 and not messages[0].keys():
+        raise ComplianceError(
+            f"{name!r} has no header of an e-mail in it; save the message as your mail program has it"
+        )
     raise ComplianceError(
         f"{name!r} has {len(messages)} messages, and {len(found)} of them {how}; expected one: mark it, or name its "
         "Message-ID in the parameter 'message'"

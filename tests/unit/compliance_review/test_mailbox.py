@@ -52,7 +52,8 @@ class TestReadMailbox:
         [
             pytest.param("mail.txt", b"To: a@b.example", "found '.txt', expected .mbox or .eml", id="another format"),
             pytest.param("mail.mbox", b"", "0 messages, and 0 of them marked", id="an empty mailbox"),
-            pytest.param("mail.eml", b"", "1 messages, and 0 of them marked", id="an empty message"),
+            pytest.param("mail.eml", b"", "no header of an e-mail in it", id="an empty message"),
+            pytest.param("mail.eml", b"just words\n", "no header of an e-mail in it", id="a text"),
             pytest.param("mail.mbox", None, "cannot be read", id="no file"),
         ],
     )
