@@ -17,7 +17,8 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 _MOST_WORDS = 32
 _SNIPPET_LINES = 6
 _SELECT = """
-SELECT -bm25(words, ?, ?, ?) * CASE origin WHEN 'docs' THEN 1.25 ELSE 1 END AS score,
+SELECT -bm25(words, ?, ?, ?) * CASE origin WHEN 'docs' THEN 1.25 ELSE 1 END
+  * CASE WHEN chunks.id IN (SELECT rowid FROM words WHERE words MATCH ?) THEN 10 ELSE 1 END AS score,
   origin, chunks.path, chunks.title, start, end, text
 FROM words JOIN chunks ON chunks.id = words.rowid WHERE words MATCH ? ORDER BY score DESC, chunks.id LIMIT ?
 """
@@ -27,8 +28,9 @@ _WEIGHTS = (6.0, 3.0, 1.0)  # a word in the title tells more than one in the pat
 def query(index: Path, text: str, limit: int = 5) -> list[Hit]:
     """Return the chunks that match a question best, the best first.
 
-    Words match by their stems ("tests" finds "testing"); more and rarer words in common are better (BM25),
-    and of equals a generated document is better than the source it was made from.
+    Words match by their stems ("tests" finds "testing"); more and rarer words in common are better (BM25), all of
+    them best of all, however common one is in the project. Of equals a generated document is better than the source
+    it was made from.
     Operators and quotes in the question are words like any other, or nothing.
 
     Args:
@@ -49,8 +51,8 @@ def query(index: Path, text: str, limit: int = 5) -> list[Hit]:
     with closing(open_index(index)) as connection:
         if not words:
             return []
-        match = " OR ".join(f'"{word}"' for word in words)
-        rows = connection.execute(_SELECT, (*_WEIGHTS, match, limit)).fetchall()
+        every, some = (joint.join(f'"{word}"' for word in words) for joint in (" AND ", " OR "))
+        rows = connection.execute(_SELECT, (*_WEIGHTS, every, some, limit)).fetchall()
     return [_hit(row, words) for row in rows]
 
 

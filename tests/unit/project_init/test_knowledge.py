@@ -168,6 +168,14 @@ class TestQuery:
         hits = query(shop.out / shop.index.path, question)
         assert any(hit.path == path and title in hit.title for hit in hits[:3]), hits
 
+    def test_a_word_that_is_everywhere_counts_beside_a_rare_one(self, run: RunOf) -> None:
+        """In a project with many tests "how do I run the tests" is not answered by what merely runs."""
+        cases = "".join(f"def test_case_{number}():\n    test = {number}\n    assert test\n\n\n" for number in range(9))
+        files = {f"tests/test_{number}.py": cases for number in range(30)}
+        found = run({"pyproject.toml": "[project]\nname = 'a'\n[project.scripts]\na = 'a:main'\n", **files})
+        best = query(found.out / found.index.path, "how do I run the tests")[0]
+        assert (best.path, best.title) in {("PROJECT.md", "a > In short"), ("COMMANDS.md", "Commands of a > Test")}
+
     def test_a_hit_names_its_lines_and_shows_them(self, shop: Run) -> None:
         """Score, place and snippet; better hits first."""
         hits = query(shop.out / shop.index.path, "charge a card")
