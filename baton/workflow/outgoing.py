@@ -14,7 +14,7 @@ from baton.protocol.handoff_errors import RoutingError
 from baton.protocol.history import Spend, StepKind
 from baton.protocol.hops import Trail
 from baton.protocol.sealed import SealError
-from baton.protocol.tracing import FOLLOWS, task_traceparent
+from baton.protocol.tracing import task_traceparent
 from baton.workflow.correspondence import Receiver
 from baton.workflow.pipeline import Pipeline
 
@@ -42,6 +42,11 @@ class Outgoing:
         self._parent = received.handoff_id
         if received.trail is not None:
             self._trail = Trail.from_json_object(received.trail)
+
+    def comes_back(self, received: Received) -> bool:
+        """Return whether a task that was received had been handed on from here before."""
+        trail = Trail.from_json_object(received.trail) if received.trail else Trail(hops=0, recent=[])
+        return any(hop.sender == self._sender.agent_id for hop in trail.recent)
 
     def message(
         self,
@@ -73,9 +78,6 @@ class Outgoing:
         pipeline, now = self._pipeline, workflow.now()
         handoff_id, attempt = named or (str(workflow.uuid4()), 1)
         further: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
-        follows = pipeline._handing.last_span if self._parent is None else None
-        if follows is not None:
-            further[FOLLOWS] = follows
         completed = self._completed()
         try:
             return build_handoff(
