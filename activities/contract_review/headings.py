@@ -133,9 +133,8 @@ def is_heading(text: str) -> bool:
         >>> is_heading("POSITION AND DUTIES"), is_heading("The Employee shall work"), is_heading("1.1 Duties")
         (True, False, False)
     """
-    return (
-        text[-1:] not in tuple(".;,:") and is_title(text) and not _VERB.search(text.lower()) and not _keyword(text, "")
-    )
+    is_title_alone = text[-1:] not in tuple(".;,:") and is_title(text) and not _VERB.search(text.lower())
+    return is_title_alone and not (_keyword(text, "") or _DECIMAL.match(text))
 
 
 def follows(candidate: Path, last: Path) -> bool:
