@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import Name
 from baton.protocol.baton import Baton
+from baton.protocol.handoff import CostTracking
 from baton.protocol.receipts import Receipt
 from baton.protocol.record import CompactRecord
 from baton.protocol.routing import ReceiverRequirements
@@ -130,6 +131,7 @@ class Received(CompactRecord):
         state: The message's `currentState`; the sender's baton is in here.
         trail: How the task came here.
         step: What the sender sent along.
+        cost: What the chain had spent by then, and what is left; absent where an earlier release received it.
         flags: What the safety scan noticed and let pass.
         anchor: The head of the task's audit chain with the acceptance in it.
         seconds: From the sender's dispatch to the acceptance.
@@ -145,6 +147,7 @@ class Received(CompactRecord):
     state: dict[str, JsonValue]
     trail: dict[str, JsonValue] | None = None
     step: dict[str, JsonValue] = Field(default_factory=dict)
+    cost: CostTracking | None = None
     flags: list[str] = Field(default_factory=list)
     anchor: str | None = None
     seconds: float = 0.0
@@ -170,6 +173,7 @@ class Received(CompactRecord):
             state=message["currentState"],
             trail=message.get("trail"),
             step=message.get("step") or {},
+            cost=CostTracking.model_validate(message["costTracking"], strict=False),
             flags=admission.receipt.flags,
             anchor=admission.receipt.anchor,
             seconds=round(seconds, 6),

@@ -85,7 +85,7 @@ def billed_before(start: PipelineInput) -> Spend:
     """
     if start.budget is None:
         return spent_in(start.outcomes) + beyond_outcomes(start)
-    return start.budget.spent if start.continued else spent_in(start.outcomes) + start.budget.spent
+    return start.budget.own if start.continued else spent_in(start.outcomes) + start.budget.own
 
 
 def forked_purse(

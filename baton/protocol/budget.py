@@ -100,7 +100,8 @@ class Budget(CompactRecord):
         set_aside_micro_usd: What only closing stages may use, for `OnExhaustion.WRAP_UP`.
         then: What happens when it is used up.
         limits: The most that a stage may spend in all its attempts, by name.
-        spent: What was charged.
+        spent: What was charged, and what others of the chain had spent before.
+        before: What of it others had spent.
         by_stage: What each stage with a limit has spent.
         open: What is under way, by the name given to `reserve`.
 
@@ -117,6 +118,7 @@ class Budget(CompactRecord):
     then: OnExhaustion = Field(default=OnExhaustion.PAUSE, strict=False)
     limits: dict[str, Count] = Field(default_factory=dict)
     spent: Spend = Spend()
+    before: Spend = Spend()
     by_stage: dict[str, Count] = Field(default_factory=dict)
     open: dict[str, Reservation] = Field(default_factory=dict)
 
@@ -129,6 +131,11 @@ class Budget(CompactRecord):
     def spent_micro_usd(self) -> int:
         """What was charged so far."""
         return self.spent.micro_usd
+
+    @property
+    def own(self) -> Spend:
+        """What was charged here, without what others of the chain had spent."""
+        return self.spent.beyond(self.before)
 
     @property
     def remaining_micro_usd(self) -> int:
@@ -281,6 +288,33 @@ class Budget(CompactRecord):
         """
         return Budget(initial_micro_usd=self._reservation(name).held_micro_usd, then=self.then)
 
+    def relayed(self, cost: CostTracking, *, comes_back: bool = False) -> "Budget":
+        """Return the budget of a pipeline to which a handoff brings the chain's money: it goes on where the sender was.
+
+        No more is left than the handoff says, nor than there was.
+
+        Args:
+            cost: The figures of the handoff.
+            comes_back: Whether the task was here before, so that what it cost here is in those figures.
+
+        Raises:
+            pydantic.ValidationError: The figures amount to less than nothing.
+
+        Example:
+            >>> sent = Budget(initial_micro_usd=400_000).owe("a", Spend(micro_usd=80_000))
+            >>> mine = Budget(initial_micro_usd=900_000).relayed(sent.cost_tracking()).owe("b", Spend(micro_usd=5_000))
+            >>> mine.spent_micro_usd, mine.own.micro_usd, mine.free_micro_usd
+            (85000, 5000, 315000)
+        """
+        tokens = cost.token_spent
+        chain = Spend(micro_usd=cost.spent_micro_usd, prompt_tokens=tokens.prompt, completion_tokens=tokens.completion)
+        others = self.before + (chain.beyond(self.own) if comes_back else chain).beyond(self.before)
+        spent = self.own + others
+        ceiling = spent.micro_usd + min(self.remaining_micro_usd, cost.remaining_micro_usd)
+        topped_up = min(self.topped_up_micro_usd, max(0, ceiling))
+        changes = {"initial_micro_usd": ceiling - topped_up, "topped_up_micro_usd": topped_up}
+        return Budget.model_validate({**dict(self), **changes, "spent": spent, "before": others})
+
     def cost_tracking(self) -> CostTracking:
         """Return the figures that a handoff carries; spent and left together are the ceiling (C-12)."""
         tokens = TokenSpent(prompt=self.spent.prompt_tokens, completion=self.spent.completion_tokens)
@@ -306,28 +340,6 @@ class Budget(CompactRecord):
         if name not in self.open:
             raise ValueError(f"nothing is reserved under {name!r}; reserve first, settle last")
         return self.open[name]
-
-
-def received(cost: CostTracking, then: OnExhaustion = OnExhaustion.PAUSE) -> Budget:
-    """Return the budget of a pipeline that a handoff brought its money to; it goes on where the sender was.
-
-    Args:
-        cost: The figures of the handoff.
-        then: What happens when it is used up.
-
-    Raises:
-        pydantic.ValidationError: The figures amount to less than nothing.
-
-    Example:
-        >>> received(Budget(initial_micro_usd=400_000).owe("a", Spend(micro_usd=80_000)).cost_tracking()).free_micro_usd
-        320000
-    """
-    tokens = cost.token_spent
-    return Budget(
-        initial_micro_usd=cost.spent_micro_usd + cost.remaining_micro_usd,
-        spent=Spend(micro_usd=cost.spent_micro_usd, prompt_tokens=tokens.prompt, completion_tokens=tokens.completion),
-        then=then,
-    )
 
 
 def shares(micro_usd: int, count: int) -> list[int]:

@@ -64,6 +64,9 @@ ATTEMPTS = 3
 LATE_ANSWER_COUNTS = "an answer that comes while a person is asked counts"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
+MONEY_IS_RELAYED = "a receiver goes on with the chain's money"
+"""Marks the runs of which that is so, in the same way."""
+
 Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
 Takes = Callable[[Baton, Received], Mapping[str, JsonValue]]
 
@@ -169,14 +172,20 @@ class Exchange:
             StageFailedError: None came in time, or what one brought breaks a rule of this pipeline.
         """
         name = f"receive as {receiver.agent_type}"[:200]
+        is_past = True
 
         async def act(seq: int) -> StageReturn:
+            nonlocal is_past
+            is_past = False
             received = await self._arrivals.next(receiver, within)
             patch = dict(takes(self.pipeline.baton, received))
             return StageReturn(stage=name, seq=seq, baton_patch=patch, output=received.model_dump(mode="json"))
 
         received = Received.model_validate(await self.step(name, act), strict=False)
         self.outgoing.follows(received)
+        if received.cost and received.task_id == self.pipeline.task_id and workflow.patched(MONEY_IS_RELAYED):
+            comes_back = self.outgoing.comes_back(received)
+            self.pipeline._purse.relay(received.cost, comes_back=comes_back, taken_over=is_past)
         return received
 
     async def step(self, name: str, act: Callable[[int], Awaitable[StageReturn]]) -> Any:

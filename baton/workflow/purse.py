@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from baton.protocol.billing import beyond_outcomes, carried_beyond, spent_in
 from baton.protocol.budget import Budget, Charge, ChargeKind, Shortage
+from baton.protocol.handoff import CostTracking
 from baton.protocol.history import Outcome, Spend
 from baton.protocol.messages import PipelineInput, StageReturn
 from baton.protocol.money import MICRO_PER_USD
@@ -61,7 +62,7 @@ class Purse:
 
     def billed(self, spend: Spend) -> Spend | None:
         """Return what was charged in all, or None where that is what the accepted steps cost."""
-        return None if self.budget.spent == spend else self.budget.spent
+        return None if self.budget.own == spend else self.budget.own
 
     def carried(self, outcomes: Iterable[Outcome]) -> dict[str, JsonValue]:
         """Return what the next run is to know of the money; a budget is handed on by itself.
@@ -69,7 +70,7 @@ class Purse:
         Args:
             outcomes: What the next run takes over, and charges.
         """
-        return {} if self.limited else carried_beyond(self.budget.spent.beyond(spent_in(outcomes)))
+        return {} if self.limited else carried_beyond(self.budget.own.beyond(spent_in(outcomes)))
 
     def owe(self, stage: str, spend: Spend) -> None:
         """Charge what was spent by something for which nothing is set apart."""
@@ -90,6 +91,19 @@ class Purse:
     def top_up(self, micro_usd: int) -> None:
         """Put more money in."""
         self.budget = self.budget.top_up(micro_usd)
+
+    def relay(self, cost: CostTracking, *, comes_back: bool, taken_over: bool) -> None:
+        """Go on with the money of the chain that a handoff brought, within what it says is left.
+
+        Args:
+            cost: The figures of the handoff.
+            comes_back: Whether the task was here before.
+            taken_over: Whether an earlier run received it; a budget that came from there has them already.
+        """
+        if taken_over and self._continued:
+            return
+        self.budget = self.budget.relayed(cost, comes_back=comes_back)
+        self.limited = self.limited or cost.spent_micro_usd + cost.remaining_micro_usd < NO_LIMIT_MICRO_USD
 
     def for_child(self, name: str) -> Budget | None:
         """Return the budget of a child: all that is free now, which is set apart until the child ends."""

@@ -7,10 +7,15 @@ from temporalio import workflow
 
 from baton import PipelineInput, PipelineResult
 from baton.protocol.errors import StageFailedError
+from baton.protocol.routing import ReceiverRequirements
 from baton.workflow import ContinueAfter, HandoffTerms, Pipeline
+from baton.workflow.correspondence import Receiver
+from baton.workflow.exchange import Exchange
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.paying_stages import BY_NAME
+
+_LIMIT = timedelta(seconds=20)
 
 
 @workflow.defn
@@ -18,7 +23,8 @@ class Takes:
     """Takes the `steps` of its parameters.
 
     A step is a stage's name, several to fan out, `sleep`, `fail`, or `{"child": steps}`; what fails is passed over,
-    but for `fail`. With `events` it continues as new after as many.
+    but for `fail`. With `events` it continues as new after as many. With a name as `agent` it hands on as well:
+    `{"to": id, "steps": steps}`, `receive`, and `back` to whom that came from.
     """
 
     @workflow.init
@@ -29,6 +35,9 @@ class Takes:
             continue_after=ContinueAfter(events=events) if events else None,
             handoffs=HandoffTerms(within=timedelta(milliseconds=1)),
         )
+        if "agent" in start.params:
+            self.exchange = Exchange(self.pipeline, agent=str(start.params["agent"]))
+        self.sender = ""
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
@@ -48,6 +57,16 @@ class Takes:
                     await self.pipeline.child(
                         Takes.run, "A part", name="part", params={**self.pipeline.params, "steps": steps}
                     )
+                case {"to": id, "steps": steps}:
+                    given = {**self.pipeline.params, "agent": "receiver", "steps": steps}
+                    to = Receiver(id, "receiver", starts=Takes.run, params=given)
+                    await self.exchange.hand_off(to, "Go on", within=_LIMIT)
+                case "receive":
+                    agent = str(self.pipeline.params["agent"])
+                    received = await self.exchange.receive(ReceiverRequirements(agent, "1.0.0"), within=_LIMIT)
+                    self.sender = received.reply_to or ""
+                case "back":
+                    await self.exchange.hand_off(Receiver(self.sender, "sender"), "Here it is", within=_LIMIT)
                 case [*names]:
                     await self.pipeline.fan_out(*[BY_NAME[name] for name in names])
                 case name:

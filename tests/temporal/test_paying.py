@@ -17,7 +17,7 @@ from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.budget import Budget, OnExhaustion
 from baton.testing import assert_replays, pipeline_worker
-from tests.support import LIMIT, Handle
+from tests.support import LIMIT, Handle, overview
 from tests.temporal.paying_pipelines import PIPELINES, Takes
 from tests.temporal.paying_stages import BILLS, STAGES
 
@@ -45,7 +45,9 @@ async def ended(worker: Worker, handle: Handle) -> RunRecord:
     newest = worker.client.get_workflow_handle(handle.id)
     with contextlib.suppress(WorkflowFailureError):
         await newest.result()
-    await assert_replays(newest, PIPELINES)
+    [plugin] = worker.client.config()["plugins"]
+    assert isinstance(plugin, BatonPlugin)
+    await assert_replays(newest, PIPELINES, plugin=plugin)
     return await read_run(worker.client, handle.id)
 
 
@@ -174,3 +176,55 @@ async def test_what_a_roll_back_leaves_stays_charged(worker: Worker, to: int) ->
 
     assert paid(run) > before
     assert (told(run), run.billed.micro_usd) == (paid(run),) * 2
+
+
+class TestRelay:
+    """A handoff brings the chain's money to another pipeline, and what is left of it back."""
+
+    async def relayed(
+        self, worker: Worker, theirs: list[str], then: list[str], budget: Budget | None, **params: Any
+    ) -> list[RunRecord]:
+        """Return a run that pays, hands on, and goes on, and the run of its receiver."""
+        id = f"receiver-{uuid4()}"
+        steps = ["first", {"to": id, "steps": ["receive", *theirs]}, *then]
+        sender = await taken(worker, steps, params.pop("does", None), budget, agent="sender", **params)
+        return [sender, await ended(worker, worker.client.get_workflow_handle(id))]
+
+    async def left(self, worker: Worker, run: RunRecord) -> int | None:
+        """Return what a run says is left."""
+        return (await overview(worker.client.get_workflow_handle(run.workflow_id))).remaining_micro_usd
+
+    @pytest.mark.parametrize("events", [pytest.param(None, id="in one part"), pytest.param(12, id="that continue")])
+    async def test_what_the_others_spent_is_left_to_nobody(
+        self, worker: Worker, safeguards: Safeguards, events: int | None
+    ) -> None:
+        """One ceiling for the chain across pipelines; each tells its own bills, the ledger all (S3-9-a, S3-9-c)."""
+        theirs, then = ["first", "sleep", "second", "sleep", "back"], ["receive", "second"]
+        sender, receiver = await self.relayed(worker, theirs, then, BUDGET, does={"first": REFUSED}, events=events)
+
+        assert (paid(sender), paid(receiver)) == (1_407, 1_407)
+        for run in (sender, receiver):
+            assert (told(run), run.billed.micro_usd) == (1_407, 1_407)
+        assert (await self.left(worker, receiver), await self.left(worker, sender)) == (998_186, 997_186)
+        async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+            cost = await ledger.task_cost(sender.task_id or "")
+        assert (cost.micro_usd, cost.findings) == (2_814, ())
+
+    async def test_the_receiver_stops_where_the_chain_has_spent_all(self, worker: Worker) -> None:
+        """It was started without a budget of its own; a fork of it stops there as well (S3-9-c)."""
+        budget = Budget(initial_micro_usd=2_500)
+        _, receiver = await self.relayed(worker, ["first", "second", "second"], [], budget)
+        handle = await fork(worker.client, receiver.workflow_id, "3", by="ann", why="try again")
+        forked = await ended(worker, handle)
+
+        assert [paid(run) for run in (receiver, forked)] == [2_000, 1_000]
+        for run in (receiver, forked):
+            failed: Any = run.result.output if run.result else []
+            assert ["'second'" in one for one in failed] == [True]
+
+    async def test_without_a_budget_nothing_is_refused(self, worker: Worker) -> None:
+        """What was spent is told on all the same."""
+        sender, receiver = await self.relayed(worker, ["first", "back"], ["receive", "second"], None)
+
+        assert [await self.left(worker, run) for run in (sender, receiver)] == [None, None]
+        assert (told(sender), told(receiver)) == (2_000, 1_000)

@@ -13,7 +13,6 @@ from baton.protocol.budget import (
     ChargeKind,
     OnExhaustion,
     Reservation,
-    received,
     shares,
     total,
 )
@@ -219,7 +218,7 @@ class TestRelay:
     def test_the_receiving_pipeline_goes_on_with_it(self) -> None:
         """One ceiling for the whole chain, across pipelines (S3-9-c)."""
         sent = budget(400_000).owe("extract", Spend(micro_usd=80_000, prompt_tokens=7)).top_up(100)
-        taken = received(sent.cost_tracking(), OnExhaustion.STOP)
+        taken = budget(900_000).model_copy(update={"then": OnExhaustion.STOP}).relayed(sent.cost_tracking())
 
         assert taken.cost_tracking() == sent.cost_tracking()
         assert (taken.ceiling_micro_usd, taken.then) == (400_100, OnExhaustion.STOP)

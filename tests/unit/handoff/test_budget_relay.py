@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from baton.protocol.audit import AuditEntry, Status
 from baton.protocol.audit_cost import TaskCost, task_cost
 from baton.protocol.audit_entries import completion_entry, cost_of, handoff_entry
-from baton.protocol.budget import Budget, Charge, ChargeKind, received
+from baton.protocol.budget import Budget, Charge, ChargeKind
 from baton.protocol.building import AgentState, build_handoff
 from baton.protocol.compressing import Compressed
 from baton.protocol.handoff import CostTracking, Handoff, Sender, Target
@@ -30,6 +30,7 @@ from tests.unit.ledger.material import chain
 
 AGENTS = ("extract", "analyse", "score", "check", "summarise")
 PLENTY = 10**9
+UNTOUCHED = Budget(initial_micro_usd=10**15)
 RecordT = TypeVar("RecordT", Budget, Compressed)
 
 
@@ -104,7 +105,7 @@ class Chain:
                 self.hand_on(place, given, Status.REJECTED, attempt)
                 self.work(agent, Job("good", (attempt,)))
             message = self.hand_on(place, given, Status.ACCEPTED, refused.get(agent, 0) + 1)
-            self.keep(received(message.cost_tracking))
+            self.keep(UNTOUCHED.relayed(message.cost_tracking))
         return self
 
     def work(self, agent: str, job: Job) -> None:
@@ -352,4 +353,4 @@ class TestDeduction:
 
         assert verdict.reason == reason
         assert verdict.valid is (reason is None)
-        assert (received(budget.cost_tracking()).shortage("score") is None) is verdict.valid
+        assert (UNTOUCHED.relayed(budget.cost_tracking()).shortage("score") is None) is verdict.valid
