@@ -10,7 +10,7 @@ from baton.protocol.errors import StageFailedError
 from baton.protocol.exchange import Acknowledgement
 from baton.protocol.gathering import Broadcast, Standing
 from baton.protocol.handoff import Handoff
-from baton.protocol.messages import PipelineStatus, StageReturn
+from baton.protocol.messages import StageReturn
 from baton.workflow.correspondence import Receiver, ended_once
 from baton.workflow.exchange import ATTEMPTS, Exchange
 
@@ -112,6 +112,6 @@ async def _gathered(
         needed = gathered.quorum or len(gathered.receivers)
         reason = f"{len(gathered.accepted)} of {needed} accepted: {'; '.join([*refused, *silent, *told])}"
         exchange.note(f"escalated: {reason}")
-        exchange.pipeline._desk.visibility.became(PipelineStatus.PENDING_HANDOFF)
+        exchange.pipeline._desk.visibility.gave_up()
         raise StageFailedError(f"the handoff to {', '.join(map(repr, gathered.receivers))} failed: {reason}")
     return gathered

@@ -348,9 +348,11 @@ class Exchange:
         reason = f"{to.agent!r} ({to.workflow_id}) has not answered handoff {handoff.handoff_id} within {within}"
         self.note(f"escalated: {reason}")
         visibility = self.pipeline._desk.visibility
-        visibility.became(PipelineStatus.PENDING_HANDOFF, f"hand off to {to.agent}"[:200])
+        name = f"hand off to {to.agent}"[:200]
         if self._ask is None:
+            visibility.gave_up(name)
             raise StageFailedError(reason)
+        visibility.became(PipelineStatus.PENDING_HANDOFF, name)
         since = workflow.now()
         pending = PendingHandoff(
             handoff_id=handoff.handoff_id,

@@ -151,7 +151,7 @@ class Outside:
                 lambda: self._end(id) is not None, timeout=within, timeout_summary=f"answer of {agent} outside"[:200]
             )
         except TimeoutError:
-            visibility.became(PipelineStatus.PENDING_HANDOFF, name)
+            visibility.gave_up(name)
             reason = f"{agent!r} has returned nothing for handoff {id} within {within}"
             self._exchange.note(f"escalated: {reason}")
             raise StageFailedError(reason) from None

@@ -16,6 +16,9 @@ _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
 _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
 _STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF, PipelineStatus.FAILED})
 _STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
+GOES_ON = "a pipeline that goes on after a handoff failed is no longer pending"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+
 _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
 _TAG = re.compile(r"(?<!\\)((?:\\\\)*)<")  # an even number of backslashes leaves what follows as it is
@@ -42,6 +45,7 @@ class Visibility:
         self.enabled = _is_searchable(info)
         self._loop = asyncio.get_running_loop()
         self._status = PipelineStatus.RUNNING
+        self._given_up = False
         self._seconds = 0
         self._stages: list[tuple[str, int]] = []
         _shown[self._loop] = weakref.ref(self)
@@ -54,6 +58,8 @@ class Visibility:
     def entered(self, name: str) -> None:
         """Note that a step begins: it is listed with the event to reset to, and may become searchable."""
         self._stages.append((name, workflow.info().get_current_history_length() + 1))
+        if self._given_up and workflow.patched(GOES_ON):
+            self.became(PipelineStatus.RUNNING, name)
         if self._seconds >= _NOT_MORE_OFTEN_THAN_SECONDS:
             self._upsert(name)
 
@@ -63,10 +69,17 @@ class Visibility:
 
     def became(self, status: PipelineStatus, name: str | None = None) -> None:
         """Show another status, and the step it belongs to."""
+        self._given_up = False
         if status is not self._status:
             before, self._status = self._status, status
             if before in _STATUS_OF_ITS_OWN or status in _STATUS_OF_ITS_OWN:
                 self._upsert(name)
+
+    def gave_up(self, name: str | None = None) -> None:
+        """Show a handoff that was not accepted, until the pipeline's code, which is told of it, goes on to a step."""
+        is_alone = self._status is not PipelineStatus.PENDING_HANDOFF
+        self.became(PipelineStatus.PENDING_HANDOFF, name)
+        self._given_up = is_alone
 
     def failed(self) -> None:
         """Answer queries of the closed run by `FAILED`; one that failed at a handoff to outside stays pending."""

@@ -4,6 +4,7 @@ They stand in a file of their own because a workflow is loaded again in its sand
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -95,6 +96,24 @@ class AsksAPerson:
         to: Any = self.pipeline.params["to"]
         ack = await self.exchange.hand_off(Receiver(to, "risk"), "Score the risk", within=timedelta(seconds=1))
         return self.pipeline.result(ack.to_json_object())
+
+
+@workflow.defn
+class GoesOn:
+    """Waits for a minute after a handoff that nobody answers; parameter: `to`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="legal")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Hand on, and wait."""
+        with suppress(StageFailedError):
+            await self.exchange.hand_off(_receiver(self.pipeline.params), "Score the risk", within=timedelta(seconds=1))
+        await self.pipeline.sleep(timedelta(minutes=1))
+        return self.pipeline.result()
 
 
 @workflow.defn
@@ -307,6 +326,7 @@ EXCHANGES: list[type] = [
     HandsOff,
     AsksAPerson,
     AsksTheInbox,
+    GoesOn,
     Receives,
     ThereAndBack,
     HandsOutside,

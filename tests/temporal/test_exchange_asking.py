@@ -16,11 +16,11 @@ from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import PipelineError
-from baton.protocol.messages import PipelineResult
+from baton.protocol.messages import PipelineResult, PipelineStatus
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, Handle, failure, start, until
-from tests.temporal.exchange_pipelines import EXCHANGES, AsksTheInbox, Receives
+from tests.temporal.exchange_pipelines import EXCHANGES, AsksTheInbox, GoesOn, Receives
 from tests.temporal.handoff_stages import extract
 from tests.temporal.test_inbox import decision, waiting
 
@@ -114,3 +114,14 @@ class TestUnanswered:
         now = await until(handle, lambda now: True)
         assert any("answered" in note and "after all" in note for note in now.notes)
         await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+    async def test_a_pipeline_that_goes_on_without_an_answer_is_pending_no_longer(self, worker: Worker) -> None:
+        """Nobody was asked, and nothing waits in the inbox: an alert on what is pending would never end."""
+        handle = await start(worker, GoesOn.run, to=f"risk-{uuid.uuid4()}")
+        now = await until(handle, lambda now: any(one.kind == "sleep" for one in now.waiting_for))
+
+        assert now.status is PipelineStatus.RUNNING
+        assert now.notes[-1].startswith("escalated")
+        described = await handle.describe()
+        assert "BatonStatus" not in {pair.key.name for pair in described.typed_search_attributes}
+        await handle.terminate()
