@@ -30,16 +30,8 @@ _WORDS: tuple[tuple[Purpose, str], ...] = (
 )
 _ORDER: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
 _NPM_OWN = ("test", "start")
-_ALONE = (
-    "shell",
-    "repl",
-    "up",
-    "init",
-    "version",
-    "style",
-    "type",
-    "image",
-)  # in a longer name they say what it is about
+# In a longer name these say what it is about.
+_ALONE = ("shell", "repl", "up", "init", "version", "style", "type", "image")
 _LONGEST_NAME = 4
 _FETCHING = re.compile(
     r"\b(pip3?|uv|poetry|pdm|pipenv|conda|npm|pnpm|yarn|bun|bundle|gem|composer|cargo|go|mix|dotnet|mvn|gradle|cpanm|apt|apt-get"
@@ -173,13 +165,7 @@ def _declared(line: str, script: Script, purpose: Purpose | None = None) -> Comm
     purpose = purpose or purpose_of(script.name)
     if purpose == "format" and re.search(r"\s--(check|diff|check-only|dry-run)\b", script.body):
         purpose = "lint"  # it changes nothing
-    return Command(
-        line=line,
-        purpose=purpose,
-        origin="declared",
-        about=about,
-        evidence=script.evidence,
-    )
+    return Command(line=line, purpose=purpose, origin="declared", about=about, evidence=script.evidence)
 
 
 def _of_containers(tree: SourceTree) -> Iterator[Command]:

@@ -28,6 +28,7 @@ _BUILD_FILE = re.compile(
 )
 """What says how to build, of tools whose manifests are not read here."""
 
+_VERSIONS_ELSEWHERE = ("cmake", "jvm", "autotools", "meson", "perl")  # than in the manifest, by custom
 _WITHOUT_CODE = ("package-info.java", "module-info.java")
 _LONG_FILE = 800
 _TRIVIAL = 15
@@ -132,13 +133,7 @@ def _risks(tree: SourceTree, stack: TechStack) -> Iterator[RoadmapItem]:
 
 def _dependencies(stack: TechStack) -> Iterator[Dependency]:
     for manifest in stack.manifests:
-        if manifest.ecosystem not in (
-            "cmake",
-            "jvm",
-            "autotools",
-            "meson",
-            "perl",
-        ):  # versions come from elsewhere there, by custom
+        if manifest.ecosystem not in _VERSIONS_ELSEWHERE:
             itself = manifest.name.lower()
             yield from (
                 each for each in manifest.dependencies if each.group != "indirect" and each.name.lower() != itself
