@@ -66,16 +66,21 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
     plain = file.read(len(_MAGIC)) != _MAGIC
     file.seek(0)
     reader: Any = file if plain else zstd.ZstdFile(file)
-    rest = b""
+    begun, size = list[bytes](), 0  # the pieces of a line: joined at its end alone, for it may be long
     try:
         while block := reader.read(_BLOCK):
-            *lines, rest = (rest + block).split(b"\n")
-            yield from lines
-            if len(rest) > LONGEST_LINE:
+            piece, *lines = block.split(b"\n")
+            begun.append(piece)
+            size += len(piece)
+            if lines:
+                yield b"".join(begun)
+                yield from lines[:-1]
+                begun, size = [lines[-1]], len(lines[-1])
+            if size > LONGEST_LINE:
                 raise EvidenceError(f"it has a line of more than {LONGEST_LINE} bytes")
     except (zstd.ZstdError, EOFError) as error:
         raise EvidenceError(f"its compression is damaged or torn: {error}") from error
-    if rest:
+    if size:
         raise EvidenceError("its last line is torn")
 
 
