@@ -52,7 +52,8 @@ class Takes:
         try:
             match step:
                 case "sleep":
-                    await self.pipeline.sleep(timedelta(seconds=1))
+                    # A run may continue as new once a second.
+                    await self.pipeline.sleep(timedelta(seconds=1 if self.pipeline.params.get("events") else 0.01))
                 case {"child": steps}:
                     await self.pipeline.child(
                         Takes.run, "A part", name="part", params={**self.pipeline.params, "steps": steps}
