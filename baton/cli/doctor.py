@@ -1,6 +1,7 @@
 """`baton doctor`: whether everything is as it should be, and what to do where it is not."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli import checks
+from baton.cli import checks, guard_checks
 from baton.cli.checks import Finding, Mark
 from baton.cli.exits import ExitCode
 from baton.cli.output import make_table, plain
@@ -31,7 +32,7 @@ async def doctor(
         str, typer.Option(metavar="NAME", help="The task queue whose workers are looked for.")
     ] = DEFAULT_TASK_QUEUE,
 ) -> None:
-    """Check the installation, the server and the namespace.
+    """Check the installation, keys and ledger, the server and the namespace.
 
     Each line says what was found, and where something is to be done, what. The exit code is 1 if something
     fails, and 3 if no server answers; warnings do not count.
@@ -60,6 +61,8 @@ async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncI
         yield finding
     yield await checks.codec()
     yield await checks.store(session.options.store, open_store)
+    yield guard_checks.keys(os.environ)
+    yield await guard_checks.ledger(os.environ)
     yield Finding("settings", Mark.OK, checks.settings_in_use())
     try:
         settings = session.connection.settings()

@@ -1,0 +1,69 @@
+"""What `baton doctor` looks at of the safeguards: the keys, and the ledger. Neither is made by looking."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from baton.cli.audit_sources import DEFAULT_LEDGER, ledger_name
+from baton.cli.checks import Finding, Mark
+from baton.edge.key_files import DEVELOPMENT_FILE
+from baton.edge.keyring import Keyring, KeyringError
+from baton.edge.keys import Purpose
+from baton.edge.ledger import Ledger, LedgerOptions
+from baton.protocol.ledger_errors import LedgerError
+
+_FOLDER = Path(".baton")
+_LEAST_FREE = 100_000_000  # bytes
+
+
+def keys(environment: Mapping[str, str], folder: Path = _FOLDER) -> Finding:
+    """Check that a worker started here would have a current key for each purpose.
+
+    Args:
+        environment: The variables that name the keys.
+        folder: Where those of a developer's machine are.
+    """
+    are_there = any(name.startswith("BATON_KEY") for name in environment) or (folder / DEVELOPMENT_FILE).exists()
+    if not are_there and environment.get("BATON_ENV", "").strip().lower() in ("", "development"):
+        return Finding("keys", Mark.OK, f"none yet; a worker that is started here makes some in {folder}")
+    try:
+        ring = Keyring.find_out(environment, folder)
+        for purpose in Purpose:
+            ring.current(purpose)
+    except KeyringError as error:
+        return Finding("keys", Mark.FAIL, str(error), "BATON_KEYS names a file that `baton keys new` wrote")
+    if ring.is_development:
+        return Finding("keys", Mark.OK, "those of a developer's machine; BATON_ENV=production refuses them")
+    return Finding("keys", Mark.OK, "a current one for each purpose")
+
+
+async def ledger(environment: Mapping[str, str]) -> Finding:
+    """Check that the ledger can be opened, is of this release, and has room to grow.
+
+    Args:
+        environment: The variables that name it.
+    """
+    where = environment.get("BATON_LEDGER") or DEFAULT_LEDGER
+    file = None if "://" in where else Path(where)
+    if file is not None and (found := _of_file(file)):
+        return found
+    options = LedgerOptions(name=ledger_name(environment.get("BATON_LEDGER_NAME")), create=False)
+    try:
+        async with Ledger(file or where, options) as opened:
+            return Finding("ledger", Mark.OK, f"{opened.where} can be opened")
+    except (LedgerError, ValueError) as error:
+        return Finding("ledger", Mark.FAIL, str(error), "runs wait until it can be written; BATON_LEDGER names it")
+
+
+def _of_file(file: Path) -> Finding | None:
+    """Return what is to be said of a ledger's file, or None where it is there and has room."""
+    if not file.exists():
+        return Finding("ledger", Mark.OK, f"none yet; a worker that is started here makes {file}")
+    if not os.access(file, os.W_OK):
+        return Finding("ledger", Mark.FAIL, f"{file} cannot be written by this user", "give it to the workers' user")
+    free = shutil.disk_usage(file.parent).free
+    if free >= _LEAST_FREE:
+        return None
+    remedy = "make room, or move old records with `baton audit archive`; runs wait while it cannot be written"
+    return Finding("ledger", Mark.WARN, f"{file} has {free // 1_000_000} MB left to grow", remedy)
