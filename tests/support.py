@@ -2,7 +2,8 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -13,11 +14,14 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
+from baton.activity.safeguards import Safeguards
 from baton.client import RunRecord, RunStatus, decide, read_run
+from baton.devserver import DevServer
+from baton.plugin import BatonPlugin
 from baton.protocol.history import HistoryEntry
 from baton.protocol.messages import Decided, Decision, Overview, PipelineInput
 from baton.protocol.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS
-from baton.testing import assert_replays
+from baton.testing import assert_replays, pipeline_worker
 from tests.temporal.pipelines import PIPELINES
 
 Handle = WorkflowHandle[Any, Any]
@@ -25,6 +29,16 @@ Handle = WorkflowHandle[Any, Any]
 GOAL = "Add OAuth2 login"
 LIMIT = timedelta(minutes=3)
 """After this the server ends a run, so that a wedged one fails its test."""
+
+
+@asynccontextmanager
+async def sealing_worker(
+    server: DevServer, safeguards: Safeguards, pipelines: Sequence[type], stages: Sequence[Callable[..., Any]]
+) -> AsyncIterator[Worker]:
+    """Run a worker with safeguards."""
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, pipelines, stages) as it:
+        yield it
 
 
 async def start(

@@ -20,6 +20,7 @@ from baton.protocol.relay import HandoffTerms
 from baton.protocol.summarising import Price, Summariser, Summary
 from baton.protocol.tokens import estimate_tokens
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
+from tests.support import sealing_worker
 from tests.temporal.handoff_pipelines import PIPELINES, Talks
 from tests.temporal.handoff_stages import STAGES
 
@@ -40,8 +41,7 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with safeguards, and no model for summaries."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
         yield it
 
 

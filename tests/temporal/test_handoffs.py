@@ -25,7 +25,7 @@ from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.protocol.verdict import Code, Fate
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
-from tests.support import LIMIT, Handle, failure, overview, start, until
+from tests.support import LIMIT, Handle, failure, overview, sealing_worker, start, until
 from tests.temporal.handoff_pipelines import (
     PIPELINES,
     Breaks,
@@ -50,8 +50,7 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with safeguards."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
         yield it
 
 

@@ -26,7 +26,7 @@ from baton.protocol.names import QUERY_INBOX
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.protocol.verdict import Code, Fate
 from baton.testing import assert_replays, pipeline_worker
-from tests.support import LIMIT, Handle, failure, start, until
+from tests.support import LIMIT, Handle, failure, sealing_worker, start, until
 from tests.temporal import handoff_pipelines, handoff_stages
 from tests.temporal.handoff_pipelines import Breaks, Forgets, FourAgents, Spends
 from tests.temporal.inbox_pipelines import PIPELINES, ForgetsInABranch, TaintedLight, TaintedTwice
@@ -45,8 +45,7 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with safeguards."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as it:
+    async with sealing_worker(server, safeguards, ALL_PIPELINES, ALL_STAGES) as it:
         yield it
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import PipelineInput
@@ -16,8 +16,8 @@ from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.budget import Budget, OnExhaustion
-from baton.testing import assert_replays, pipeline_worker
-from tests.support import LIMIT, Handle, overview
+from baton.testing import assert_replays
+from tests.support import LIMIT, Handle, overview, sealing_worker
 from tests.temporal.paying_pipelines import PIPELINES, Takes
 from tests.temporal.paying_stages import BILLS, STAGES
 
@@ -35,8 +35,7 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with safeguards."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
         yield it
 
 
