@@ -47,7 +47,7 @@ from baton.protocol.names import (
     SEALS,
 )
 from baton.workflow.faults import AnyFault
-from baton.workflow.visibility import show_failed
+from baton.workflow.visibility import runs_in, show_failed
 
 if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
     from baton.activity.safeguards import Safeguards, SharedGate
@@ -330,8 +330,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
 
 def _bill(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
     """Return what the pipeline of an event loop was charged, as its failure tells it; nothing if it is put aside."""
-    runs = workflow.in_workflow() and asyncio.get_running_loop() is loop
-    status = workflow.get_query_handler(QUERY_STATUS) if runs else None
+    status = workflow.get_query_handler(QUERY_STATUS) if runs_in(loop) else None
     overview = None if status is None else status()
     if not isinstance(overview, Overview):
         return []

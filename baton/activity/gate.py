@@ -17,7 +17,7 @@ from baton.edge.ledger import Ledger
 from baton.edge.schema_gate import handoff_gate
 from baton.edge.sealing import open_sealed
 from baton.protocol.admission import reply_to_of
-from baton.protocol.audit import AuditCost, AuditEntry, Status, digest_of
+from baton.protocol.audit import FAILED, AuditCost, AuditEntry, Status, digest_of
 from baton.protocol.audit_chain import ChainHead
 from baton.protocol.audit_entries import AGAIN, LONGEST_NAME, cost_of, handoff_entry, usable_name
 from baton.protocol.audit_privacy import RedactionPolicy, redact
@@ -91,7 +91,7 @@ class Gate:
         detector: The safety detector.
         freshness: How old a handoff may be.
         clock: Tells the time.
-        redact: JSON pointers of members in place of which a commitment goes on record; see `Safeguards`.
+        redact: What goes on record as a commitment only, or None; see `Safeguards.redact`.
     """
 
     keyring: Keyring
@@ -100,7 +100,7 @@ class Gate:
     detector: Detector = detect
     freshness: Freshness = field(default_factory=Freshness)
     clock: Callable[[], datetime] = _now
-    redact: frozenset[str] = frozenset()
+    redact: RedactionPolicy | None = None
 
     async def accept(
         self,
@@ -236,7 +236,7 @@ class Gate:
             from_agent=message["toAgent"]["agentType"],
             run_id=run_id,
             cost=_with(cost_of(message), spend),
-            message=self._redacted(answer, message["handoffId"]),
+            message=self._redacted(dict(answer), message["handoffId"]),
         )
         try:
             return await self.ledger.append(entry)
@@ -271,7 +271,7 @@ class Gate:
                 task_id=message["taskId"],
                 event_id=message["handoffId"],
                 attempt=attempt,
-                status=f"FAILED_{_attempt(message)}",
+                status=f"{FAILED}_{_attempt(message)}",
                 timestamp=self.clock(),
                 from_agent=message["toAgent"]["agentType"],
                 details=error[:LONGEST_ERROR],
@@ -292,7 +292,7 @@ class Gate:
         Raises:
             LedgerUnavailableError: It could not be written.
         """
-        if isinstance(entry.message, dict):
+        if self.redact is not None and isinstance(entry.message, dict):
             entry = entry.model_copy(update={"message": self._redacted(entry.message, entry.event_id)})
         try:
             return (await self.ledger.append(entry)).anchor
@@ -300,15 +300,13 @@ class Gate:
             second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
             return (await self.ledger.append(entry.model_copy(update={"event_id": second}))).anchor
 
-    def _redacted(self, message: Mapping[str, Any], event: object) -> dict[str, Any]:
+    def _redacted(self, message: dict[str, Any], event: object) -> dict[str, Any]:
         """Return a message as the data policy lets it go on record (S3-6.2-b)."""
-        if not self.redact:
-            return dict(message)
+        policy = self.redact
+        if policy is None:
+            return message
         salt = self._salt(event)
-        policy = RedactionPolicy(self.redact)
-        return redact(
-            dict(message), policy, lambda at: hmac.digest(salt, at.encode("utf-8", "replace"), "sha256")
-        ).message
+        return redact(message, policy, lambda at: hmac.digest(salt, at.encode("utf-8", "replace"), "sha256")).message
 
     def _salt(self, event: object) -> bytes:
         """Return the salt of an event's commitments: nobody can guess it, and a repeated answer has the same."""

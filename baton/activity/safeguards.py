@@ -12,6 +12,7 @@ from baton.edge.keyring import Keyring
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.edge.schema_gate import handoff_gate
 from baton.edge.vault import Vault, VaultOptions
+from baton.protocol.audit_privacy import RedactionPolicy
 from baton.protocol.detector import detect
 from baton.protocol.personal import SEALED_ONLY
 from baton.protocol.scanning import Detector, ScanPolicy, scan
@@ -95,7 +96,8 @@ class Safeguards:
             if self.vault is not None:
                 vault = await stack.enter_async_context(Vault(self.vault, self.keyring, VaultOptions(ledger=ledger)))
                 await vault.finish_erasures()
-            gate = Gate(self.keyring, ledger, self.policy, self.detector, self.freshness, redact=self.redact)
+            kept = RedactionPolicy(self.redact) if self.redact else None
+            gate = Gate(self.keyring, ledger, self.policy, self.detector, self.freshness, redact=kept)
             yield Guarded(gate, vault)
 
     def _warm_up(self) -> None:

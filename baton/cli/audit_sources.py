@@ -14,10 +14,9 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
 from baton.cli.completion import complete_run
-from baton.cli.session import Session
+from baton.cli.session import KEYS_FOLDER, Session
 from baton.cli.targets import Target
 from baton.client import read_run
-from baton.edge.key_files import DEVELOPMENT_FILE
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
 from baton.edge.public_keys import PublicKeys
@@ -32,7 +31,6 @@ DEFAULT_LEDGER = ".baton/ledger.db"
 DEFAULT_NAME = LedgerOptions().name
 
 _PANEL = "Ledger"
-_FOLDER = Path(".baton")
 
 LedgerOption = Annotated[
     str | None,
@@ -142,9 +140,9 @@ class Keys:
                 return cls(PublicKeys.from_json(file.read_bytes()))
             except BatonError as error:
                 raise LedgerError(f"{str(file)!r}: {error}") from error
-        if not any(name.startswith("BATON_KEY") for name in environment) and not (_FOLDER / DEVELOPMENT_FILE).exists():
+        if not Keyring.is_at_hand(environment, KEYS_FOLDER):
             return cls()
-        ring = Keyring.find_out(environment, _FOLDER)
+        ring = Keyring.find_out(environment, KEYS_FOLDER)
         public = ring.public()
         return cls(public, ring.signer()) if len(public) else cls()
 
@@ -171,10 +169,9 @@ async def opened(
         LedgerError: It is not there, or has another name.
         typer.BadParameter: It is no place of a ledger.
     """
-    where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
     options = LedgerOptions(name=ledger_name(name), signer=signer, artifacts=session.parts.artifacts, create=create)
     try:
-        found = Ledger(where if "://" in where else Path(where), options)
+        found = Ledger(ledger_place(ledger), options)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--ledger") from error
     async with found as open_now:
@@ -193,6 +190,12 @@ def bundle_of(named: str) -> Path | None:
     if path.suffix == ".zst":
         raise LedgerError(f"there is no bundle {named!r}; `baton audit export` writes one")
     return None
+
+
+def ledger_place(ledger: str | None) -> Path | str:
+    """Return where the ledger is, a file or a URL: the option, the environment variable, or the default."""
+    where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
+    return where if "://" in where else Path(where)
 
 
 def ledger_name(name: str | None) -> str:

@@ -62,7 +62,7 @@ async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncI
     yield await checks.codec()
     yield await checks.store(session.options.store, open_store)
     yield guard_checks.keys(os.environ)
-    yield await guard_checks.ledger(os.environ)
+    yield await guard_checks.ledger()
     yield Finding("settings", Mark.OK, checks.settings_in_use())
     try:
         settings = session.connection.settings()

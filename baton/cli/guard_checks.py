@@ -5,30 +5,26 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from baton.cli.audit_sources import DEFAULT_LEDGER, ledger_name
+from baton.cli.audit_sources import ledger_name, ledger_place
 from baton.cli.checks import Finding, Mark
-from baton.edge.key_files import DEVELOPMENT_FILE
-from baton.edge.keyring import Keyring, KeyringError
-from baton.edge.keys import Purpose
+from baton.cli.session import KEYS_FOLDER
+from baton.edge.keyring import Keyring, KeyringError, Purpose, is_production
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.protocol.ledger_errors import LedgerError
 
-_FOLDER = Path(".baton")
 _LEAST_FREE = 100_000_000  # bytes
 
 
-def keys(environment: Mapping[str, str], folder: Path = _FOLDER) -> Finding:
+def keys(environment: Mapping[str, str]) -> Finding:
     """Check that a worker started here would have a current key for each purpose.
 
     Args:
         environment: The variables that name the keys.
-        folder: Where those of a developer's machine are.
     """
-    are_there = any(name.startswith("BATON_KEY") for name in environment) or (folder / DEVELOPMENT_FILE).exists()
-    if not are_there and environment.get("BATON_ENV", "").strip().lower() in ("", "development"):
-        return Finding("keys", Mark.OK, f"none yet; a worker that is started here makes some in {folder}")
     try:
-        ring = Keyring.find_out(environment, folder)
+        if not (is_production(environment) or Keyring.is_at_hand(environment, KEYS_FOLDER)):
+            return Finding("keys", Mark.OK, f"none yet; a worker that is started here makes some in {KEYS_FOLDER}")
+        ring = Keyring.find_out(environment, KEYS_FOLDER)
         for purpose in Purpose:
             ring.current(purpose)
     except KeyringError as error:
@@ -38,19 +34,13 @@ def keys(environment: Mapping[str, str], folder: Path = _FOLDER) -> Finding:
     return Finding("keys", Mark.OK, "a current one for each purpose")
 
 
-async def ledger(environment: Mapping[str, str]) -> Finding:
-    """Check that the ledger can be opened, is of this release, and has room to grow.
-
-    Args:
-        environment: The variables that name it.
-    """
-    where = environment.get("BATON_LEDGER") or DEFAULT_LEDGER
-    file = None if "://" in where else Path(where)
-    if file is not None and (found := _of_file(file)):
+async def ledger() -> Finding:
+    """Check that the ledger that the environment names can be opened, is of this release, and has room to grow."""
+    where = ledger_place(None)
+    if isinstance(where, Path) and (found := _of_file(where)):
         return found
-    options = LedgerOptions(name=ledger_name(environment.get("BATON_LEDGER_NAME")), create=False)
     try:
-        async with Ledger(file or where, options) as opened:
+        async with Ledger(where, LedgerOptions(name=ledger_name(None), create=False)) as opened:
             return Finding("ledger", Mark.OK, f"{opened.where} can be opened")
     except (LedgerError, ValueError) as error:
         return Finding("ledger", Mark.FAIL, str(error), "runs wait until it can be written; BATON_LEDGER names it")

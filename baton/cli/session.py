@@ -24,7 +24,6 @@ from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
 from baton.edge.artifacts import open_store
 from baton.edge.encryption import encryption_wanted as encrypts
-from baton.edge.key_files import DEVELOPMENT_FILE
 from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import ServerError
@@ -81,8 +80,7 @@ class Session:
         Raises:
             KeyringError: They cannot be used.
         """
-        named = any(name == "BATON_KEYS" or name.startswith("BATON_KEY_") for name in os.environ)
-        wanted = named or encrypts(os.environ) or (KEYS_FOLDER / DEVELOPMENT_FILE).exists()
+        wanted = encrypts(os.environ) or Keyring.is_at_hand(os.environ, KEYS_FOLDER)
         return Keyring.find_out(os.environ, KEYS_FOLDER) if wanted else None
 
     @cached_property

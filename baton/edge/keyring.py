@@ -17,12 +17,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Self
 
-from baton.edge.key_files import development_file, read_environment, read_file
+from baton.edge.key_files import DEVELOPMENT_FILE, development_file, read_environment, read_file
 from baton.edge.keys import Key, KeyringError, Purpose, UnknownKeyError
 from baton.edge.public_keys import PublicKeys
 from baton.protocol.audit_chain import HeadSigner
 
-__all__ = ["ENVIRONMENT", "PRODUCTION", "Key", "Keyring", "KeyringError", "Purpose", "UnknownKeyError"]
+__all__ = ["ENVIRONMENT", "PRODUCTION", "Key", "Keyring", "KeyringError", "Purpose", "UnknownKeyError", "is_production"]
 
 ENVIRONMENT = "BATON_ENV"
 """The environment variable that tells where Baton runs."""
@@ -134,7 +134,7 @@ class Keyring:
         Raises:
             KeyringError: This is production, or the file is there and not as it should be.
         """
-        if _is_production(os.environ if environment is None else environment):
+        if is_production(os.environ if environment is None else environment):
             raise _refused("development keys are not made here")
         return cls.from_file(development_file(folder))
 
@@ -145,12 +145,22 @@ class Keyring:
         Raises:
             KeyringError: As for `from_environment` and `development`, or production was given development keys.
         """
-        guarded = _is_production(environment)
-        named = environment.get("BATON_KEYS") or any(name.startswith("BATON_KEY_") for name in environment)
+        guarded = is_production(environment)
+        named = _names_keys(environment)
         ring = cls.from_environment(environment) if named else cls.development(folder, environment)
         if guarded:
             ring.require_production()
         return ring
+
+    @staticmethod
+    def is_at_hand(environment: Mapping[str, str], folder: Path = Path(".baton")) -> bool:
+        """Return whether there are keys for `find_out`, so that it makes none.
+
+        Example:
+            >>> Keyring.is_at_hand({"BATON_KEYS": "keys.toml"})
+            True
+        """
+        return _names_keys(environment) or (folder / DEVELOPMENT_FILE).exists()
 
     def current(self, purpose: Purpose) -> Key:
         """Return the key that makes new things.
@@ -278,7 +288,12 @@ def _stamp(path: Path) -> object:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _is_production(environment: Mapping[str, str]) -> bool:
+def _names_keys(environment: Mapping[str, str]) -> bool:
+    """Return whether environment variables name keys, or hold them."""
+    return bool(environment.get("BATON_KEYS")) or any(name.startswith("BATON_KEY_") for name in environment)
+
+
+def is_production(environment: Mapping[str, str]) -> bool:
     """Return whether `BATON_ENV` says production.
 
     Raises:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from temporalio import activity, client, worker
+from temporalio.common import MetricMeter
 from temporalio.runtime import Runtime
 
 from baton.edge.tracing import handoff_answered
@@ -18,6 +19,7 @@ from baton.protocol.sealed import UnverifiedHandoff
 from baton.protocol.tracing import HandoffTrace
 from baton.protocol.verdict import Answer
 from baton.workflow.metrics import Metrics
+from baton.workflow.steps import workflow_type
 
 UNKNOWN = "unknown"
 """The sender of a message whose seal does not hold: whatever name it gives may be anybody's."""
@@ -25,7 +27,7 @@ UNKNOWN = "unknown"
 
 def worker_metrics(client: client.Client) -> Metrics:
     """Return the metrics of a client's worker: those of its runtime, with the counters of its gate begun."""
-    metrics = Metrics((client.service_client.config.runtime or Runtime.default()).metric_meter)
+    metrics = Metrics(_meter(client))
     metrics.begin(HANDOFFS)
     return metrics
 
@@ -41,16 +43,22 @@ def begin_pipelines(client: client.Client, task_queue: str, workflows: Iterable[
         task_queue: The worker's queue.
         workflows: Its workflows.
     """
-    meter = (client.service_client.config.runtime or Runtime.default()).metric_meter
+    meter = _meter(client)
     for kind in workflows:
-        name = getattr(getattr(kind, "__temporal_workflow_definition", None), "name", None)
-        if name is None:  # a dynamic workflow has no type of its own
+        try:
+            name = workflow_type(kind)
+        except TypeError:  # a dynamic workflow has no type of its own
             continue
         # The labels that the SDK gives to whatever a workflow counts.
         labels = {"namespace": client.namespace, "task_queue": task_queue, "workflow_type": name}
         metrics = Metrics(meter.with_additional_attributes(labels))
         metrics.begin(HANDOFFS)
         metrics.begin(ROLLBACKS)
+
+
+def _meter(client: client.Client) -> MetricMeter:
+    """Return the meter of a client's runtime."""
+    return (client.service_client.config.runtime or Runtime.default()).metric_meter
 
 
 def tell_answer(

@@ -171,12 +171,11 @@ class OpenTelemetryTracing:
         if handoff.parent is not None and handoff.previous_span_id is not None:
             before = child_traceparent(str(handoff.parent), handoff.previous_span_id)
             links.append(Link(_remote(TraceContext.parse(before))))
+        parent = None if handoff.parent is None else _remote(handoff.parent, handoff.tracestate)
         with self._ids.chosen(handoff.span_id):
             return self._tracer.start_span(
                 f"handoff {handoff.sender} to {handoff.receiver}",
-                _decided(
-                    handoff, _below(None if handoff.parent is None else _remote(handoff.parent, handoff.tracestate))
-                ),
+                _decided(handoff, _below(parent)),
                 SpanKind.PRODUCER,
                 {
                     "gen_ai.conversation.id": handoff.task_id,

@@ -60,6 +60,10 @@ class Status(StrEnum):
     REJECTED = "REJECTED"
 
 
+FAILED = "FAILED"
+"""How the status of a completion begins whose agent failed; `_` and the number of the attempt follow."""
+
+
 class CamelRecord(Record):
     """A closed record in camelCase on the wire, in snake_case here."""
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from baton.protocol.audit import AuditRecord, CamelRecord, ChainLink, Claims, Kind, digest_of, hash_of
+from baton.protocol.audit import FAILED, AuditRecord, CamelRecord, ChainLink, Claims, Kind, digest_of, hash_of
 from baton.protocol.pae import pae
 from baton.protocol.wire import Count, Digest
 
@@ -251,7 +251,7 @@ class ChainWalk:
         self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
         self.signature, self.key_id = record.signature, members.get("keyId")
         if members["kind"] != Kind.ERASURE:  # which comes long after
-            self.completed = members["kind"] == Kind.COMPLETION and not members["status"].startswith("FAILED")
+            self.completed = members["kind"] == Kind.COMPLETION and not members["status"].startswith(FAILED)
         return None
 
     def _flaw(self, record: AuditRecord, members: Mapping[str, Any], sequence: int) -> Flaw | None:

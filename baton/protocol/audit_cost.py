@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import pairwise
 
-from baton.protocol.audit import AuditCost, AuditHeader, CamelRecord, Kind, Status
+from baton.protocol.audit import FAILED, AuditCost, AuditHeader, CamelRecord, Kind, Status
 from baton.protocol.audit_entries import AGAIN
 from baton.protocol.money import usd
 
@@ -146,7 +146,7 @@ def _event(record: AuditHeader) -> str:
 
 def _attempt(record: AuditHeader) -> int:
     """Return which attempt of the handoff a return is of; a failure has that in its status."""
-    nth = record.status.partition("FAILED_")[2]
+    nth = record.status.partition(f"{FAILED}_")[2]
     return int(nth) if nth.isdecimal() else record.attempt
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from baton.protocol.audit import AuditHeader, AuditRecord, Kind, Status
+from baton.protocol.audit import FAILED, AuditHeader, AuditRecord, Kind, Status
 from baton.protocol.audit_chain import ChainReport
 from baton.protocol.audit_cost import TaskCost, task_cost
 
@@ -52,7 +52,7 @@ class Trace:
     def output(self) -> Any:
         """The final output: what was returned last; None while nothing is, and where the last agent failed."""
         ends = [(record, header) for record, header in self._with_headers() if header.kind == Kind.COMPLETION]
-        return ends[-1][0].body if ends and not ends[-1][1].status.startswith("FAILED") else None
+        return ends[-1][0].body if ends and not ends[-1][1].status.startswith(FAILED) else None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the trace as JSON: the report, the cost, and each record's header and message in order."""

@@ -14,8 +14,9 @@ from baton.protocol.record import CompactRecord, Statement, Timestamp, Whole
 from baton.protocol.verdict import Verdict
 
 TraceHeader = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
-SpanId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 """A W3C trace context header of version 00, which is what Baton itself writes."""
+SpanId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+"""The id of a span, as in that header."""
 
 
 class Origin(CompactRecord):

@@ -192,12 +192,8 @@ class Relay:
 
     def _step(self, given: StageInput, workflow_id: str | None) -> dict[str, JsonValue]:
         """Return what goes along for the stage alone."""
-        step = given.step()
-        if workflow_id is not None:
-            step[STEP_WORKFLOW] = workflow_id
-        if self.begins and self._follows is not None:
-            step[FOLLOWS] = self._follows
-        return step
+        further = {STEP_WORKFLOW: workflow_id, FOLLOWS: self._follows if self.begins else None}
+        return given.step() | {name: value for name, value in further.items() if value is not None}
 
     def arrived(self, spec: StageSpec, returned: StageReturn, handoff_id: str, at: datetime) -> None:
         """Note that a stage has done its work: it hands on next.

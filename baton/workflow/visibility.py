@@ -106,7 +106,7 @@ class Visibility:
         """Write the search attributes, if the run has them."""
         # A pipeline that is only put aside, because its worker stops, closes its blocks wherever the interpreter
         # collects them: outside of any task, or in the midst of another workflow's, whose history it must not change.
-        if not self.enabled or not _runs_in(self._loop):
+        if not self.enabled or not runs_in(self._loop):
             return
         if workflow.unsafe.is_read_only():
             return
@@ -123,7 +123,7 @@ def show_failed(loop: asyncio.AbstractEventLoop) -> None:
         loop: The workflow's event loop. In another one it does not run: it is only put aside, and what its code raises
             as its blocks are closed is none of the workflow's in whose task the interpreter collects them.
     """
-    if not _runs_in(loop):
+    if not runs_in(loop):
         return
     visibility = _shown[loop]() if loop in _shown else None  # a workflow may have no pipeline
     if visibility is not None:
@@ -132,7 +132,7 @@ def show_failed(loop: asyncio.AbstractEventLoop) -> None:
         workflow.upsert_search_attributes([_STATUS.value_set(PipelineStatus.FAILED.value)])
 
 
-def _runs_in(loop: asyncio.AbstractEventLoop) -> bool:
+def runs_in(loop: asyncio.AbstractEventLoop) -> bool:
     """Return whether the workflow of an event loop is the one that runs, if one does."""
     return workflow.in_workflow() and asyncio.get_running_loop() is loop
 

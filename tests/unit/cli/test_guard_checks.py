@@ -61,24 +61,26 @@ class TestLedger:
 
     async def test_none_is_made_by_looking(self, folder: Path) -> None:
         """A worker makes it."""
-        assert (await guard_checks.ledger({})).mark is Mark.OK
+        assert (await guard_checks.ledger()).mark is Mark.OK
         assert is_empty(folder)
 
-    async def test_one_of_another_name_is_told(self, folder: Path) -> None:
+    async def test_one_of_another_name_is_told(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its records would be refused, and runs wait."""
         async with Ledger(folder / "ledger.db", LedgerOptions(name="ours")):
             pass
-        named = {"BATON_LEDGER": "ledger.db"}
+        monkeypatch.setenv("BATON_LEDGER", "ledger.db")
+        assert (await guard_checks.ledger()).mark is Mark.FAIL
 
-        assert (await guard_checks.ledger({**named, "BATON_LEDGER_NAME": "ours"})).mark is Mark.OK
-        assert (await guard_checks.ledger(named)).mark is Mark.FAIL
+        monkeypatch.setenv("BATON_LEDGER_NAME", "ours")
+        assert (await guard_checks.ledger()).mark is Mark.OK
 
     @pytest.mark.parametrize("where", ["file/ledger.db", "nosuch://ledger"])
-    async def test_what_is_none_is_told(self, folder: Path, where: str) -> None:
+    async def test_what_is_none_is_told(self, folder: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
         """With what it does to runs."""
         (folder / "file").mkdir()
         (folder / "file" / "ledger.db").write_bytes(b"no database" * 100)
+        monkeypatch.setenv("BATON_LEDGER", where)
 
-        found = await guard_checks.ledger({"BATON_LEDGER": where})
+        found = await guard_checks.ledger()
 
         assert (found.mark, bool(found.remedy)) == (Mark.FAIL, True)
