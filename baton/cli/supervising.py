@@ -16,7 +16,8 @@ from baton.protocol.errors import BatonError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _HEALTHY_SECONDS = 60.0
-_GRACE_SECONDS = 30.0  # worker.py gives its stages 20 s
+_GRACE_SECONDS = 20.0  # what worker.py gives its stages if the environment says nothing else
+_ENDING_SECONDS = 10.0  # that a worker may take beyond it
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,19 @@ class WorkerProgram:
 
     script: Path
     environment: Mapping[str, str]
+
+    @property
+    def patience(self) -> float:
+        """How many seconds it may take to end: what it gives its stages, and a little.
+
+        Example:
+            >>> WorkerProgram(Path("worker.py"), {"BATON_GRACE_SECONDS": "120"}).patience
+            130.0
+        """
+        grace = _GRACE_SECONDS
+        with contextlib.suppress(ValueError):  # which a worker refuses to begin with
+            grace = float(self.environment.get("BATON_GRACE_SECONDS") or grace)
+        return grace + _ENDING_SECONDS
 
 
 def worker_environment(inherited: Mapping[str, str], *, address: str, namespace: str, artifacts: str) -> dict[str, str]:
@@ -66,7 +80,8 @@ async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
 
     The pause doubles from a second to half a minute, and is short again once a worker has lived for a minute.
     The worker's output goes to this process's stderr. When this is cancelled, the worker is asked to end and
-    may finish its stages for half a minute; when it is cancelled once more, the worker is killed.
+    may finish its stages for as long as its `BATON_GRACE_SECONDS` says; when it is cancelled once more, the worker
+    is killed.
 
     Args:
         program: What to run.
@@ -99,16 +114,16 @@ async def _running(program: WorkerProgram) -> AsyncIterator[asyncio.subprocess.P
     try:
         yield process
     finally:
-        await _end(process)
+        await _end(process, program.patience)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process, patience: float) -> None:
     """Ask the worker to end, kill it if it takes too long, and with it whatever it started and left behind."""
     try:
         if process.returncode is None:
             process.terminate()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_GRACE_SECONDS):
+                async with asyncio.timeout(patience):
                     await process.wait()
     finally:
         if process.returncode is None:

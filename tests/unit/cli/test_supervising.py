@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,11 +24,13 @@ DIES = "import pathlib, sys\nwith open('runs', 'a') as log: log.write('x')\nsys.
 
 
 @asynccontextmanager
-async def supervised(folder: Path, text: str, said: list[str]) -> AsyncIterator["asyncio.Task[None]"]:
+async def supervised(
+    folder: Path, text: str, said: list[str], environment: Mapping[str, str] = os.environ
+) -> AsyncIterator["asyncio.Task[None]"]:
     """Keep a worker running that is this program; stop it at the end, at the latest."""
     script = folder / "worker.py"
     script.write_text(f"import os\nos.chdir({str(folder)!r})\n{text}", encoding="utf-8")
-    task = asyncio.create_task(supervise(WorkerProgram(script, dict(os.environ)), said.append))
+    task = asyncio.create_task(supervise(WorkerProgram(script, environment), said.append))
     try:
         yield task
     finally:
@@ -74,6 +76,17 @@ class TestSupervise:
             "the worker ended with code 7; starting it again in 2 s",
         ]
         assert (tmp_path / "runs").read_text(encoding="utf-8") == "xx"
+
+    async def test_a_worker_has_as_long_to_end_as_its_environment_says(self, tmp_path: Path) -> None:
+        """What ends later than that is killed, and what is still within it is not."""
+        slow = RUNS.replace("asked to end", "ended late").replace("lambda *_: sys", "lambda *_: time.sleep(1) or sys")
+        for grace, left in (("-9.9", False), ("60", True)):  # a tenth of a second, and more than a minute
+            folder = tmp_path / grace
+            folder.mkdir()
+            environment = {**os.environ, "BATON_GRACE_SECONDS": grace}
+            async with supervised(folder, slow, [], environment):
+                await until((folder / "child").exists)
+            assert (folder / "log").exists() is left
 
 
 class TestWorkerEnvironment:
