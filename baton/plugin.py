@@ -32,6 +32,7 @@ from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import is_on_this_machine
 from baton.edge.conversion import BatonPayloadConverter, data_converter
 from baton.edge.keyring import Keyring
+from baton.edge.loop_watch import watched_loop
 from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.edge.runner import runner_for
 from baton.edge.tracing import Tracing
@@ -153,7 +154,7 @@ class BatonPlugin(SimplePlugin):
         return await next(config)
 
     async def run_worker(self, worker: worker.Worker, next: Callable[[worker.Worker], Awaitable[None]]) -> None:
-        """Run a worker, with the ledger open if there is one.
+        """Run a worker, with the ledger open if there is one; what holds up its event loop is logged.
 
         Raises:
             LedgerError: The ledger cannot be opened.
@@ -169,6 +170,7 @@ class BatonPlugin(SimplePlugin):
                     await next(worker)
                 await stopping
                 raise
+            stack.enter_context(watched_loop())
             await next(worker)
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib
+import re
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,21 +18,23 @@ from temporalio.client import Client, GrpcCompression, WorkflowExecutionStatus, 
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker, WorkerConfig
 
-from baton.activity import WorkerParts
+from baton.activity import WorkerParts, stage
 from baton.activity.safeguards import Safeguards
 from baton.client import connect, read_run
 from baton.client.connecting import Connection
 from baton.devserver import DevServer
-from baton.edge import runner
+from baton.edge import loop_watch, runner
 from baton.edge.artifacts import open_store
 from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
+from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.ledger_errors import LedgerUnavailableError
 from baton.protocol.messages import PipelineInput, PipelineResult
 from baton.testing import JSON_PLAIN, pipeline_worker, run_pipeline
 from baton.workflow import Pipeline
 from tests.replay.mutants import GateDropped
 from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event, names, start, until_waiting
+from tests.temporal import stages
 from tests.temporal.mishaps import Raises
 from tests.temporal.pipelines import PIPELINES, Gated, Linear
 from tests.temporal.stages import STAGES
@@ -261,6 +265,33 @@ class TestInit:
         """Where it is made, and not with every run."""
         with pytest.raises(TypeError, match=r"Forgetful\.__init__ takes start, .*@workflow\.init above it"):
             Worker(client, task_queue=f"forgetful-{uuid4()}", workflows=[Linear, Forgetful])
+
+
+class TestEventLoop:
+    """A stage that does not give the event loop back."""
+
+    async def test_the_log_says_that_and_where_it_stands_still(
+        self, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No heartbeat leaves the worker meanwhile, and the service takes it to be well."""
+        monkeypatch.setattr(loop_watch, "PATIENCE", 1)
+
+        @stage
+        async def plan(baton: Baton) -> BatonPatch:
+            while "stood still" not in caplog.text:
+                time.sleep(0.05)  # noqa: ASYNC251 - as somebody will
+            return BatonPatch()
+
+        others = [one for one in STAGES if one is not stages.plan]
+        async with pipeline_worker(client, [Linear], [plan, *others]) as worker:
+            await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+            while "loop goes on" not in caplog.text:  # noqa: ASYNC110 - a thread says it
+                await asyncio.sleep(0.05)
+
+        told, after = [one.getMessage() for one in caplog.records if one.name == "baton.worker"]
+        assert "stood still for 1 s" in told
+        assert "time.sleep(0.05)" in told
+        assert re.fullmatch(r"the event loop goes on, after \d+ s", after)
 
 
 class TestSafeguards:
