@@ -20,9 +20,7 @@ from activities.compliance_review.records import ComplianceError, Domain, Refere
 from baton.protocol.record import Record
 
 MOST_BYTES = 1_000_000
-
 _MOST_FAULTS = 5
-
 _HEADING = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9-]{0,19})\s*[:—–]\s*(?P<title>.+)")
 
 
@@ -222,7 +220,7 @@ def policy_of(data: str, name: str) -> Policy:
         policy = Policy.model_validate_json(data)
     except ValidationError as error:
         faults = "; ".join(
-            f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors()[:5]
+            f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors()[:_MOST_FAULTS]
         )
         raise ComplianceError(f"the policy {name!r} cannot be used: {faults}") from None
     ids = [rule.id for rule in policy.rules]

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from activities.project_init.files import Limits, SourceTree
+from activities.project_init.files import SourceTree
 from activities.project_init.records import (
     Documents,
     KnowledgeIndex,
@@ -134,13 +134,13 @@ def load(out: Path, kind: type[AnyRecord]) -> AnyRecord:
         raise ProjectError(f"{str(place)!r} is damaged ({error.error_count()} faults); {remedy} again") from None
 
 
-def load_tree(out: Path, root: Path, *, limits: Limits | None = None) -> SourceTree:
+def load_tree(out: Path, root: Path) -> SourceTree:
     """Return the tree of a saved listing, over the project's folder as it is on this machine.
 
     Raises:
         ProjectError: No listing was saved, or it is damaged.
     """
-    return SourceTree(root.resolve(), load(out, Listing), limits or Limits())
+    return SourceTree(root.resolve(), load(out, Listing))
 
 
 def _state_file(kind: type[Record]) -> tuple[str, str]:

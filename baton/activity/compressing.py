@@ -33,7 +33,6 @@ async def compress_history(
     summariser: Summariser | None = None,
     *,
     counter: TokenEstimator = estimate_tokens,
-    nonce: str | None = None,
 ) -> Compressed:
     """Return a history that fits its receiver; it is the given one if that fits already (S3-6.4).
 
@@ -41,7 +40,6 @@ async def compress_history(
         given: The turns, the receiver's window, and what the upstream call cost.
         summariser: The agent's own cheap model; without one the summary is made of the turns' own sentences.
         counter: Counts the tokens of a text.
-        nonce: What nobody who spoke can know, for the prompt's fence; random by default.
 
     Returns:
         The history, with what it cost.
@@ -61,7 +59,7 @@ async def compress_history(
     if made is None:
         before = given.tokens(counter)
         return Compressed(summary=given.summary, verbatim=list(given.turns), before_tokens=before, after_tokens=before)
-    text, spend, reason = await _by_model(made, summariser, counter, nonce or secrets.token_hex(8))
+    text, spend, reason = await _by_model(made, summariser, counter)
     narrative = text if reason is None else await asyncio.to_thread(made.extract, counter)
     done = made.finish(narrative, counter)
     warnings = list(done.warnings)
@@ -94,12 +92,12 @@ async def compress(given: CompressInput) -> Compressed:
 
 
 async def _by_model(
-    made: Plan, summariser: Summariser | None, counter: TokenEstimator, nonce: str
+    made: Plan, summariser: Summariser | None, counter: TokenEstimator
 ) -> tuple[str, Spend, str | None]:
     """Return what a model wrote, what that cost, and why it is not to be used, if so."""
     if summariser is None:
         return "", Spend(), "no model for summaries is set up"
-    most = made.narrative_tokens
+    most, nonce = made.narrative_tokens, secrets.token_hex(8)  # which nobody who spoke can know
     prompt = compression_prompt(made.replaced, earlier_summary=made.earlier, max_tokens=most, nonce=nonce)
     if reason := too_dear(prompt, most, summariser.price, made.given.upstream, counter=counter):
         return "", Spend(), reason

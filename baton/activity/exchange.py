@@ -3,14 +3,13 @@
 import base64
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from temporalio import activity
 
 from baton.activity.context import current_parts
 from baton.activity.receiving import gate_of, run_of_activity
 from baton.edge.artifacts import ArtifactStore
-from baton.edge.keyring import Keyring
 from baton.edge.sealing import open_sealed
 from baton.edge.tracing import handoff_answered
 from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, AcceptRequest, Admission, Opened, reply_to_of
@@ -20,14 +19,6 @@ from baton.protocol.validating import Check
 from baton.protocol.verdict import Answer, Code, Finding
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-
-
-class _HasKeys(Protocol):
-    """A gate that says which keys open seals."""
-
-    @property
-    def keyring(self) -> Keyring:
-        """The keys."""
 
 
 @activity.defn(name=ACCEPT_HANDOFF)

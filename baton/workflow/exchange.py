@@ -85,7 +85,6 @@ class Exchange:
         *,
         agent: str | None = None,
         version: str = "1.0.0",
-        carried: Mapping[str, Any] | None = None,
         ask: Ask | None = None,
     ) -> None:
         """Attach an exchange to a pipeline, in the workflow's `__init__`.
@@ -94,11 +93,10 @@ class Exchange:
             pipeline: The pipeline.
             agent: Under what name it hands on; its workflow type by default.
             version: Its version, by semver.org.
-            carried: What `carried` returned in the run that this one continues.
             ask: Asks a person what to do about a handoff that nobody answers; `pipeline.ask` puts it
                 into the pipeline's inbox. Without it the step fails.
         """
-        carried = carried or pipeline.carried("exchange")
+        carried = pipeline.carried("exchange")
         self.pipeline = pipeline
         self.outgoing = Outgoing(pipeline, agent or workflow.info().workflow_type, version)
         self._ask = ask

@@ -32,15 +32,10 @@ MOST_STREAMS = 100
 class Streams:
     """A pipeline's streamed handoffs."""
 
-    def __init__(self, exchange: Exchange, *, carried: Mapping[str, Any] | None = None) -> None:
-        """Attach to an exchange, in the workflow's `__init__`.
-
-        Args:
-            exchange: The pipeline's exchange.
-            carried: What `carried` returned in the run that this one continues.
-        """
+    def __init__(self, exchange: Exchange) -> None:
+        """Attach to an exchange, in the workflow's `__init__`."""
         self._exchange = exchange
-        carried = carried or exchange.pipeline.carried("streams")
+        carried = exchange.pipeline.carried("streams")
         self._chunks: dict[str, list[Chunk]] = {
             id: [Chunk.from_json_object(one) for one in chunks] for id, chunks in carried.get("chunks", {}).items()
         }
