@@ -23,9 +23,7 @@ from baton.protocol.summarising import (
     within_share,
 )
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
-
-ACTIVITY = "baton.compress"
-"""The name under which workers know the activity."""
+from baton.workflow.conversing import COMPRESS
 
 
 async def compress_history(
@@ -71,7 +69,7 @@ async def compress_history(
     return done.model_copy(update={"spend": spend, "fallback_reason": reason, "warnings": warnings})
 
 
-@activity.defn(name=ACTIVITY)
+@activity.defn(name=COMPRESS)
 async def compress(given: CompressInput) -> Compressed:
     """Compress a history with what the worker provides: its model for summaries and its token counter.
 

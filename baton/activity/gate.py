@@ -9,9 +9,10 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from baton.activity.receiving import now_utc
 from baton.edge.keyring import Keyring, Purpose
 from baton.edge.ledger import Ledger
 from baton.edge.schema_gate import handoff_gate
@@ -44,10 +45,6 @@ LONGEST_ERROR = 1_000
 """How much of what a receiver raised is put on record, in characters."""
 LONGEST_RAW = 64 * 1024
 """How much of a message that is no JSON is put on record, in bytes."""
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class Gate:
     policy: ScanPolicy = field(default_factory=ScanPolicy)
     detector: Detector = detect
     freshness: Freshness = field(default_factory=Freshness)
-    clock: Callable[[], datetime] = _now
+    clock: Callable[[], datetime] = now_utc
     redact: RedactionPolicy | None = None
 
     async def accept(

@@ -9,11 +9,12 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic import JsonValue
 
+from baton.activity.receiving import now_utc
 from baton.edge.artifacts import ArtifactStore
 from baton.protocol.json_values import well_formed
 from baton.protocol.session import EventType, SessionEvent
@@ -23,10 +24,6 @@ LONGEST_CLAIM = 1_000
 """How many characters of an event go into the history; of a longer one the journal has the text."""
 
 _KEPT_BACK = {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION, EventType.TOOL_CALL}
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 class SessionLog:
@@ -59,7 +56,7 @@ class SessionLog:
         prefix: str,
         handoff_id: str,
         counter: TokenEstimator = estimate_tokens,
-        clock: Callable[[], datetime] = _now,
+        clock: Callable[[], datetime] = now_utc,
     ) -> None:
         self._stage = stage
         self._prefix = prefix
