@@ -90,6 +90,16 @@ class Toolbox:
         """Return whether a tool may be called; asking is no call and leaves no trace."""
         return self._allowed is None or tool_key(name) in tool_keys(self._allowed)
 
+    def check(self, name: str) -> None:
+        """Deny a call that is about to be made, unless the tool may be called; for tools that a framework calls itself.
+
+        Raises:
+            ToolDeniedError: It may not; that goes on record.
+        """
+        if not self.allows(name):
+            self._deny(name, self._handoff_id)
+            raise ToolDeniedError(name, self._handoff_id, allowed=self._allowed or ())
+
     async def call(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a tool, if it is allowed, and record the call and what came of it.
 
@@ -167,10 +177,9 @@ class Toolbox:
         Raises:
             ToolDeniedError: The contract does not allow it.
         """
-        if not self.allows(tool):
-            self._deny(tool, self._handoff_id)
-            raise ToolDeniedError(tool, self._handoff_id, allowed=self._allowed or ())
-        return self._session.tool_call(tool, {"args": [repr(one) for one in args], **_shown(kwargs)})
+        self.check(tool)
+        named = {name: repr(value) for name, value in kwargs.items()}
+        return self._session.tool_call(tool, {"args": [repr(one) for one in args], **named})
 
     async def _awaited(self, tool: str, call_id: str, result: Awaitable[Any]) -> Any:
         """Record what a call returned or raised once it has been awaited, and return it."""
@@ -202,8 +211,3 @@ class Toolbox:
         """Record that a call raised."""
         text = cut(f"{type(error).__name__}: {error}", _LONGEST_CLAIM)
         self._session.tool_result(tool, text, call_id=call_id, success=False)
-
-
-def _shown(kwargs: dict[str, Any]) -> dict[str, str]:
-    """Return named arguments as the journal shows them."""
-    return {name: repr(value) for name, value in kwargs.items()}

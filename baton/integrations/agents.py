@@ -128,7 +128,7 @@ class AgentWork:
         shown = {tool.wire_name for tool in self.tools}
         for name in names:
             if name in withheld and name not in shown:
-                self.context.tools.guard(_nothing, withheld[name])()
+                self.context.tools.check(withheld[name])
 
     def read(self, answer: str | Mapping[str, Any]) -> AgentAnswer:
         """Return the answer in the last text of an agent, or in the object it returned.
@@ -252,10 +252,6 @@ def agent_stage(
     named = {tool.name for tool in own} | brought
     made = stage(name=name or agent.name, tools=named, **terms)(run)
     return made
-
-
-def _nothing() -> None:
-    """Stand behind a tool that is refused before it is called."""
 
 
 def _shape(schemas: OutputSchemas | None, spec: StageSpec, baton_type: type[Baton]) -> dict[str, Any]:

@@ -106,9 +106,7 @@ class Watch(BaseCallbackHandler):
         Raises:
             ToolDeniedError: The contract does not allow it.
         """
-        tools = self._work.context.tools
-        if not tools.allows(name):
-            tools.guard(_nothing, name)()
+        self._work.context.tools.check(name)
         self._calls[run_id] = name, self._work.context.session.tool_call(name, shown)
 
     def _end(self, run_id: UUID, text: str, success: bool) -> None:
@@ -141,7 +139,3 @@ class Watch(BaseCallbackHandler):
             act(*args)
 
         asyncio.run_coroutine_threadsafe(there(), self._loop).result()
-
-
-def _nothing() -> None:
-    """Stand for a tool that is not to be run."""

@@ -28,7 +28,7 @@ from agents.tool import (
 from agents.tool_context import ToolContext
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseReasoningItem
 
-from baton.integrations.agent_tools import AgentTool
+from baton.integrations.agent_tools import AgentTool, wire_name
 from baton.integrations.agents import AgentWork
 from baton.integrations.limiting import Bill
 from baton.protocol.compiling import ContractRequest, compile_contract
@@ -106,8 +106,9 @@ class Rehearsal:
 
     def tools_of(self, name: str) -> frozenset[str]:
         """Return the tools that an agent of the run may call."""
+        names = {tool.wire_name: tool.name for tool in self._work.tools}
         return frozenset(
-            self._names().get(tool.name, tool.name)
+            names.get(tool.name, tool.name)
             for agent in self._copies.values()
             if agent.name == name
             for tool in agent.tools
@@ -118,7 +119,7 @@ class Rehearsal:
         context = self._work.context
         known = self._cast.tool_names | context.able | self._work.withheld | self._mcp_tools
         known |= frozenset(context.contract.forbidden_tools if context.contract else ())
-        return {AgentTool(name, _nothing).wire_name: name for name in known if not context.tools.allows(name)}
+        return {wire_name(name): name for name in known if not context.tools.allows(name)}
 
     def added(self, agent: Agent[Any]) -> frozenset[str]:
         """Return the tools that a copy was given by somebody else, as a tool may do to its agent, and may not call."""
@@ -141,9 +142,6 @@ class Rehearsal:
             checked += [_of_stage(tool) for tool in self._work.tools]
         self._given |= {id(tool): tool for tool in checked}
         return checked
-
-    def _names(self) -> dict[str, str]:
-        return {tool.wire_name: tool.name for tool in self._work.tools}
 
     def _instructions(self, agent: Agent[Any]) -> Any:
         """Return an agent's own instructions, and those of the stage after them."""
@@ -205,7 +203,7 @@ class RunOnRecord(RunHooks[Any]):
         denied = {name: name for name in self._rehearsal.added(agent)} | self._rehearsal.hidden()
         for name in calls:
             if name in denied:
-                self._work.context.tools.guard(_nothing, denied[name])()
+                self._work.context.tools.check(denied[name])
 
 
 def contract_input_filter(
@@ -271,7 +269,8 @@ def _reached(agent: Agent[Any]) -> Iterator[Agent[Any]]:
             seen[id(one)] = one
             yield one
             for next_one in one.handoffs:
-                target = next_one if isinstance(next_one, Agent) else (next_one._agent_ref or _nothing)()
+                ref = None if isinstance(next_one, Agent) else next_one._agent_ref
+                target = ref() if ref else next_one
                 if isinstance(target, Agent):
                     found.append(target)
 
@@ -333,7 +332,3 @@ def _model_of(agent: Agent[Any]) -> str:
     """Return the name of an agent's model."""
     model = agent.model
     return model if isinstance(model, str) else str(getattr(model, "model", "") or get_default_model())
-
-
-def _nothing(*_: Any) -> None:
-    """Stand for what is not there or not to be run."""
