@@ -235,11 +235,7 @@ class Gate:
             cost=_with(cost_of(message), spend),
             message=self._redacted(dict(answer), message["handoffId"]),
         )
-        try:
-            return await self.ledger.append(entry)
-        except LedgerConflictError:  # a run before this one was on record when its worker died, and answered otherwise
-            second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
-            return await self.ledger.append(entry.model_copy(update={"event_id": second}))
+        return await self._append(entry)  # a run before this one may be on record, and have answered otherwise
 
     async def failed(
         self,
@@ -291,11 +287,15 @@ class Gate:
         """
         if self.redact is not None and isinstance(entry.message, dict):
             entry = entry.model_copy(update={"message": self._redacted(entry.message, entry.event_id)})
+        return (await self._append(entry)).anchor
+
+    async def _append(self, entry: AuditEntry) -> ChainHead:
+        """Put an entry on record: beside the one that is there if that has its id and another message."""
         try:
-            return (await self.ledger.append(entry)).anchor
+            return await self.ledger.append(entry)
         except LedgerConflictError:
             second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
-            return (await self.ledger.append(entry.model_copy(update={"event_id": second}))).anchor
+            return await self.ledger.append(entry.model_copy(update={"event_id": second}))
 
     def _redacted(self, message: dict[str, Any], event: object) -> dict[str, Any]:
         """Return a message as the data policy lets it go on record (S3-6.2-b)."""
