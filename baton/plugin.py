@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from temporalio import client, worker, workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
 from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
@@ -39,16 +39,9 @@ from baton.edge.tracing import Tracing
 from baton.edge.tracing_interceptors import tracing_interceptors
 from baton.protocol.history import SPENT
 from baton.protocol.messages import Overview, PipelineInput
-from baton.protocol.names import (
-    ASKS_WHETHER_IT_SEALS,
-    ATTRIBUTE_PIPELINE,
-    ATTRIBUTE_TASK,
-    QUERY_DETAILS,
-    QUERY_STATUS,
-    SEALS,
-)
+from baton.protocol.names import ASKS_WHETHER_IT_SEALS, QUERY_DETAILS, QUERY_STATUS, SEALS
 from baton.workflow.faults import AnyFault
-from baton.workflow.visibility import runs_in, show_failed
+from baton.workflow.visibility import labels, runs_in, show_failed
 
 if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
     from baton.activity.safeguards import Safeguards, SharedGate
@@ -258,13 +251,9 @@ def _labelled(input: client.StartWorkflowInput, start: PipelineInput) -> TypedSe
     given = input.search_attributes
     if given is not None and not isinstance(given, TypedSearchAttributes):
         raise TypeError("search_attributes must be TypedSearchAttributes for a pipeline; found the untyped form")
-    labels = {
-        ATTRIBUTE_PIPELINE: input.workflow,
-        ATTRIBUTE_TASK: start.task_id,
-    }
-    ours = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value or "") for name, value in labels.items()]
-    theirs = [pair for pair in given or () if pair.key.name not in labels]
-    return TypedSearchAttributes([*theirs, *ours])
+    ours = labels(input.workflow, start.task_id)
+    names = {pair.key.name for pair in ours}
+    return TypedSearchAttributes([*(pair for pair in given or () if pair.key.name not in names), *ours])
 
 
 class _WorkerInterceptor(worker.Interceptor):

@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, AcceptRequest, Admission, Opened
 from baton.protocol.messages import PipelineInput
-from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.workflow.steps import workflow_type
+from baton.workflow.visibility import labels
 
 MARK = "its payload's metadata 'baton-record'"
 """What a sender that is not Baton may have forgotten; see `baton.edge.conversion.RECORD`."""
@@ -177,10 +177,6 @@ async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool
     """
     assert to.starts is not None  # noqa: S101 - the caller asked
     kind = to.starts if isinstance(to.starts, str) else workflow_type(to.starts)
-    pairs: list[SearchAttributePair[Any]] = [
-        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE), kind),
-        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_TASK), start.task_id or ""),
-    ]
     try:
         await workflow.start_child_workflow(
             kind,
@@ -188,7 +184,7 @@ async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool
             id=to.workflow_id,
             task_queue=to.task_queue,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            search_attributes=TypedSearchAttributes(pairs) if searchable else None,
+            search_attributes=TypedSearchAttributes(labels(kind, start.task_id)) if searchable else None,
             static_summary=start.goal[:200],
         )
     except WorkflowAlreadyStartedError:

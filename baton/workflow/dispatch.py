@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -22,19 +22,14 @@ from baton.protocol.baton import Baton
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff
 from baton.protocol.history import Spend, told_spend
-from baton.protocol.messages import (
-    PipelineInput,
-    PipelineResult,
-    StageInput,
-    StageReturn,
-)
-from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_TASK
+from baton.protocol.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.protocol.stages import Retries
 from baton.workflow.handing import Handing
 from baton.workflow.outage import is_outage
 from baton.workflow.passage import Passage
 from baton.workflow.purse import Purse
 from baton.workflow.raised import StageRaisedError
+from baton.workflow.visibility import labels
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, JsonValue]]
@@ -202,10 +197,6 @@ async def run_child(
     Raises:
         StageRaisedError: The child failed.
     """
-    pairs: list[SearchAttributePair[Any]] = [
-        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE), kind),
-        SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_TASK), given.task_id or ""),
-    ]
     try:
         result: PipelineResult = await workflow.execute_child_workflow(
             kind,
@@ -213,7 +204,7 @@ async def run_child(
             id=f"{workflow.info().workflow_id}.{step.replace('.', '-')}.step{seq}.{workflow.uuid4().hex[:8]}",
             result_type=PipelineResult,
             task_queue=task_queue,
-            search_attributes=TypedSearchAttributes(pairs) if searchable else None,
+            search_attributes=TypedSearchAttributes(labels(kind, given.task_id)) if searchable else None,
             static_summary=given.goal[:200],
         )
     except ChildWorkflowError as error:

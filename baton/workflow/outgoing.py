@@ -45,8 +45,8 @@ class Outgoing:
 
     def comes_back(self, received: Received) -> bool:
         """Return whether a task that was received had been handed on from here before."""
-        trail = Trail.from_json_object(received.trail) if received.trail else Trail(hops=0, recent=[])
-        return any(hop.sender == self._sender.agent_id for hop in trail.recent)
+        recent = Trail.from_json_object(received.trail).recent if received.trail else []
+        return any(hop.sender == self._sender.agent_id for hop in recent)
 
     def message(
         self,

@@ -5,17 +5,18 @@ import re
 import weakref
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
+from temporalio.common import SearchAttributeKey, SearchAttributePair
 
 from baton.protocol.messages import PipelineStatus, Waiting
-from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, DECIDE
+from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
 from baton.protocol.rendering import render
 from baton.protocol.state import PipelineState
 
 _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
+_TASK = SearchAttributeKey.for_keyword(ATTRIBUTE_TASK)
+_STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
 _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
 _STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF, PipelineStatus.FAILED})
-_STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
 GOES_ON = "a pipeline that goes on after a handoff failed is no longer pending"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
@@ -114,6 +115,16 @@ class Visibility:
         shown = self._status.value if self._status in _STATUS_OF_ITS_OWN else None
         updates = [_STATUS.value_unset() if shown is None else _STATUS.value_set(shown)]
         workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
+
+
+def labels(pipeline: str, task_id: str | None) -> list[SearchAttributePair[str]]:
+    """Return the search attributes that a pipeline is started with.
+
+    Args:
+        pipeline: The workflow's type.
+        task_id: Its task.
+    """
+    return [SearchAttributePair(_PIPELINE, pipeline), SearchAttributePair(_TASK, task_id or "")]
 
 
 def show_failed(loop: asyncio.AbstractEventLoop) -> None:
