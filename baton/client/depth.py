@@ -11,8 +11,7 @@ from datetime import timedelta
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.protocol.messages import PipelineStatus
-from baton.protocol.names import ATTRIBUTE_STATUS
+from baton.client.inbox import WAITING_RUNS
 from baton.workflow.metrics import Metrics
 
 EVERY = timedelta(seconds=15)
@@ -29,8 +28,7 @@ async def dead_letter_depth(client: Client) -> int:
     Raises:
         temporalio.service.RPCError: The service cannot be reached, or lacks the search attributes.
     """
-    waiting = f"{ATTRIBUTE_STATUS} = '{PipelineStatus.PENDING_HANDOFF.value}' AND ExecutionStatus = 'Running'"
-    return (await client.count_workflows(waiting)).count
+    return (await client.count_workflows(WAITING_RUNS)).count
 
 
 async def watch_dead_letters(client: Client, metrics: Metrics, every: timedelta = EVERY) -> None:

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecution
-from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.client.asking import Asker
 from baton.client.handoffs import UNKNOWN, read_handoffs
+from baton.client.listing import label_of
 from baton.client.updating import decided_by_update
 from baton.protocol.errors import BatonError, HistoryError
 from baton.protocol.messages import PipelineStatus
@@ -20,7 +20,8 @@ from baton.protocol.pending import HandoffDecision, PendingHandoff, refusal
 MOST_RUNS = 100
 """How many runs are asked unless the caller says otherwise."""
 
-_QUERY = f"{ATTRIBUTE_STATUS} = '{PipelineStatus.PENDING_HANDOFF.value}' AND ExecutionStatus = 'Running'"
+WAITING_RUNS = f"{ATTRIBUTE_STATUS} = '{PipelineStatus.PENDING_HANDOFF.value}' AND ExecutionStatus = 'Running'"
+"""The open runs of which the server says that a handoff waits for a person, in its query language."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ async def resolve_handoff(
 async def _runs(client: Client, limit: int) -> list[WorkflowExecution]:
     """Return the runs of which the server says that a handoff waits."""
     try:
-        return [run async for run in client.list_workflows(_QUERY, page_size=min(limit, 1000), limit=limit)]
+        return [run async for run in client.list_workflows(WAITING_RUNS, page_size=min(limit, 1000), limit=limit)]
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message:
             raise BatonError(
@@ -176,13 +177,8 @@ def _of(
     run: WorkflowExecution, pending: PendingHandoff | None, *, answered: bool = True, trouble: str | None = None
 ) -> WaitingHandoff:
     """Return a handoff with its run; an agent that the history does not name is the stage that is indexed."""
-    stage = _stage(run)
+    stage = label_of(run, ATTRIBUTE_STAGE)
     if pending is not None and pending.receiver == UNKNOWN and stage:
         pending = pending.model_copy(update={"receiver": stage})
-    task_id = run.typed_search_attributes.get(SearchAttributeKey.for_keyword(ATTRIBUTE_TASK))
+    task_id = label_of(run, ATTRIBUTE_TASK)
     return WaitingHandoff(run.id, run.run_id, run.workflow_type, task_id, pending, stage, answered, trouble)
-
-
-def _stage(run: WorkflowExecution) -> str | None:
-    """Return the stage that the server indexes for a run."""
-    return run.typed_search_attributes.get(SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE))

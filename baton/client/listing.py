@@ -161,10 +161,15 @@ async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> l
     return list(runs.values())
 
 
+def label_of(found: WorkflowExecution, name: str) -> str | None:
+    """Return one of Baton's search attributes of a run; None where the server does not index it."""
+    return found.typed_search_attributes.get(SearchAttributeKey.for_keyword(name))
+
+
 def status_of(found: WorkflowExecution) -> str:
     """Return how a run stands, as one of `STATUSES`: Temporal's own status does not tell that it needs somebody."""
     status = found.status.name if found.status else "RUNNING"
-    label = found.typed_search_attributes.get(SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS))
+    label = label_of(found, ATTRIBUTE_STATUS)
     if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in found.typed_search_attributes):
         return SUSPENDED
     if status == "RUNNING" and label in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF):
@@ -174,17 +179,13 @@ def status_of(found: WorkflowExecution) -> str:
 
 def _listed(found: WorkflowExecution) -> ListedRun:
     """Return what the index says of a run."""
-    labels = {
-        name: found.typed_search_attributes.get(SearchAttributeKey.for_keyword(name))
-        for name in (ATTRIBUTE_STAGE, ATTRIBUTE_TASK)
-    }
     return ListedRun(
         workflow_id=found.id,
         run_id=found.run_id,
         pipeline=found.workflow_type,
         status=status_of(found),
-        stage=labels[ATTRIBUTE_STAGE],
-        task_id=labels[ATTRIBUTE_TASK],
+        stage=label_of(found, ATTRIBUTE_STAGE),
+        task_id=label_of(found, ATTRIBUTE_TASK),
         began=found.start_time,
         ended=found.close_time,
     )
