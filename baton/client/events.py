@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
@@ -154,12 +155,17 @@ def first_baton(start: PipelineInput, events: Sequence[HistoryEvent], texts: dic
     return start.first_baton(AnyBaton)
 
 
-def innermost(failure: Any) -> str:
+def innermost(failure: Failure) -> str:
     """Return the innermost message of a failure, which says what happened."""
     while failure.HasField("cause"):
         failure = failure.cause
+    return words_of(failure)
+
+
+def words_of(failure: Failure) -> str:
+    """Return what a failure itself says: its message, and before it the type of exception that a program raised."""
     kind = failure.application_failure_info.type
-    return f"{kind}: {failure.message}" if kind else str(failure.message)
+    return f"{kind}: {failure.message}" if kind else failure.message
 
 
 def time_of(event: HistoryEvent) -> datetime:

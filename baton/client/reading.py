@@ -26,6 +26,7 @@ from baton.client.events import (
     stage_input,
     step_of_summary,
     time_of,
+    words_of,
 )
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.client.timers import APPROVAL_TIMER, SLEEP_TIMER, open_timers, timer_name
@@ -388,8 +389,7 @@ class _Fold:
 
     def failed(self, event: HistoryEvent) -> None:
         failure = event.workflow_execution_failed_event_attributes.failure
-        kind = failure.application_failure_info.type
-        self._close(event, RunStatus.FAILED, f"{kind}: {failure.message}" if kind else failure.message)
+        self._close(event, RunStatus.FAILED, words_of(failure))
         self._run.billed = told_spend(detail(self._text(event))) or self._run.billed  # as of a completed one
 
     def terminated(self, event: HistoryEvent) -> None:

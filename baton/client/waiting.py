@@ -14,6 +14,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
+from baton.client.events import words_of
 from baton.client.listing import status_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.protocol.history import StepKind
@@ -218,8 +219,7 @@ def _reason(failure: Failure) -> str:
     """Return why a try failed, in a line."""
     if failure.HasField("server_failure_info") and failure.HasField("cause"):
         return _reason(failure.cause)  # of one with much text, the server puts its own before what it keeps of it
-    kind = failure.application_failure_info.type
-    return f"{kind}: {failure.message}" if kind else failure.message
+    return words_of(failure)
 
 
 def _future(at: Timestamp) -> datetime | None:
