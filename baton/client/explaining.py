@@ -10,7 +10,6 @@ from baton.client.record import RunRecord
 from baton.protocol.errors import HistoryError
 from baton.protocol.explaining import Explanation, explanation_of
 from baton.protocol.history import StepKind
-from baton.protocol.messages import StageInput
 from baton.protocol.session import SessionEvent
 
 
@@ -66,7 +65,7 @@ def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Ex
         handed = [one for one in sent if one.seq == step.seq]
         if not handed:
             raise HistoryError(f"step {step.seq} ({step.name!r}) was given no contract: {_why_none(step.kind)}")
-    given: StageInput = handed[-1]
+    given = handed[-1]
     before = [
         SessionEvent.from_json_object(event)
         for outcome in run.state.outcomes[: given.after]

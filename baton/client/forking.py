@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from baton.client.record import RunRecord, Step
 from baton.protocol.billing import forked_purse
 from baton.protocol.errors import HistoryError
-from baton.protocol.history import Outcome, StepKind
+from baton.protocol.history import StepKind
 from baton.protocol.messages import Origin, PipelineInput
 from baton.protocol.patching import patch_effect
 from baton.protocol.state import PipelineState
@@ -49,7 +49,7 @@ def forked_input(
     kept = [
         one for one in run.state.outcomes if one.seq < step.seq or (one.kind is StepKind.EDIT and one.seq <= step.seq)
     ]
-    outcomes = [_at_order(outcome, order) for order, outcome in enumerate(kept)]
+    outcomes = [one.model_copy(update={"order": order}) for order, one in enumerate(kept)]
     if patch is not None:
         state = PipelineState(run.state.initial)
         for outcome in outcomes:
@@ -72,11 +72,6 @@ def forked_input(
             **handed_on,
         }
     )
-
-
-def _at_order(outcome: Outcome, order: int) -> Outcome:
-    """Return the outcome as the ``order``-th to end."""
-    return outcome.model_copy(update={"order": order})
 
 
 def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:

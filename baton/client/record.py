@@ -40,7 +40,7 @@ class Step:
     """One step of a run: a stage, a fan-out, an approval, a child or a sleep.
 
     Attributes:
-        seq: Its number in the pipeline, from 1; 0 while it is not known yet.
+        seq: Its number in the pipeline, from 1.
         name: The name of the stage, of the fan-out's stages, of the approval or the child.
         kind: What kind of step it is.
         status: Whether it runs, is done, failed, or was taken over from an earlier run.
