@@ -5,7 +5,7 @@ from datetime import datetime
 from rich.console import RenderableType
 from rich.text import Text
 
-from baton.cli.output import dollars, json_text, make_table, moment, plain, printable, stack
+from baton.cli.output import counted, dollars, json_text, make_table, moment, plain, printable, stack
 from baton.protocol.audit import AuditHeader, AuditRecord
 from baton.protocol.audit_chain import ChainReport, Verdict
 from baton.protocol.audit_cost import TaskCost
@@ -15,16 +15,6 @@ from baton.protocol.evidence import EvidenceReport
 
 _STYLES = {Verdict.VALID: "bold green", Verdict.UNVERIFIED: "bold yellow", Verdict.INVALID: "bold red"}
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number of things in words.
-
-    Example:
-        >>> counted(1, "record"), counted(2_000, "record")
-        ('1 record', '2,000 records')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def chain_page(report: ChainReport) -> RenderableType:

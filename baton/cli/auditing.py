@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from baton.cli.audit_pages import bundle_page, chain_page, counted, ledger_page, record_line, trace_page
+from baton.cli.audit_pages import bundle_page, chain_page, ledger_page, record_line, trace_page
 from baton.cli.audit_sources import (
     Anchors,
     AnchorsOption,
@@ -22,6 +22,7 @@ from baton.cli.audit_sources import (
     task_of,
 )
 from baton.cli.exits import ExitCode
+from baton.cli.output import counted
 from baton.cli.running import command
 from baton.cli.session import Session
 from baton.edge.ledger import verify_bundle

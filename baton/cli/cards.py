@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import STATUS_STYLES, between, dollars, length, moment, plain, stack
+from baton.cli.output import STATUS_STYLES, between, counted, dollars, grid, length, moment, plain, stack
 from baton.client import RunRecord, RunStatus, StepStatus
 from baton.client.listing import SUSPENDED
 from baton.client.timers import HandoffDeadline, Timer
@@ -40,7 +39,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
     facts = [
         f"since {moment(run.began)}" if run.ended is None else moment(run.began),
         f"for {took}" if run.ended is None else f"took {took}",
-        f"{len(run.steps)} step{'' if len(run.steps) == 1 else 's'}",
+        counted(len(run.steps), "step"),
         *(spent(run.billed) or ["$0.00 spent"]),
     ]
     title = Text.assemble(
@@ -111,9 +110,7 @@ def baton_markdown(baton: Baton) -> str:
 
 def baton_card(baton: Baton, *, goal: bool = True) -> RenderableType:
     """Return the baton for a terminal: the same lines as the markdown, with hanging indents."""
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(width=1)
-    table.add_column(overflow="fold")
+    table = grid()
     rows: list[RenderableType] = []
     for line in baton_markdown(baton).splitlines()[2 if goal else 4 :]:
         if line.startswith("- "):
@@ -121,9 +118,7 @@ def baton_card(baton: Baton, *, goal: bool = True) -> RenderableType:
             continue
         if table.row_count:
             rows.append(table)
-            table = Table.grid(padding=(0, 1, 0, 0))
-            table.add_column(width=1)
-            table.add_column(overflow="fold")
+            table = grid()
         label, _, rest = line.removeprefix("**").partition(":**")
         rows.append(Text.assemble(plain(f"{label}:" if label else "", "bold"), plain(rest)))
     return stack(*rows, table)
@@ -178,8 +173,8 @@ def _pending_handoff(run: RunRecord, one: HandoffDeadline) -> RenderableType:
 
 def _timer(run: RunRecord, one: Timer) -> RenderableType:
     """Return what a timer is for: the answer of another pipeline, chunks of a stream, a pause of the pipeline's own."""
-    between = f" since {moment(one.since, run.began)}, until {moment(one.until, datetime.now(UTC))}"
-    return Text.assemble("waits for ", plain(one.name or "a timer", "bold cyan"), (f":{between}", "dim"))
+    until = f": since {moment(one.since, run.began)}, until {moment(one.until, datetime.now(UTC))}"
+    return Text.assemble("waits for ", plain(one.name or "a timer", "bold cyan"), (until, "dim"))
 
 
 def _pending(run: RunRecord, one: Pending) -> RenderableType:

@@ -159,7 +159,6 @@ def _announce(session: Session, setup: _Setup, server: DevServer) -> None:
         return
     state = f"state in {options.database}" if options.database else "state in memory only"
     table = make_table("", "")
-    table.show_header = False
     table.add_row("UI", plain(f"{server.ui_url}", "bold cyan"))
     table.add_row("server", plain(f"{server.address}, namespace {options.namespace!r}, {state}"))
     if setup.keyring is not None:

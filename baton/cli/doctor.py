@@ -100,7 +100,6 @@ async def _in_time(check: str, asking: Awaitable[Finding]) -> Finding:
 def _print(session: Session, findings: list[Finding]) -> None:
     """Write the table, and the sum."""
     table = make_table("", "", "", whole=("",))
-    table.show_header = False
     table.columns[2].no_wrap, table.columns[2].overflow = False, "fold"
     for one in findings:
         found = plain(one.found)

@@ -15,7 +15,7 @@ from rich.text import Text
 from baton.cli.audit_sources import LedgerOption
 from baton.cli.audit_sources import opened as ledger_at
 from baton.cli.exits import ExitCode
-from baton.cli.output import make_table, moment, plain, stack
+from baton.cli.output import counted, make_table, moment, plain, stack
 from baton.cli.running import command
 from baton.cli.session import Session, user
 from baton.edge.keyring import Keyring
@@ -175,6 +175,6 @@ def _told(report: Erasure) -> RenderableType:
     when = f"already at {moment(report.at)}, by request {report.request_id}" if report.repeated else report.request_id
     return stack(
         Text.assemble(("erased", "green"), " ", plain(report.subject, "bold"), plain(f" ({when})")),
-        plain(f"  {keys} key{'s' * (keys != 1)} destroyed, {places} place{'s' * (places != 1)} forgotten"),
-        plain(f"  recorded now in {len(report.task_ids)} task{'s' * (len(report.task_ids) != 1)}"),
+        plain(f"  {counted(keys, 'key')} destroyed, {counted(places, 'place')} forgotten"),
+        plain(f"  recorded now in {counted(len(report.task_ids), 'task')}"),
     )

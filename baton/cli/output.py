@@ -65,13 +65,13 @@ def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = 
     """Return an empty table in the house's style.
 
     Args:
-        columns: The headings; the last column takes what room is left.
+        columns: The headings, not shown if none says anything; the last column takes what room is left.
         right: The columns that are aligned to the right.
         whole: The columns that are never broken into lines, but cut where there is no room.
         leading: How wide the longest entry of the first column is: it names the row, so a part of that width stays
             however narrow the terminal.
     """
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), show_header=any(columns))
     for place, heading in enumerate(columns):
         is_whole = heading in whole
         table.add_column(
@@ -81,6 +81,14 @@ def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = 
             overflow="ellipsis" if is_whole else "fold",
             min_width=min(leading, _LEADING_AT_LEAST) if place == 0 else None,
         )
+    return table
+
+
+def grid() -> Table:
+    """Return an empty table of two columns: a sign, and a text that hangs beside it."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=1)
+    table.add_column(overflow="fold")
     return table
 
 
@@ -133,6 +141,16 @@ def ago(at: datetime | None, now: datetime) -> str:
         if now - at >= 2 * size or (unit == "min" and now - at >= size):
             return f"{(now - at) // size} {unit} ago"
     return "just now" if now - at < timedelta(seconds=2) else f"{(now - at).seconds} s ago"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things in words.
+
+    Example:
+        >>> counted(1, "record"), counted(2_000, "record")
+        ('1 record', '2,000 records')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def dollars(micro_usd: int) -> str:

@@ -50,7 +50,6 @@ async def version(session: Session) -> None:
         session.write_json(versions)
         return
     table = make_table("", "")
-    table.show_header = False
     for name, number in versions.items():
         table.add_row(plain(name), plain(number, "bold"))
     session.show(table)

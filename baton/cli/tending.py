@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.audit_pages import counted
 from baton.cli.audit_sources import DEFAULT_LEDGER, Keys, LedgerOption, NameOption, opened
 from baton.cli.erasing import DEFAULT_VAULT, VaultOption
+from baton.cli.output import counted
 from baton.cli.running import command
 from baton.cli.session import Session
 from baton.edge.artifacts import MemoryArtifactStore

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import plain
+from baton.cli.output import counted, grid, plain
 from baton.protocol.history import HistoryEntry, StepKind
 
 _ONE = {
@@ -75,8 +75,7 @@ def remarks(entry: HistoryEntry) -> list[Text]:
     """Return what an operator should notice about an entry: warnings, conflicts, constraints taken away."""
     lines = [plain(f"! {warning}", "yellow") for warning in entry.warnings]
     if entry.removed_constraints:
-        count = len(entry.removed_constraints)
-        lines.append(Text(f"! took away {count} constraint{'' if count == 1 else 's'}", "yellow"))
+        lines.append(Text(f"! took away {counted(len(entry.removed_constraints), 'constraint')}", "yellow"))
     for conflict in entry.conflicts:
         stages = " and ".join(conflict.values)
         lines.append(plain(f"! {stages} both wrote {conflict.field}; merged by {conflict.strategy}", "yellow"))
@@ -98,9 +97,7 @@ def value_in_words(field: str, value: JsonValue) -> str:
 
 def hanging(lines: Iterable[Text]) -> Table:
     """Return the lines, each with its sign in a column of its own, so that long ones stay apart."""
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(width=1)
-    table.add_column(overflow="fold")
+    table = grid()
     for line in lines:
         signed = line.plain[1:2] == " "
         table.add_row(line[:1] if signed else "", line[2:] if signed else line)
