@@ -12,11 +12,8 @@ import socket
 import sys
 from datetime import UTC, datetime, timedelta
 
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
-
 from baton.client.connecting import DEFAULT_TASK_QUEUE, connect
+from baton.client.waiting import described_queue
 
 TASK_QUEUE = os.environ.get("BATON_TASK_QUEUE", DEFAULT_TASK_QUEUE)
 RECENT = timedelta(minutes=3)
@@ -28,13 +25,7 @@ PATIENCE = timedelta(seconds=20)
 async def finding() -> str | None:
     """Return what is wrong with this host's worker, or None if it takes work."""
     client = await connect()
-    answer = await client.workflow_service.describe_task_queue(
-        DescribeTaskQueueRequest(
-            namespace=client.namespace,
-            task_queue=TaskQueue(name=TASK_QUEUE),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
-    )
+    answer = await described_queue(client, TASK_QUEUE)
     host = socket.gethostname()
     asked = [
         poller.last_access_time.ToDatetime(tzinfo=UTC)

@@ -14,18 +14,15 @@ from typing import Any
 from uuid import uuid4
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType, WorkerVersioningMode
+from temporalio.api.enums.v1 import IndexedValueType, WorkerVersioningMode
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import (
-    DescribeNamespaceRequest,
-    DescribeTaskQueueRequest,
-    PollWorkflowTaskQueueRequest,
-)
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.publishing import installed
+from baton.client.waiting import described_queue
 from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.edge.compression import CompressionCodec
@@ -188,8 +185,7 @@ async def _add(client: Client, names: Sequence[str]) -> None:
 
 async def workers(client: Client, task_queue: str) -> Finding:
     """Check that somebody works for the task queue, and is given runs."""
-    request = _describe(client, task_queue)
-    answer = await client.workflow_service.describe_task_queue(request)
+    answer = await described_queue(client, task_queue)
     seen = sorted({one.identity for one in answer.pollers})
     builds = [one.deployment_options for one in answer.pollers]
     versions = answer.versioning_info
@@ -226,7 +222,7 @@ async def clock(client: Client) -> Finding:
             # The server refuses to wait for less than two seconds, so the waiting is ended on this side.
             await client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=10), retry=False)
     answered = datetime.now(UTC)
-    answer = await client.workflow_service.describe_task_queue(_describe(client, task_queue))
+    answer = await described_queue(client, task_queue)
     if not answer.pollers:
         return Finding("clock", Mark.WARN, "the server did not tell its time", "try again")
     theirs = answer.pollers[0].last_access_time.ToDatetime(tzinfo=UTC)
@@ -235,15 +231,6 @@ async def clock(client: Client) -> Finding:
         return Finding("clock", Mark.OK, "agrees with the server's")
     found = f"{skew.total_seconds():.0f} s apart from the server's"
     return Finding("clock", Mark.WARN, found, "let a time service set both; deadlines go by the server's")
-
-
-def _describe(client: Client, task_queue: str) -> DescribeTaskQueueRequest:
-    """Return the question who asks a task queue for work."""
-    return DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
 
 
 def settings_in_use() -> str:

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType, Version
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
@@ -161,6 +161,17 @@ def pinned_build(description: WorkflowExecutionDescription) -> Build | None:
     return Build(pinned.deployment_name, pinned.build_id) if pinned and pinned.build_id else None
 
 
+async def described_queue(client: Client, task_queue: str) -> DescribeTaskQueueResponse:
+    """Return what the server says of a task queue for workflows: above all who asked it for work lately."""
+    return await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=task_queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+    )
+
+
 async def has_pollers(client: Client, task_queue: str, build: Build | None = None) -> bool:
     """Return whether a worker asked a task queue for workflow tasks lately.
 
@@ -169,13 +180,7 @@ async def has_pollers(client: Client, task_queue: str, build: Build | None = Non
         task_queue: The task queue.
         build: Count workers of this build only.
     """
-    answer = await client.workflow_service.describe_task_queue(
-        DescribeTaskQueueRequest(
-            namespace=client.namespace,
-            task_queue=TaskQueue(name=task_queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
-    )
+    answer = await described_queue(client, task_queue)
     now = datetime.now(UTC)
     return any(
         now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE
