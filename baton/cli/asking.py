@@ -40,13 +40,12 @@ async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) 
     raise nobody(description.task_queue, pinned_build(description))
 
 
-async def must_be_answerable(client: Client, target: Target, what: str) -> str:
-    """Check that a run is its workflow's newest, goes on, and has a worker.
+async def must_be_answerable(client: Client, target: Target) -> str:
+    """Check that a run is its workflow's newest, goes on, and has a worker, so that something can be decided.
 
     Args:
         client: A connected client.
         target: The run.
-        what: What it is asked for, for the message, such as `"decision"`.
 
     Returns:
         Its task queue.
@@ -60,7 +59,7 @@ async def must_be_answerable(client: Client, target: Target, what: str) -> str:
         raise PipelineError(f"run {target.run_id} is over; {target.workflow_id!r} goes on as {description.run_id}")
     if description.close_time is not None:
         status = description.status.name if description.status else "over"
-        raise PipelineError(f"{target.workflow_id!r} waits for no {what} any more: it is {status}")
+        raise PipelineError(f"{target.workflow_id!r} waits for no decision any more: it is {status}")
     if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
         raise nobody(description.task_queue, build)
     return description.task_queue

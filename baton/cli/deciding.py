@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from temporalio.client import Client
 
-from baton.cli.asking import answer_of, nobody
+from baton.cli.asking import answer_of, must_be_answerable
 from baton.cli.cards import baton_card
 from baton.cli.exits import ExitCode
 from baton.cli.output import moment, plain, stack
@@ -16,7 +16,6 @@ from baton.cli.running import command
 from baton.cli.session import Session, user
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption
 from baton.client import decide
-from baton.client.waiting import has_pollers, pinned_build
 from baton.protocol.baton import AnyBaton
 from baton.protocol.canonical import digest
 from baton.protocol.errors import PipelineError
@@ -104,15 +103,8 @@ async def _asked(client: Client, target: Target, approval: str | None) -> _Asked
         PipelineError: No approval is open, or not this one, or the run is not the workflow's newest.
         typer.BadParameter: Several are open, and none was named.
     """
+    await must_be_answerable(client, target)
     handle = client.get_workflow_handle(target.workflow_id)
-    description = await handle.describe()
-    if target.run_id not in (None, description.run_id):
-        raise PipelineError(f"run {target.run_id} is over; {target.workflow_id!r} goes on as {description.run_id}")
-    if description.close_time is not None:
-        status = description.status.name if description.status else "over"
-        raise PipelineError(f"{target.workflow_id!r} asks for nothing any more: it is {status}")
-    if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
-        raise nobody(description.task_queue, build)
     baton = await handle.query(QUERY_BATON)
     overview = await handle.query(QUERY_STATUS, result_type=Overview)
     open_now = [one for one in overview.waiting_for if one.kind == "approval"]

@@ -274,7 +274,7 @@ async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wan
         raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
     client = await session.client()
     with session.progress("asking the run"):
-        task_queue = await must_be_answerable(client, target, "decision")
+        task_queue = await must_be_answerable(client, target)
         looked = await _look(client, target, handoff)
     if not looked.one.answered:
         raise nobody(task_queue)

@@ -237,7 +237,7 @@ class TestDeciding:
         assert watching.returncode == 0
         assert "5 release: done" in lines.decode()
         again = await at_work.refused("approve", "asked", "--why", "again")
-        assert "asks for nothing any more: it is COMPLETED" in again
+        assert "waits for no decision any more: it is COMPLETED" in again
         [entry] = [row for row in (await at_work.json("history", "asked"))["history"] if row["kind"] == "approval"]
         assert (entry["by"], entry["why"]) == ("ben", "it is tested")
 
