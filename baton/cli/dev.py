@@ -14,7 +14,7 @@ import typer
 
 from baton.cli.output import make_table, plain
 from baton.cli.running import command
-from baton.cli.session import Session
+from baton.cli.session import KEYS_FOLDER, Session
 from baton.cli.supervising import WorkerProgram, absolute_store, find_worker, supervise, worker_environment
 from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.edge.encryption import encryption_wanted
@@ -30,7 +30,6 @@ except ModuleNotFoundError as error:
 DEFAULT_PORT = 7233
 DEFAULT_UI_PORT = 8233
 DATABASE = Path(".baton/dev/temporal.db")
-KEYS_FOLDER = Path(".baton")
 
 _STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 

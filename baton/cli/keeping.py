@@ -11,11 +11,11 @@ import typer
 from baton.cli.exits import ExitCode
 from baton.cli.output import make_table, moment, plain
 from baton.cli.running import command
-from baton.cli.session import Session
+from baton.cli.session import KEYS_FOLDER, Session
 from baton.edge.key_files import ALGORITHMS, DEVELOPMENT_FILE, KeyFile, read_file, write_file
 from baton.edge.keyring import Key, Keyring, KeyringError, Purpose
 
-DEVELOPMENT = Path(".baton") / DEVELOPMENT_FILE
+DEVELOPMENT = KEYS_FOLDER / DEVELOPMENT_FILE
 _ROTATED_TOGETHER = (Purpose.SEAL, Purpose.SIGN, Purpose.ENCRYPT)
 
 KeysOption = Annotated[

@@ -2,13 +2,12 @@
 
 import os
 import socket
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from baton.activity.safeguards import Safeguards
-from baton.cli.audit_sources import DEFAULT_LEDGER, LedgerOption, NameOption, ledger_name
+from baton.cli.audit_sources import LedgerOption, NameOption, ledger_name, ledger_place
 from baton.cli.running import command
 from baton.cli.session import Session, user
 from baton.client.outside import OutsideAgents
@@ -58,12 +57,8 @@ async def mcp(
         raise typer.BadParameter(str(error), param_hint="--agent-version") from error
     if session.keyring is None:
         raise BatonError("there are no keys here, so no move would be believed; name the workers' keys with BATON_KEYS")
-    where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
     guards = Safeguards(
-        session.keyring,
-        where if "://" in where else Path(where),
-        name=ledger_name(name),
-        artifacts=session.parts.artifacts,
+        session.keyring, ledger_place(ledger), name=ledger_name(name), artifacts=session.parts.artifacts
     )
     client = await session.client()
     async with guards.opened() as guarded:

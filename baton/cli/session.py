@@ -23,7 +23,7 @@ from baton.cli.options import GlobalOptions
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
 from baton.edge.artifacts import open_store
-from baton.edge.encryption import encryption_wanted as encrypts
+from baton.edge.encryption import encryption_wanted
 from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import ServerError
@@ -80,7 +80,7 @@ class Session:
         Raises:
             KeyringError: They cannot be used.
         """
-        wanted = encrypts(os.environ) or Keyring.is_at_hand(os.environ, KEYS_FOLDER)
+        wanted = encryption_wanted(os.environ) or Keyring.is_at_hand(os.environ, KEYS_FOLDER)
         return Keyring.find_out(os.environ, KEYS_FOLDER) if wanted else None
 
     @cached_property
@@ -97,7 +97,8 @@ class Session:
         Raises:
             ServerError: No server answers within ten seconds, or it refuses.
         """
-        plugin = BatonPlugin(self.parts, searchable=searchable, keyring=self.keyring, encrypt=encrypts(os.environ))
+        encrypt = encryption_wanted(os.environ)
+        plugin = BatonPlugin(self.parts, searchable=searchable, keyring=self.keyring, encrypt=encrypt)
         identity = f"{user()}@{socket.gethostname()} (baton)"
         with self.progress("connecting"):
             try:

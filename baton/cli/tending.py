@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.audit_sources import DEFAULT_LEDGER, Keys, LedgerOption, NameOption, opened
+from baton.cli.audit_sources import Keys, LedgerOption, NameOption, ledger_place, opened
 from baton.cli.erasing import DEFAULT_VAULT, VaultOption
 from baton.cli.output import counted
 from baton.cli.running import command
@@ -37,9 +37,9 @@ async def migrate(
     The roles get their rights, and every other right is taken from them. A ledger in a file is migrated when it is
     opened. Doing it again changes nothing, and several may do it at once.
     """
-    where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
-    if "://" not in where:
-        raise LedgerError(f"the ledger {where!r} is a file, which is migrated when it is opened; name a database")
+    where = ledger_place(ledger)
+    if isinstance(where, Path):
+        raise LedgerError(f"the ledger {str(where)!r} is a file, which is migrated when it is opened; name a database")
     database = open_database(where)
     try:
         await migrated(database, writer=writer, keeper=keeper)
