@@ -111,13 +111,7 @@ class RunOnRecord(AbstractCapability[Any]):
         Args:
             usage: All that the run used.
         """
-        whole = self._spend(usage)
-        rest = Spend(
-            micro_usd=max(0, whole.micro_usd - self._charged.micro_usd),
-            prompt_tokens=max(0, whole.prompt_tokens - self._charged.prompt_tokens),
-            completion_tokens=max(0, whole.completion_tokens - self._charged.completion_tokens),
-        )
-        if rest:
+        if rest := self._spend(usage).beyond(self._charged):
             self._charge(rest)
 
     def _charge(self, spend: Spend) -> None:
