@@ -12,8 +12,8 @@ from baton.integrations.agents import Agent, AgentAnswer, AgentWork, BringsTools
 from baton.protocol.baton import BatonPatch
 from baton.protocol.history import Spend
 from baton.protocol.session import EventType, SessionEvent
-from baton.testing.cassettes import Cassette, unusable
-from baton.testing.scripts import Script, Scripted, ScriptedStage, ScriptError, scripted_stage
+from baton.testing.cassettes import Cassette
+from baton.testing.scripts import Script, Scripted, ScriptedStage, ScriptError, not_again, scripted_stage
 
 
 class ScriptedAgent(Scripted):
@@ -164,13 +164,14 @@ class RecordedAgent:
         answer = await self._cassette.answer(self.name, _question(work), ask)
         where = f"the answer of {self.name!r} in {str(self._cassette.file)!r}"
         if not isinstance(answer, dict):
-            raise unusable(f"{where} is no object; record it anew")
+            raise not_again(ValueError(f"{where} is no object; record it anew"))
         try:
             if not asked:
                 _replay(answer, work)
             return _answer(answer)
         except (KeyError, TypeError, ValueError) as error:  # somebody has written in the file
-            raise unusable(f"{where} cannot be read ({type(error).__name__}: {error}); record it anew") from error
+            reason = f"{where} cannot be read ({type(error).__name__}: {error}); record it anew"
+            raise not_again(ValueError(reason)) from error
 
 
 def _question(work: AgentWork) -> str:
@@ -195,7 +196,7 @@ async def _recorded(agent: Agent, work: AgentWork) -> JsonValue:
         "report": answer.report,
         "said": list(answer.said),
         "turns": [dict(turn) for turn in answer.turns],
-        "spend": _difference(context.charged, charged).model_dump(mode="json"),
+        "spend": context.charged.beyond(charged).model_dump(mode="json"),
         "session": [_kept(event, now) for event in context.session.events[told:]],
     }
 
@@ -208,15 +209,6 @@ def _answer(recorded: Mapping[str, Any]) -> AgentAnswer:
         report=recorded["report"],
         said=tuple(recorded["said"]),
         turns=tuple(recorded["turns"]),
-    )
-
-
-def _difference(now: Spend, before: Spend) -> Spend:
-    """Return what was charged between two times."""
-    return Spend(
-        micro_usd=now.micro_usd - before.micro_usd,
-        prompt_tokens=now.prompt_tokens - before.prompt_tokens,
-        completion_tokens=now.completion_tokens - before.completion_tokens,
     )
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import JsonValue
-from temporalio import activity
-from temporalio.exceptions import ApplicationError
+
+from baton.testing.scripts import not_again
 
 FORMAT = "baton.cassette/1"
 """The member `format` of every cassette file."""
@@ -194,12 +194,10 @@ class Cassette:
             raise CassetteMissError("\n\n".join(self.misses))
 
     def _missed(self, agent: str, prompt: str) -> Exception:
-        """Note a miss, and return what to raise: in an activity something that Temporal does not try again."""
+        """Note a miss, and return what to raise."""
         reason = self._reason(agent, prompt)
         self.misses.append(reason)
-        if activity.in_activity():
-            return ApplicationError(reason, type=CassetteMissError.__name__, non_retryable=True)
-        return CassetteMissError(reason)
+        return not_again(CassetteMissError(reason))
 
     def _reason(self, agent: str, prompt: str) -> str:
         """Return why there is no answer, with the nearest prompt that has one."""
@@ -230,17 +228,11 @@ def _refuse_secrets(agent: str, text: str) -> None:
     """
     for name, value in os.environ.items():
         if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET and value in text:
-            raise unusable(
+            reason = (
                 f"what {agent!r} was asked or answered holds the value of the environment variable {name!r}, so it is "
                 "not recorded; keep keys out of prompts and answers"
             )
-
-
-def unusable(reason: str) -> Exception:
-    """Return what to raise where another run would do no better: in an activity what Temporal does not try again."""
-    if activity.in_activity():
-        return ApplicationError(reason, type=ValueError.__name__, non_retryable=True)
-    return ValueError(reason)
+            raise not_again(ValueError(reason))
 
 
 def _likeness(one: str, other: str) -> float:

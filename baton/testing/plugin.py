@@ -82,7 +82,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             if getattr(report, "when", None) == "teardown":
-                files |= {str(file): int(count) for name, (file, count) in _told(report) if name == _RECORDED}
+                files.update(told for name, told in report.user_properties if name == _RECORDED)
     if files:
         terminalreporter.section("baton recorded answers: look at them before you commit them")
         for file, count in sorted(files.items()):
@@ -194,8 +194,7 @@ def baton_cassette(request: pytest.FixtureRequest) -> "Iterator[Cassette]":
     records = _records(request.config)
     cassette = kit.Cassette(_cassette_file(request.node), record=records)
     yield cassette
-    stale = bool(cassette.unused)
-    if records and stale and request.node.stash.get(_PASSED, False):
+    if records and cassette.unused and request.node.stash.get(_PASSED, False):
         cassette.save(prune=True)
     if cassette.recorded:
         shown = os.path.relpath(cassette.file, request.config.rootpath)
@@ -218,8 +217,3 @@ def _records(config: pytest.Config) -> bool:
 
 def _is_set(variable: str) -> bool:
     return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no")
-
-
-def _told(report: Any) -> list[tuple[str, tuple[str, int]]]:
-    """Return what a report tells of recordings."""
-    return [(name, value) for name, value in report.user_properties if name == _RECORDED]

@@ -16,6 +16,13 @@ from baton.activity import StageContext
 from baton.activity.stage import Stage
 
 
+def not_again(error: Exception) -> Exception:
+    """Return what to raise where another run would do no better: in an activity what Temporal does not try again."""
+    if activity.in_activity():
+        return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
+    return error
+
+
 class ScriptError(AssertionError):
     """A script was not followed: the prompt was another than expected, or the calls were more or fewer."""
 
@@ -128,11 +135,9 @@ class Script:
             raise ScriptError(fault)
 
     def _failed(self, reason: str) -> Exception:
-        """Note a failure, and return what to raise: in an activity something that Temporal does not try again."""
+        """Note a failure, and return what to raise."""
         self.failures.append(reason)
-        if activity.in_activity():
-            return ApplicationError(reason, type=ScriptError.__name__, non_retryable=True)
-        return ScriptError(reason)
+        return not_again(ScriptError(reason))
 
     def __enter__(self) -> Self:
         """Return the script."""

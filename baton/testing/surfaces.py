@@ -174,9 +174,10 @@ async def surfaces_of(
         found.add_logs(logs)
     for folder in folders:
         found.add_files(folder)
-    for task in sorted(tasks) if ledger is not None else ():
-        for record in (await ledger.trace(task)).records if ledger is not None else ():
-            found.add(f"ledger/{task}/{record.position}", record.header + b"\n" + record.message)
+    if ledger is not None:
+        for task in sorted(tasks):
+            for record in (await ledger.trace(task)).records:
+                found.add(f"ledger/{task}/{record.position}", record.header + b"\n" + record.message)
     if artifacts is not None:
         await _add_artifacts(found, artifacts)
     return found
