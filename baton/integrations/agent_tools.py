@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from pydantic import TypeAdapter, validate_call
+from pydantic import TypeAdapter, ValidationError, validate_call
 
 from baton.activity import StageContext
 from baton.protocol.json_values import well_formed
@@ -94,6 +94,12 @@ class AgentTool:
             return _sendable(await self.function(**arguments))
         result = await asyncio.to_thread(self.function, **arguments)
         return _sendable(await result if inspect.isawaitable(result) else result)
+
+
+def misfits(error: ValidationError) -> str:
+    """Return what is wrong with the arguments of a call, without quoting them."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)
 
 
 def _sendable(value: Any) -> Any:

@@ -22,17 +22,16 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from baton.integrations.agent_tools import misfits
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentTool, AgentWork
 from baton.integrations.http_post import Answered, checked_url, key_from, post_json
 from baton.integrations.prices import cost
+from baton.integrations.provider_errors import is_passing
 from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.handoff_errors import MalformedMessageError
 from baton.protocol.history import Spend
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.summarising import Price
-
-PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
-"""Statuses that another run may not meet again; every other one that is no success is permanent."""
 
 _SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
@@ -221,8 +220,10 @@ async def _result(tools: Mapping[str, AgentTool], call: Mapping[str, Any]) -> st
         if not isinstance(arguments, dict):
             return "error: the arguments are expected as a JSON object"
         value = await tool.call(arguments)
-    except (MalformedMessageError, ValidationError) as error:
-        return f"error: the arguments do not fit: {_short(error)}"
+    except MalformedMessageError as error:
+        return f"error: the arguments do not fit: {error}"
+    except ValidationError as error:
+        return f"error: the arguments do not fit: {misfits(error)}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -252,7 +253,7 @@ def _body(answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:
     shown = f" ({code})" if isinstance(code, str) and _CODE.fullmatch(code) else ""
     raise AgentError(
         f"agent {agent.name!r}: the endpoint of {agent.model!r} answered {answered.status}{shown}",
-        permanent=answered.status not in PASSING or code in _SPENT_OUT,
+        permanent=not is_passing(answered.status) or code in _SPENT_OUT,
         retry_after=answered.retry_after,
     )
 
@@ -285,11 +286,3 @@ def _message(body: Mapping[str, Any], agent: ChatCompletionsAgent) -> dict[str, 
 def _whole(value: Any) -> int | None:
     """Return a count of tokens, if it is one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _short(error: Exception) -> str:
-    """Return what is wrong with arguments, without quoting them."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)

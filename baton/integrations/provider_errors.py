@@ -11,8 +11,6 @@ from typing import Any
 
 from baton.protocol.errors import AgentError
 
-_PASSING = frozenset({408, 409, 425, 429})
-"""The statuses below 500 after which the same request may succeed."""
 _UNREACHABLE = ("APIConnectionError", "APITimeoutError")
 
 
@@ -35,12 +33,16 @@ def provider_error(error: Exception, agent: str) -> AgentError | None:
     kind = type(error).__name__
     status = getattr(error, "status_code", None)
     if isinstance(status, int) and status >= 400:
-        permanent = status < 500 and status not in _PASSING
         text = f"agent {agent!r}: the provider answered {status} ({kind})"
-        return AgentError(text, permanent=permanent, retry_after=_retry_after(error))
+        return AgentError(text, permanent=not is_passing(status), retry_after=_retry_after(error))
     if any(one.__name__ in _UNREACHABLE for one in type(error).__mro__):
         return AgentError(f"agent {agent!r}: the provider could not be reached ({kind})")
     return None
+
+
+def is_passing(status: int) -> bool:
+    """Return whether the same request may succeed later, after a status that is no success."""
+    return status >= 500 or status in (408, 409, 425, 429)
 
 
 def seconds_of(retry_after: str | None, now: datetime | None = None) -> float | None:

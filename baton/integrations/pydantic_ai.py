@@ -35,10 +35,10 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from baton.integrations.agent_tools import AgentTool
+from baton.integrations.agent_tools import AgentTool, misfits
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentLimits, AgentWork, AnswerForm
 from baton.integrations.pydantic_ai_errors import reported
-from baton.integrations.pydantic_ai_run import RunOnRecord, native_names
+from baton.integrations.pydantic_ai_run import RunOnRecord, names_of_tools
 from baton.protocol.money import usd
 from baton.protocol.summarising import Price
 
@@ -77,8 +77,7 @@ class PydanticAgent:
     @property
     def tool_names(self) -> frozenset[str]:
         """The names of the agent's own functions and its provider's tools; what toolsets fetch later is not known."""
-        own = (one for one in self.agent.toolsets if isinstance(one, FunctionToolset))
-        return frozenset(name for toolset in own for name in toolset.tools) | native_names(self.agent)
+        return names_of_tools(self.agent)
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Run the agent once; its stage's activity is around it.
@@ -189,7 +188,6 @@ def _tool(tool: AgentTool) -> Tool[Any]:
         try:
             return await tool.call(arguments)
         except ValidationError as error:
-            faults = error.errors(include_url=False, include_context=False, include_input=False)
-            raise ModelRetry("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)) from error
+            raise ModelRetry(misfits(error)) from error
 
     return Tool.from_schema(call, tool.wire_name, tool.description, dict(tool.parameters))

@@ -22,7 +22,6 @@ from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
@@ -33,7 +32,7 @@ from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTerms, Agen
 from baton.integrations.answers import read_answer
 from baton.integrations.pydantic_ai_durable_errors import WithoutWords
 from baton.integrations.pydantic_ai_errors import reported
-from baton.integrations.pydantic_ai_run import native_names, offered
+from baton.integrations.pydantic_ai_run import names_of_tools, offered
 from baton.protocol.baton import Baton
 from baton.protocol.errors import AgentError, PatchError, StageFailedError
 from baton.protocol.history import Spend
@@ -265,8 +264,7 @@ class _Opens:
 
     def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
         self.name = name
-        own = (one for one in agent.toolsets if isinstance(one, FunctionToolset))
-        self.tool_names = frozenset(tool for toolset in own for tool in toolset.tools) | native_names(agent)
+        self.tool_names = names_of_tools(agent)
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Return the prompt and what binds the run; the patch stays empty."""

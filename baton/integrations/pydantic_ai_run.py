@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from baton.integrations.agents import AgentWork
@@ -152,10 +153,14 @@ class RunOnRecord(AbstractCapability[Any]):
                     )
 
 
-def native_names(agent: Agent[Any, Any]) -> frozenset[str]:
-    """Return the names of the tools that an agent has its provider run; what a function makes is not known yet."""
-    tools = agent.root_capability.get_native_tools()
-    return frozenset(one.unique_id for one in tools if isinstance(one, AbstractNativeTool)) - _HARMLESS
+def names_of_tools(agent: Agent[Any, Any]) -> frozenset[str]:
+    """Return the names of an agent's own functions and its provider's tools.
+
+    What toolsets fetch later, or a function makes, is not known yet.
+    """
+    own = frozenset(name for one in agent.toolsets if isinstance(one, FunctionToolset) for name in one.tools)
+    native = agent.root_capability.get_native_tools()
+    return own | frozenset(one.unique_id for one in native if isinstance(one, AbstractNativeTool)) - _HARMLESS
 
 
 def offered(request: ModelRequestContext, allows: Callable[[str], bool]) -> ModelRequestContext:
