@@ -14,6 +14,7 @@ from activities.code_review.records import (
     is_complete,
     verdict_of,
 )
+from activities.project_init.conclusions import counted
 from activities.project_init.markdown import code, text
 from baton.protocol.report import (
     HandoffReport,
@@ -130,16 +131,6 @@ def in_words(findings: Iterable[Finding]) -> str:
     every = list(findings)
     counts = [f"{count} {severity}" for severity, count in count_by_severity(every).items() if count]
     return f"{counted(len(every), 'finding')} ({', '.join(counts)})" if counts else "nothing"
-
-
-def counted(count: int, word: str) -> str:
-    """Return a number of things.
-
-    Example:
-        >>> counted(1, "finding"), counted(1_200, "file")
-        ('1 finding', '1,200 files')
-    """
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def not_analysed(snapshot: Snapshot, reviews: Sequence[Review]) -> list[Unread]:

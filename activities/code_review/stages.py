@@ -28,7 +28,7 @@ from activities.code_review.records import (
     is_complete,
     verdict_of,
 )
-from activities.code_review.reporting import COORDINATOR, completed, counted, in_words, report_of
+from activities.code_review.reporting import COORDINATOR, completed, in_words, report_of
 from activities.code_review.sarif import to_sarif
 from activities.code_review.sources import (
     read_diff,
@@ -37,6 +37,7 @@ from activities.code_review.sources import (
     snapshot_of_diff,
     snapshot_of_project,
 )
+from activities.project_init.conclusions import counted
 from activities.project_init.store import write_bytes
 from activities.workbench.asking import configured_model
 from activities.workbench.parameters import required_text

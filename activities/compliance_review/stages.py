@@ -68,7 +68,8 @@ _ARTIFACT = "compliance-decision"
 )
 async def gather_facts(context: Context) -> StageResult:
     """Read the mailbox and ask the registers; what is found goes into the session, and only from there to others."""
-    mailbox, policy = Path(_text(context, "mailbox")), await _read(_text(context, "policy"))
+    mailbox = Path(_text(context, "mailbox"))
+    policy = await asyncio.to_thread(read_policy, Path(_text(context, "policy")))
     registers = Registers(Path(_text(context, "records")), context.parts.clock)
     _text(context, "output")  # said now, not after two stages
     message = context.params.get("message")
@@ -241,10 +242,6 @@ def _write(out: Path, shown: str, data: bytes) -> None:
     out.mkdir(parents=True, exist_ok=True)
     write_bytes(out, REPORT, shown.encode())
     write_bytes(out, DATA, data)
-
-
-async def _read(path: str) -> Policy:
-    return await asyncio.to_thread(read_policy, Path(path))
 
 
 def _text(context: Context, name: str) -> str:

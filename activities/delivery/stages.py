@@ -19,6 +19,7 @@ from activities.delivery.records import Change, DeliveryError, Order, Plan, Rema
 from activities.delivery.reviewing import analyse_diff, review_diff
 from activities.delivery.testing import find_test_command, run_tests, run_tests_on_base
 from activities.delivery.worktree import Worktree, repository_of
+from activities.project_init.conclusions import counted
 from activities.project_init.records import ProjectError
 from activities.workbench.asking import configured_model
 from activities.workbench.diffs import DiffError, FileDiff, parse_diff
@@ -378,7 +379,7 @@ def _files(diff: str) -> tuple[FileDiff, ...]:
 def _size(diff: str) -> str:
     files = _files(diff)
     added, removed = sum(len(one.added) for one in files), sum(len(one.removed) for one in files)
-    return f"{len(files)} {'file' if len(files) == 1 else 'files'}, +{added} -{removed}"
+    return f"{counted(len(files), 'file')}, +{added} -{removed}"
 
 
 def _blocking(remarks: list[Remark]) -> int:

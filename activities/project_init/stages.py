@@ -18,11 +18,13 @@ from activities.project_init.knowledge import build_index
 from activities.project_init.records import Documents, KnowledgeIndex, ProjectError, TechStack, Verification
 from activities.project_init.store import load, load_tree, prepare_output, save
 from activities.project_init.verify import verify
+from activities.workbench.parameters import required_text
 from baton import Baton, BatonPatch, Retries, StageResult
 from baton.activity import StageContext, stage
 
 T = TypeVar("T")
 
+_USAGE = "project_init --goal … --param source=DIR --param output=DIR"
 _HEARTBEAT = timedelta(seconds=4)
 _LONGEST = timedelta(minutes=30)
 _RETRIES = Retries(never=("TypeError", "ProjectError"))  # a wrong folder does not become right by waiting
@@ -174,16 +176,8 @@ def _folders(context: StageContext[Baton]) -> tuple[Path, Path]:
     Raises:
         ProjectError: A parameter is missing or is no text.
     """
-    folders = []
-    for name in ("source", "output"):
-        value = context.params.get(name)
-        if not isinstance(value, str) or not value:
-            raise ProjectError(
-                f"project_init needs the parameter {name!r}, a folder; found {value!r}. "
-                "Start it with: baton run project_init --goal … --param source=DIR --param output=DIR"
-            )
-        folders.append(Path(value))
-    return folders[0], folders[1]
+    source, out = (required_text(context.params, name, _USAGE, ProjectError) for name in ("source", "output"))
+    return Path(source), Path(out)
 
 
 async def _work(context: StageContext[Baton], function: Callable[..., T], *arguments: Any) -> T:
