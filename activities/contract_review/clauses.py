@@ -22,9 +22,7 @@ PREAMBLE = "Preamble"
 """The id of what stands before the first clause."""
 
 _MOST_CLAUSES = 20_000
-_HYPHENATED = re.compile(
-    r"(?<=[a-z])- (?=(?!and\b|or\b|to\b)[a-z])"
-)  # `third-` at the end of a line, `party` on the next
+_HYPHENATED = re.compile(r"(?<=[a-z])- (?=(?!and\b|or\b|to\b)[a-z])")  # `third-` ends a line, `party` begins the next
 _LONGEST_TITLE = 120
 _CONTRACT = re.compile(r"(?i)\b(?:agreement|contract|terms|deed|addendum)\b")
 

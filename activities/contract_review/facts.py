@@ -27,10 +27,10 @@ _SPELLED = "|".join(sorted([*_ONES, *_TENS, "hundred"], key=len, reverse=True))
 _WORDS = rf"(?:{_SPELLED})(?:[- ](?:and[- ])?(?:{_SPELLED})){{0,4}}"
 
 DATE = re.compile(
-    rf"(?i)\b(?P<iso>\d{{4}}-\d\d-\d\d)\b|\b(?P<d1>\d{{1,2}})(?:st|nd|rd"
-    rf"|th)?(?: day of)? (?P<m1>{_MONTH}),? (?P<y1>\d{{4}})\b"
+    r"(?i)\b(?P<iso>\d{4}-\d\d-\d\d)\b"
+    rf"|\b(?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?: day of)? (?P<m1>{_MONTH}),? (?P<y1>\d{{4}})\b"
     rf"|\b(?P<m2>{_MONTH}) (?P<d2>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<y2>\d{{4}})\b"
-    rf"|\b(?P<slash>\d{{1,2}}[/.]\d{{1,2}}[/.]\d{{4}})\b"
+    r"|\b(?P<slash>\d{1,2}[/.]\d{1,2}[/.]\d{4})\b"
 )
 _FIGURE = r"\d{1,3}(?:[,.' ]\d{3}){1,4}(?:[.,]\d{2})?(?!\d)|\d{1,15}(?:[.,]\d{1,2}(?!\d))?"
 _SCALED = r"(?i:thousand|tsd\.?|k|millions?|mio\.?|mln|mn|m|billions?|mrd\.?|bn)(?!\w)"
@@ -44,8 +44,8 @@ PERIOD = re.compile(
     rf"(?P<adj>(?:business|calendar|working|consecutive|full)[- ])?(?P<unit>days?|weeks?|months?|quarters?|years?)\b"
 )
 PERCENT = re.compile(
-    r"(?i)\b(?P<rate>\d{1,3}(?:\.\d{1,3})?) ?(?:%|per ?cent\b)(?P<per>(?: interest)? (?:per|a|each"
-    r"|for each) (?P<unit>day|week|month|year|annum)\b)?"
+    r"(?i)\b(?P<rate>\d{1,3}(?:\.\d{1,3})?) ?(?:%|per ?cent\b)"
+    r"(?P<per>(?: interest)? (?:per|a|each|for each) (?P<unit>day|week|month|year|annum)\b)?"
 )
 _DEFINED = re.compile(r'[“"](?P<term>[A-Z][^”"]{1,60})[”"] (?:means|shall mean|has the meaning|refers to)')
 _ROLE = re.compile(
@@ -54,8 +54,8 @@ _ROLE = re.compile(
 )
 _BEFORE_NAME = re.compile(r"(?:\b(?i:between|among|by|and)\b:?|\(\d\)|[.;:|])\s+(?=[A-Z])")
 _AFTER_NAME = re.compile(
-    r",(?! ?(?:Inc|Ltd|LLC|L\.?P|Corp|S\.?A|N\.?V|B\.?V|PLC|plc|GmbH|AG|s\.r\.o)\b)| (?:a|an|of|with|having"
-    r"|whose)\b| \("
+    r",(?! ?(?:Inc|Ltd|LLC|L\.?P|Corp|S\.?A|N\.?V|B\.?V|PLC|plc|GmbH|AG|s\.r\.o)\b)"
+    r"| (?:a|an|of|with|having|whose)\b| \("
 )
 _NO_PARTY = re.compile(r"(?i)agreement|date|services?|term|parties|fees?|purpose|effective|platform|order|software")
 _CURRENCIES = {
@@ -66,7 +66,6 @@ _CURRENCIES = {
     "dollar": "USD",
     "dollars": "USD",
     "us dollars": "USD",
-} | {
     "euro": "EUR",
     "euros": "EUR",
     "pounds": "GBP",

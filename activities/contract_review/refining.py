@@ -132,10 +132,9 @@ async def refine_analysis(talk: Consultation, extraction: Extraction, analysis: 
     rejected = 0
     known: JsonValue = [{"id": one.id, "clause": one.clause, "title": one.title} for one in analysis.findings]
     task = (
-        f"Review a contract for the party {analysis.party!r}. Name what this party may come to regret and the "
-        f"known findings "
-        "do not name, quoting the clause word for word; likelihood and consequence are grades from 1 to 5. Say which "
-        "known findings you doubt."
+        f"Review a contract for the party {analysis.party!r}. Name what this party may come to regret and the known "
+        "findings do not name, quoting the clause word for word; likelihood and consequence are grades from 1 to 5. "
+        "Say which known findings you doubt."
     )
     for batch in _batches([clause for clause in extraction.clauses if clause.text]):
         data: JsonValue = {"policy": policy.model_dump(mode="json"), "known": known, "clauses": _shown(batch)}

@@ -41,8 +41,8 @@ _DELETES = re.compile(
     r"(?i)\b(?:delete|destroy|erase)s?\b[^.;]{0,60}\bdata\b[^.;]{0,40}\b(?:at once|immediately|without)\b"
 )
 _RETURNS = re.compile(
-    r"(?i)\b(?:return|export|hand over|retriev\w+|download)\b[^.;]{0,80}\bdata\b|\bdata\b[^.;]{0,80}\b(?:returned"
-    r"|exported)\b"
+    r"(?i)\b(?:return|export|hand over|retriev\w+|download)\b[^.;]{0,80}\bdata\b"
+    r"|\bdata\b[^.;]{0,80}\b(?:returned|exported)\b"
 )
 
 

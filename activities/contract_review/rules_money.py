@@ -29,8 +29,8 @@ _CAP = re.compile(
     r"|\bmaximum (?:aggregate |total )?liability\b"
 )
 _OWN_FAULT = re.compile(
-    r"(?i)\b(?:even (?:if|where)|including|regardless of|irrespective of)\b[^.;]{0,80}\b(?:gross )?(?:negligence"
-    r"|wilful|willful)"
+    r"(?i)\b(?:even (?:if|where)|including|regardless of|irrespective of)\b[^.;]{0,80}"
+    r"\b(?:gross )?(?:negligence|wilful|willful)"
 )
 _INDEMNIFY = re.compile(r"(?i)\b(?:indemnif(?:y|ies)|hold harmless|indemnity)\b")
 _BROAD = re.compile(

@@ -51,8 +51,8 @@ _AS_IS = re.compile(
 _AUDITS = re.compile(r"(?i)\b(?:audit|inspect)\b")
 _UNANNOUNCED = re.compile(r"(?i)\bwithout (?:prior )?notice\b|\bat any time\b|\bunannounced\b")
 _LAW = re.compile(
-    r"(?i)\b(?:governed by|construed (?:in accordance with|under))\b[^.;]{0,60}?\blaws? (?:of"
-    r"|in)\s+(?P<law>[^.;,]{2,80})"
+    r"(?i)\b(?:governed by|construed (?:in accordance with|under))\b[^.;]{0,60}?"
+    r"\blaws? (?:of|in)\s+(?P<law>[^.;,]{2,80})"
 )
 _YEARS_AFTER = re.compile(r"(?i)\b(?:after|following|from|survive|beyond|for)\b")
 

@@ -11,9 +11,8 @@ from activities.contract_review.records import Kind
 from activities.contract_review.scope import Hit, Missing, Rule, Scope, Sentence
 
 _REFERENCE = re.compile(
-    r"\b(?:[Cc]lauses?|[Ss]ections?|[Aa]rticles?|§"
-    r"|[Pp]aragraphs?) ?(?P<number>\d{1,3}(?:\.\d{1,3}){0,3})\b(?P<foreign> (?:of|GDPR|DSGVO|EU)\b(?! (?:this"
-    r"|these|the) ))?"
+    r"\b(?:[Cc]lauses?|[Ss]ections?|[Aa]rticles?|§|[Pp]aragraphs?) ?(?P<number>\d{1,3}(?:\.\d{1,3}){0,3})\b"
+    r"(?P<foreign> (?:of|GDPR|DSGVO|EU)\b(?! (?:this|these|the) ))?"
 )
 _CAN_END = re.compile(r"(?i)\bmay (?:\w+ ){0,4}(?:terminate|be terminated)\b")
 _FOREIGN = re.compile(r"(?i)\b(?:GDPR|Directive|Regulation|Act|Code|Statute|U\.?S\.?C)\b")
@@ -21,13 +20,14 @@ _DATED = re.compile(r"(?i)\b(effective date|commencement date|start date|expiry 
 _BEGINS = re.compile(r"(?i)\b(?:begins?|commences?|starts?|from)\b[^.;]{0,40}$")
 _FINISHES = re.compile(r"(?i)\b(?:ends?|expires?|until)\b[^.;]{0,40}$")
 _LABEL = re.compile(
-    r"(?i)\b((?:[a-z]+ )?(?:subscription |licen[cs]e |service |purchase |monthly |annual |yearly |total |maximum "
-    r"|minimum )+(?:fees?|price|charges?|amount|value|liability))\b[^.;]{0,30}$|\b((?:monthly|annual|yearly"
-    r"|total) (?:fees?|price))\b[^.;]{0,30}$"
+    r"(?i)\b((?:[a-z]+ )?"
+    r"(?:subscription |licen[cs]e |service |purchase |monthly |annual |yearly |total |maximum |minimum )+"
+    r"(?:fees?|price|charges?|amount|value|liability))\b[^.;]{0,30}$"
+    r"|\b((?:monthly|annual|yearly|total) (?:fees?|price))\b[^.;]{0,30}$"
 )
 _TO_MACHINES = re.compile(
-    r"(?i)\b(?:ignore|disregard|forget|override)\b[^.;]{0,40}\b(?:previous|prior|above|earlier|all"
-    r"|your)\b[^.;]{0,40}\b(?:instructions?|rules|prompts?|context)\b"
+    r"(?i)\b(?:ignore|disregard|forget|override)\b[^.;]{0,40}\b(?:previous|prior|above|earlier|all|your)\b"
+    r"[^.;]{0,40}\b(?:instructions?|rules|prompts?|context)\b"
     r"|\byou are (?:now )?(?:an?|the) (?:\w+ ){0,3}(?:assistant|ai|model|agent)\b|\b(?:system|developer) prompt\b"
     r"|</?(?:system|assistant|instructions?)>"
     r"|\bas an? (?:ai|language model)\b|\breport that (?:this|the) contract has no\b"

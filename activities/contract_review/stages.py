@@ -206,7 +206,7 @@ async def write_summary(context: Context) -> StageResult:
         current_state=[
             f"The review is written: {REPORT} and {DATA}, {len(report.summary)} statements, each with what it rests on",
             f"The contract as it stands: {risks.verdict}; {len(above)} of {len(risks.risks)} risks are above the "
-            f"appetite",
+            "appetite",
         ],
         decision_log=[f"Reported with {len(report.summary)} statements that all resolve, {_by(talk)}"],
         open_questions=[

@@ -304,12 +304,10 @@ def _method(report: Report) -> str:
     )
     said = (
         f"{report.analysis.rules} rules were applied to every clause. Each finding is a risk in the sense of ISO "
-        f"31000:2018: "
-        "identified (6.4.2), graded by the criteria below (6.4.3), compared with the appetite of "
-        f"{report.risks.appetite} (6.4.4) and treated (6.5). Scores: 1 to 4 low, 5 to 9 moderate, 10 to 14 high, "
-        f"15 and above "
-        "extreme. Rules find what they were written to find; a clause that nothing is said of was not found to be "
-        "harmless."
+        "31000:2018: identified (6.4.2), graded by the criteria below (6.4.3), compared with the appetite of "
+        f"{report.risks.appetite} (6.4.4) and treated (6.5). Scores: 1 to 4 low, 5 to 9 moderate, 10 to 14 high, 15 "
+        "and above extreme. Rules find what they were written to find; a clause that nothing is said of was not found "
+        "to be harmless."
     )
     source = f"Read: {text(report.extraction.document)}, SHA-256 `{report.extraction.sha256}`."
     dropped = report.analysis.rejected

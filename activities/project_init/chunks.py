@@ -23,7 +23,6 @@ OVERLAP = 10
 LONGEST = 150
 """Lines from which on a section or definition is itself cut into windows."""
 
-
 _LONGEST_TITLE = 300
 _MOST_HEADINGS = 2000
 _INLINE = MarkdownIt()
