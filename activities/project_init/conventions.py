@@ -39,16 +39,18 @@ class Place:
     entry_points: tuple[EntryPoint, ...]
     tree: SourceTree
 
+    @property
+    def prefix(self) -> str:
+        """What every path below this folder begins with."""
+        return f"{self.folder}/" if self.folder else ""
+
     def has(self, *names: str) -> str:
         """Return the first of ``names`` that is a file of this folder, or ""."""
-        for name in names:
-            if (f"{self.folder}/{name}" if self.folder else name) in self.tree.by_path:
-                return name
-        return ""
+        return next((name for name in names if self.prefix + name in self.tree.by_path), "")
 
     def holds(self, folder: str) -> bool:
         """Return whether a folder is this one, or below it."""
-        return not self.folder or f"{folder}/".startswith(f"{self.folder}/")
+        return f"{folder}/".startswith(self.prefix)
 
     def inside(self, folder: str) -> str:
         """Return a folder that this one holds as it is named from here; itself is ""."""
@@ -60,9 +62,8 @@ class Place:
 
     def tests(self, *endings: str) -> Iterator[str]:
         """Yield the tests with one of these endings in and below this folder."""
-        prefix = self.folder + "/" if self.folder else ""
         for path in self.tree.by_path:
-            if path.endswith(endings) and path.startswith(prefix) and is_test_code(path):
+            if path.endswith(endings) and path.startswith(self.prefix) and is_test_code(path):
                 yield path
 
 
@@ -131,7 +132,7 @@ def _python(place: Place) -> Iterator[Step]:
 
 
 def _mypy(place: Place) -> str:
-    text = place.tree.text(f"{place.folder}/pyproject.toml".lstrip("/")) or ""
+    text = place.tree.text(f"{place.prefix}pyproject.toml") or ""
     try:
         knows_its_files = {"files", "packages", "modules"} & set(table(parse_toml(text), "tool", "mypy"))
     except UnreadableError:
@@ -177,13 +178,12 @@ def _go(place: Place) -> Iterator[Step]:
 def _rust(place: Place) -> Iterator[Step]:
     yield "install", "cargo fetch", "fetches what Cargo.toml asks for"
     yield "build", "cargo build", "compiles"
-    prefix = place.folder + "/" if place.folder else ""
-    programs = [each for each in place.entry_points if each.kind == "binary" and each.evidence.path.startswith(prefix)]
     if place.has("src/main.rs"):
         yield "run", "cargo run", "starts `src/main.rs`"
-    for entry in programs:
-        name = entry.evidence.path.rpartition("/")[2].removesuffix(".rs")
-        if "/bin/" in entry.evidence.path and name != "main":
+    for entry in place.entry_points:
+        folder, _, file = entry.evidence.path.rpartition("/")
+        name = file.removesuffix(".rs")
+        if entry.kind == "binary" and place.holds(folder) and "/bin/" in entry.evidence.path and name != "main":
             yield "run", f"cargo run --bin {quote(name)}", f"starts `{entry.evidence.path}`"
     yield "test", "cargo test", "runs unit, integration and documentation tests"
     yield "lint", "cargo clippy", "lints"
@@ -263,8 +263,7 @@ def _elixir(place: Place) -> Iterator[Step]:
 
 def _cmake(place: Place) -> Iterator[Step]:
     yield "build", "cmake -S . -B build && cmake --build build", "configures and compiles into build/"
-    path = f"{place.folder}/CMakeLists.txt" if place.folder else "CMakeLists.txt"
-    if "enable_testing" in (place.tree.text(path) or ""):
+    if "enable_testing" in (place.tree.text(f"{place.prefix}CMakeLists.txt") or ""):
         yield "test", "ctest --test-dir build", "runs the tests of the build"
 
 
@@ -273,15 +272,14 @@ def _autotools(place: Place) -> Iterator[Step]:
     template = place.has("Makefile.am", "Makefile.in")
     if template or not place.has("Makefile", "GNUmakefile", "makefile"):  # one written by hand says how to build
         yield "build", f"{configure} && make", "configures for this machine and compiles"
-    text = (place.tree.text(f"{place.folder}/{template}".lstrip("/")) or "") if template else ""
+    text = (place.tree.text(place.prefix + template) or "") if template else ""
     if re.search(r"^(TESTS\b|check_PROGRAMS\b|check(-local)?\s*:)", text, re.MULTILINE):
         yield "test", f"{configure} && make check", "configures, compiles and runs the tests"
 
 
 def _meson(place: Place) -> Iterator[Step]:
     yield "build", "meson setup build && meson compile -C build", "configures and compiles into build/"
-    prefix = place.folder + "/" if place.folder else ""
-    files = [path for path in place.tree.named("meson.build") if path.startswith(prefix)]
+    files = [path for path in place.tree.named("meson.build") if path.startswith(place.prefix)]
     if any(re.search(r"^\s*test\s*\(", place.tree.text(path) or "", re.MULTILINE) for path in files):
         yield "test", "meson test -C build", "runs the tests of the build"
 
@@ -292,7 +290,7 @@ def _perl(place: Place) -> Iterator[Step]:
         yield "build", "perl Makefile.PL && make", "prepares and builds it"
     elif place.has("Build.PL"):
         yield "build", "perl Build.PL && ./Build", "prepares and builds it"
-    if place.has_tests(".t") and (f"{place.folder}/t" if place.folder else "t") in place.tree.folders:
+    if place.has_tests(".t") and f"{place.prefix}t" in place.tree.folders:
         yield "test", "prove -lr t", "runs the tests"
 
 
