@@ -62,8 +62,7 @@ def _filled(value: str, properties: dict[str, str]) -> str:
 
 
 def _maven_dependencies(path: str, project: Element, properties: dict[str, str]) -> Iterator[Dependency]:
-    parent = project.find("parent")
-    sections = [project.find("dependencies")]
+    parent, declared = project.find("parent"), project.find("dependencies")
     if parent is not None:
         yield Dependency(
             name=f"{parent.value('groupId')}:{parent.value('artifactId')}",
@@ -71,17 +70,16 @@ def _maven_dependencies(path: str, project: Element, properties: dict[str, str])
             group="build",
             evidence=Evidence(path=path, line=parent.line),
         )
-    for section in filter(None, sections):
-        for each in section.children:
-            if each.tag == "dependency":
-                name = f"{_filled(each.value('groupId'), properties)}:{each.value('artifactId')}"
-                optional = each.value("optional") == "true"
-                yield Dependency(
-                    name=name,
-                    requirement=_filled(each.value("version"), properties),
-                    group="optional" if optional else _MAVEN_SCOPES.get(each.value("scope"), "runtime"),
-                    evidence=Evidence(path=path, line=each.line),
-                )
+    for each in declared.children if declared else ():
+        if each.tag == "dependency":
+            name = f"{_filled(each.value('groupId'), properties)}:{each.value('artifactId')}"
+            optional = each.value("optional") == "true"
+            yield Dependency(
+                name=name,
+                requirement=_filled(each.value("version"), properties),
+                group="optional" if optional else _MAVEN_SCOPES.get(each.value("scope"), "runtime"),
+                evidence=Evidence(path=path, line=each.line),
+            )
 
 
 def _maven_plugins(path: str, project: Element) -> Iterator[Technology]:
@@ -101,8 +99,7 @@ def read_gradle(path: str, text: str) -> Manifest:
         evidence = Evidence(path=path, line=number)
         found = _GRADLE_DEPENDENCY.match(line[:1000])
         if found:
-            configuration = found[1]
-            group: DependencyGroup = "development" if "est" in configuration[:12] else "runtime"
+            group: DependencyGroup = "development" if "test" in found[1].lower() else "runtime"
             name = f"{found[2]}:{found[3]}"
             version = found[4] or ""
             wanted.append(Dependency(name=name, requirement=version, group=group, evidence=evidence))

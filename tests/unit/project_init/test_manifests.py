@@ -254,6 +254,12 @@ class TestJvm:
         assert wanted(found) == [("g:a", "1.0", "runtime", 5), ("g:b", "2", "development", 6)]
         assert [each.name for each in found.tools] == ["application"]
 
+    @pytest.mark.parametrize("kind", ["androidTest", "integrationTest", "functionalTest"])
+    def test_knows_what_gradle_needs_for_tests_alone(self, kind: str) -> None:
+        """A set of tests has whatever name the project gives it."""
+        found = jvm.read_gradle("build.gradle", f"dependencies {{\n  {kind}Implementation 'g:a:1'\n}}\n")
+        assert wanted(found) == [("g:a", "1", "development", 2)]
+
     def test_knows_the_name_from_the_settings(self) -> None:
         """A build file does not name its project; the settings do."""
         assert jvm.read_gradle_settings("settings.gradle", "rootProject.name = 'app'\n").name == "app"
