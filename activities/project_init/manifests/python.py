@@ -29,7 +29,12 @@ _TOOL_HEADING = re.compile(r"\s*\[+\s*tool\.[\"']?([\w-]+)")
 COMPILED = "compiled pins"
 """The builder of a requirements file that a tool wrote: it is a lock file by another name."""
 
-_DEVELOPMENT_WORDS = ("dev", "test", "lint", "doc", "typing", "type", "ci", "check", "bench", "format")
+_DEVELOPMENT = re.compile(
+    r"(?<![a-z])(dev|devel|develop|development|tests?|testing|pytest|lint|linters?|linting|docs?|documentation|types?|typing"
+    r"|typecheck|mypy|ci|checks?|checking|bench|benchmarks?|format|formatters?|formatting)(?![a-z])"
+)
+"""Matches a word, in the lower-case name of an extra or a file, that says: not for those who use the program."""
+
 _LICENSE_CLASSIFIERS = {
     "MIT License": "MIT",
     "MIT No Attribution License (MIT-0)": "MIT-0",
@@ -78,7 +83,7 @@ def _dependency(
 
 
 def _group_named(name: str) -> DependencyGroup:
-    return "development" if any(word in name.lower() for word in _DEVELOPMENT_WORDS) else "optional"
+    return "development" if _DEVELOPMENT.search(name.lower()) else "optional"
 
 
 def read_pyproject(path: str, text: str) -> Manifest:

@@ -70,6 +70,18 @@ class TestPython:
         ]
         assert [(each.name, each.evidence.line) for each in found.tools] == [("ruff", 22)]
 
+    @pytest.mark.parametrize(
+        ("name", "group"),
+        [
+            *((name, "development") for name in ("dev", "docs", "test_all", "type-check", "CI", "lint3")),
+            *((name, "optional") for name in ("device", "docker", "latest", "prototype", "social", "information")),
+        ],
+    )
+    def test_an_extra_is_for_development_by_a_whole_word_of_its_name(self, name: str, group: str) -> None:
+        """Docker does not write documentation, and what is social does not run in CI."""
+        found = python.read_pyproject("pyproject.toml", f'[project.optional-dependencies]\n{name} = ["a"]\n')
+        assert wanted(found) == [("a", "", group, 2)]
+
     def test_reads_poetry(self) -> None:
         """Poetry's own tables count where the standard ones are missing."""
         text = (
