@@ -11,6 +11,7 @@ a workflow. It loads neither Temporal nor any service library; the rest of the h
 * `baton.devserver`: the embedded Temporal server
 * `baton.testing`: what tests of your own pipelines use
 * `baton.protocol`: the pure core behind this module
+* `baton.integrations`: adapters for agents and tools of other frameworks
 * `baton.edge`: artifact stores, compression, exact token counts
 * `baton.cli`: the `baton` command
 

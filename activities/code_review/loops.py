@@ -96,8 +96,7 @@ def find_loops(file: SourceText) -> list[Finding]:
         tree = ast.parse(file.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []  # the other analysers say of it that it cannot be read
-    scopes: list[Scope] = [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]
-    scopes += [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)]
+    scopes = [node for node in ast.walk(tree) if isinstance(node, Scope)]
     return [one for scope in scopes for one in _Function(file, scope).findings()]
 
 
