@@ -2,7 +2,7 @@
 
 A project may depend on hundreds of packages; these are the ones that tell how it is built. Keys are
 `ecosystem` and the package's name as its registry knows it, so that the `click` of one ecosystem is not
-taken for another's. A key that ends in `*` names a family.
+taken for another's. A key that ends in `*` names a family; the first family that fits is the one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -126,7 +126,7 @@ php | command line | Symfony-Console=symfony/console
 php | database | Doctrine=doctrine/*
 php | tests | PHPUnit=phpunit/phpunit PHPUnit-bridge=symfony/phpunit-bridge Pest=pestphp/pest Behat=behat/behat
 php | lint and types | PHPStan=phpstan/phpstan Psalm=vimeo/psalm PHP-CS-Fixer=friendsofphp/php-cs-fixer
-dotnet | web framework | ASP.NET=microsoft.aspnetcore* Blazor=microsoft.aspnetcore.components* gRPC=grpc.aspnetcore
+dotnet | web framework | Blazor=microsoft.aspnetcore.components* ASP.NET=microsoft.aspnetcore* gRPC=grpc.aspnetcore
 dotnet | database | Entity-Framework=microsoft.entityframeworkcore* Dapper=dapper Npgsql=npgsql*
 dotnet | tests | xUnit=xunit* NUnit=nunit* MSTest=mstest* Moq=moq FluentAssertions=fluentassertions
 dotnet | observability | Serilog=serilog* OpenTelemetry=opentelemetry*
@@ -219,11 +219,11 @@ def technologies_of(manifests: Iterable[Manifest]) -> tuple[Technology, ...]:
 def _candidates(manifests: Iterable[Manifest]) -> Iterator[tuple[tuple[bool, bool], Technology]]:
     """Yield what is worth naming with its rank: the package itself before its plugins, runtime before tools."""
     for manifest in manifests:
-        itself = _normal(manifest.ecosystem, manifest.name.lower())  # with its extras, or for its own tools
+        itself = _normal(manifest.ecosystem, manifest.name)  # with its extras, or for its own tools
         declared = [
             (each.name, each.requirement, each.group == "runtime", each.evidence)
             for each in manifest.dependencies
-            if each.group != "indirect" and _normal(manifest.ecosystem, each.name.lower()) != itself
+            if each.group != "indirect" and _normal(manifest.ecosystem, each.name) != itself
         ]
         declared += [(each.name, each.version, False, each.evidence) for each in manifest.tools]
         for name, version, at_runtime, evidence in declared:

@@ -31,20 +31,22 @@ class TestTechnologies:
     @pytest.mark.parametrize(
         ("ecosystem", "package", "name"),
         [
-            ("python", "psycopg2_binary", None),
+            ("python", "psycopg2_binary", "psycopg2"),
             ("python", "Django", "Django"),
             ("python", "opentelemetry-sdk", "OpenTelemetry"),
             ("python", "langchain-core", "LangChain"),
             ("node", "@nestjs/core", "NestJS"),
             ("go", "github.com/labstack/echo/v4", "Echo"),
             ("jvm", "org.springframework.boot:spring-boot-starter", "Spring Boot"),
+            ("dotnet", "Microsoft.AspNetCore.Components.Web", "Blazor"),
+            ("dotnet", "Microsoft.AspNetCore.Authentication", "ASP.NET"),
             ("rust", "django", None),
         ],
     )
     def test_are_known_by_ecosystem_and_name(self, ecosystem: str, package: str, name: str | None) -> None:
         """The same word in another ecosystem is another package; spelling variants are one."""
         known = known_as(ecosystem, package)
-        assert (known[0] if known else None) == (name or ("psycopg2" if ecosystem == "python" else None))
+        assert (known[0] if known else None) == name
 
     def test_the_package_itself_is_better_evidence_than_its_plugins(self) -> None:
         """A family is named by its main package where that is asked for."""
