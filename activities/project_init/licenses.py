@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from activities.project_init.files import SourceTree, as_text
 from activities.project_init.languages import kind_of, language_of
 from activities.project_init.listing import Progress
+from activities.project_init.parsing import line_of
 from activities.project_init.records import Evidence, License, Manifest
 from activities.project_init.roles import role_of
 
@@ -157,8 +158,7 @@ def find_licenses(tree: SourceTree, manifests: Iterable[Manifest], progress: Pro
             head = as_text(tree.head(path, _HEAD_BYTES) or b"")
             tag = _HEADER.search(head)
             if tag:
-                line = head.count("\n", 0, tag.start()) + 1
-                add(tag[1], "header", Evidence(path=path, line=line))
+                add(tag[1], "header", Evidence(path=path, line=line_of(tag)))
     return tuple(found.values())
 
 

@@ -249,8 +249,8 @@ def _visit(
         is_folder = entry.is_dir(follow_symlinks=False)
         if entry.is_symlink():
             omissions.add("symbolic link, not followed", path)
-        elif is_folder and skipped_folder(entry.name, in_git=True) is not None:
-            omissions.add(str(skipped_folder(entry.name, in_git=True)), path + "/")
+        elif is_folder and (reason := skipped_folder(entry.name, in_git=True)) is not None:
+            omissions.add(reason, path + "/")
         elif rules.ignores(path, is_folder=is_folder):
             omissions.add("ignored by .gitignore", path + ("/" if is_folder else ""))
         elif is_folder:
