@@ -27,10 +27,15 @@ _LONGEST_SHOWN = 40
 
 @dataclass(frozen=True)
 class LabelledLine:
-    """A value with a label, and the line it begins on."""
+    """A value with a label, in the lines that it takes, and the line it begins on."""
 
-    value: str
+    parts: list[str]
     at: int
+
+    @property
+    def value(self) -> str:
+        """The value on one line."""
+        return " ".join(self.parts)
 
 
 def labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str]) -> dict[str, LabelledLine]:
@@ -47,12 +52,12 @@ def labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str
         if name in names and name in found:
             reading.error(name, f"appears twice, first on line {found[name].at + reading.first}; write it once", number)
         elif name in names:
-            found[name] = LabelledLine(value, number)
+            found[name] = LabelledLine([value], number)
             last = name
         elif not line or re.fullmatch(r"(?:[-_*][ \t]*){3,}", line):
             last = ""
         elif last:
-            found[last] = LabelledLine(f"{found[last].value} {line}", found[last].at)
+            found[last].parts.append(line)
         else:
             reading.warn("", "text that belongs to no member was not read", number)
     return found

@@ -122,10 +122,10 @@ def _place(finding: ReportFinding) -> int:
     return finding.line or 2**31
 
 
-def _found(reading: Reading) -> tuple[Reading, list[Block], int]:
+def _found(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Block], int]:
     """Return the reading and the blocks that hold the report, and the line of its title, or -1.
 
-    A fence around the whole report is looked into, if no title stands outside of one.
+    A fence around the whole report is looked into, if no title stands outside of one; a fence within it is not.
     """
     blocks = outline(reading.lines)
     titles = [
@@ -138,12 +138,12 @@ def _found(reading: Reading) -> tuple[Reading, list[Block], int]:
         if any(line.strip() for line in reading.lines[:title]):
             reading.warn("", f"text before the title, line {title + reading.first}, was not read", 0)
         return reading, [block for block in blocks if block.start > title], title
-    for block in blocks:
-        inner = _BREAK.split(block.content)
-        if block.kind == "code" and any(_HEADING.match(line) and TITLE in line for line in inner):
-            fenced = Reading(inner, reading.first + block.start + 1, reading.findings)
-            fenced.warn("", "the report stands in a fence; send it as it is", 0)
-            return _found(fenced)
+    for block in () if fenced else blocks:
+        lines = _BREAK.split(block.content)
+        if block.kind == "code" and any(_HEADING.match(line) and TITLE in line for line in lines):
+            inner = Reading(lines, reading.first + block.start + 1, reading.findings)
+            inner.warn("", "the report stands in a fence; send it as it is", 0)
+            return _found(inner, fenced=True)
     reading.warn("", f"the title '## {TITLE}' is missing", 0)
     return reading, blocks, -1
 

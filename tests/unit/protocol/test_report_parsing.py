@@ -11,22 +11,7 @@ from baton.protocol.report_rendering import FORMAT, render_report
 from tests.unit.protocol.report_material import EXAMPLE, NASTY, damaged, markdown, report, reports
 
 SLOW = (
-    "[",
-    "`a",
-    "a **",
-    "|",
-    "#",
-    "# x\n",
-    "```\n",
-    "1. ",
-    " ",
-    "\t",
-    "9",
-    "\\",
-    "<!--",
-    "- a\n",
-    "_ ",
-    ": ",
+    *("[", "`a", "a **", "|", "#", "# x\n", "```\n", "1. ", " ", "\t", "9", "\\", "<!--", "- a\n", "_ ", ": "),
     "**From:** x\n",
 )
 FORMS = (
@@ -298,6 +283,7 @@ class TestTolerance:
 
         assert parse_report(fenced.replace("850", "85")).report == parse_report(EXAMPLE).report
         assert faults(fenced) == [("confidence", EXAMPLE.split("\n").index("**Confidence:** 85") + 2)]
+        assert faults("```a\n" * 1_200 + EXAMPLE) == [("summary", 2)]  # of fences within fences the first alone
 
     def test_the_lists_under_findings_are_discoveries(self) -> None:
         """Who forgets the subheading still found something."""
