@@ -157,20 +157,28 @@ def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], li
         return [], [], []
     value = raw["decision_log"]
     if value is None:
-        return (
-            [],
-            [],
-            ["decision_log: only grows and may not be cleared; send the new entries, or leave it out"],
-        )
+        return [], [], ["decision_log: only grows and may not be cleared; send the new entries, or leave it out"]
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         return [], [], ["decision_log: must be a list of strings"]
-    longest = min(len(value), len(log))
-    echoed = next((n for n in range(longest, 0, -1) if log[-n] == value[0] and log[-n:] == value[:n]), 0)
-    fresh = value[echoed:]
+    fresh = value[_echoed(log, value) :]
     if fresh and set(fresh) <= set(log):
         warning = "decision_log: every entry is in the log already; nothing was added, and nothing can be removed"
         return [], [warning], []
     return fresh, [], []
+
+
+def _echoed(log: list[str], value: list[str]) -> int:
+    """Return how many entries at the end of the log a value begins with: in one pass, however alike they are."""
+    row = [*value, None, *log[max(0, len(log) - len(value)) :]]
+    borders = [0] * len(
+        row
+    )  # how many entries up to each place are those that the row begins with (Knuth et al., 1977)
+    for at in range(1, len(row)):
+        length = borders[at - 1]
+        while length and row[at] != row[length]:
+            length = borders[length - 1]
+        borders[at] = length + (row[at] == row[length])
+    return borders[-1]
 
 
 def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -20,6 +20,7 @@ class TestDecisionLog:
             pytest.param(["d1"], ["d2"], ["d1", "d2"], id="a new decision is appended"),
             pytest.param(["d1"], ["d1", "d2"], ["d1", "d2"], id="the log sent back whole adds its tail only"),
             pytest.param(["d1"], [], ["d1"], id="an empty list changes nothing"),
+            pytest.param(["a", "a", "b"], ["a", "b", "c"], ["a", "a", "b", "c"], id="an entry that stands there twice"),
             pytest.param(["d1"], ["d1"], ["d1"], id="the log sent back changes nothing"),
             pytest.param(["d1", "d2", "d3"], ["d2", "d3", "d4"], ["d1", "d2", "d3", "d4"], id="its newest part too"),
             pytest.param(["d1", "d2"], ["d1"], ["d1", "d2"], id="an older part changes nothing"),
