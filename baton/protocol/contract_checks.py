@@ -118,9 +118,9 @@ def validate_contract(
     errors += _budget_findings(members, record, max_tokens, within.estimator)
     errors += _tool_findings(members)
     errors += _receiver_findings(members, agents)
-    for found, gravely in (_schema_findings(members, schemas), _time_findings(members, now, skew, within)):
-        errors += found
-        warnings += gravely
+    for wrong, odd in (_schema_findings(members, schemas), _time_findings(members, now, skew, within)):
+        errors += wrong
+        warnings += odd
     errors += _trace_findings(members, parent_trace_id)
     warnings += _emptiness(members)
     return _verdict(members, errors, warnings)
@@ -166,7 +166,7 @@ def _check_of(place: str) -> Check:
 def _provenance_findings(members: Mapping[str, Any], skew: timedelta) -> list[ContractFinding]:
     """Return the facts whose source is unknown, or that were retrieved after the contract was made (S5-valid-c)."""
     findings = []
-    made = instant(text_of(members.get("createdAt")))
+    made = instant(members.get("createdAt"))
     for number, fact in objects(members.get("facts")):
         source = fact.get("source")
         if not isinstance(source, Mapping):
@@ -176,7 +176,7 @@ def _provenance_findings(members: Mapping[str, Any], skew: timedelta) -> list[Co
         if isinstance(name, str) and is_unknown_source(name):
             text = f"{at + '/source'!r} is not known; a fact without a known source does not cross, leave it out"
             findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/source"))
-        retrieved = instant(text_of(source.get("timestamp")))
+        retrieved = instant(source.get("timestamp"))
         if made is not None and retrieved is not None and retrieved - made > skew:
             text = f"{at + '/timestamp'!r} is after the contract was made; write when the data was retrieved"
             findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/timestamp"))
@@ -266,7 +266,7 @@ def _time_findings(
     if isinstance(minutes, int) and minutes > limits.most_expiry_minutes:
         text = f"it lasts {minutes} minutes; the most is {limits.most_expiry_minutes}"
         errors.append(ContractFinding(check=Check.TIME, text=text, at="/expiresAfterMinutes"))
-    made = instant(text_of(members.get("createdAt")))
+    made = instant(members.get("createdAt"))
     if made is None:
         return errors, []
     if made - now > skew:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from baton.protocol.session import instant
+
 TOLERANCE = timedelta(seconds=60)
 """How far the sender's clock may be ahead of the receiver's."""
 
@@ -45,12 +47,12 @@ def stale_or_misaddressed(
         found = f"it is for {str(named)[:80]!r}" if named is not None else "it names no audience"
         return f"{found}, and this is {audience!r}"
     if "expiresAt" in message:
-        expires = _time(message["expiresAt"])
+        expires = instant(message["expiresAt"])
         if expires is None:
             return "its expiresAt is no time with an offset from UTC"
         if now >= expires:
             return f"it expired at {message['expiresAt']}, {now - expires} ago"
-    written = _time(message.get("timestamp"))
+    written = instant(message.get("timestamp"))
     if written is None:
         return "its timestamp is missing, or no time with an offset from UTC"
     if written - now > tolerance:
@@ -64,14 +66,3 @@ def stale_or_misaddressed(
             f"than {max_age}"
         )
     return None
-
-
-def _time(value: Any) -> datetime | None:
-    """Return the time that a member holds, or None."""
-    if not isinstance(value, str):
-        return None
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return at if at.tzinfo is not None else None

@@ -88,7 +88,7 @@ class SessionEvent(OpenRecord):
     @property
     def at(self) -> datetime | None:
         """The time of the event in UTC; None if it is missing, unreadable or has no offset (C-42)."""
-        return instant(None if self.timestamp is None else str(self.timestamp))
+        return instant(self.timestamp)
 
     @model_serializer(mode="wrap")
     def _compact(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -105,11 +105,11 @@ def _defaults() -> dict[str, Any]:
     return {field.alias or name: field.default for name, field in fields if not field.is_required()}
 
 
-def instant(text: str | None) -> datetime | None:
-    """Return the time that a text tells, in UTC, or None if it tells none.
+def instant(value: object) -> datetime | None:
+    """Return the time that a value tells, in UTC, or None if it tells none.
 
     Args:
-        text: A time with its offset from UTC, in a spelling of ISO 8601.
+        value: A text with a time and its offset from UTC, in a spelling of ISO 8601; anything else tells none.
 
     Example:
         >>> instant("2026-06-27T11:20:00+02:00")
@@ -117,8 +117,10 @@ def instant(text: str | None) -> datetime | None:
         >>> instant("2026-06-27T11:20:00") is instant("yesterday") is None
         True
     """
+    if not isinstance(value, str):
+        return None
     try:
-        at = datetime.fromisoformat(text or "")
+        at = datetime.fromisoformat(value)
         return at.astimezone(UTC) if at.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None

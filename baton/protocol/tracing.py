@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from baton.protocol.errors import BatonError
+from baton.protocol.session import instant
 
 LONGEST = 512
 """The most characters of a traceparent of a later version, and of a tracestate."""
@@ -223,7 +224,7 @@ class HandoffTrace:
             receiver=agent_type,
             previous_id=previous,
             previous_span_id=_span_before(execution if hands_back else previous, agent_id, step),
-            sent_at=_instant(message.get("timestamp")),
+            sent_at=instant(message.get("timestamp")),
             attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
             is_first=message.get("initial") is True
             and seq in (None, 1)
@@ -276,12 +277,3 @@ def _parent(value: object) -> TraceContext | None:
         return TraceContext.parse(value) if isinstance(value, str) else None
     except TraceparentError:
         return None
-
-
-def _instant(value: object) -> datetime | None:
-    """Return a member `timestamp` if it is a time with its offset."""
-    try:
-        at = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return at if at is not None and at.tzinfo is not None else None
