@@ -82,8 +82,10 @@ def validate_handoff(
     whole = not findings
     findings = [*findings, *_safety_findings(message, scan)]
     if whole:
-        checks: list[Check] = [_routing_check(receiver), _completeness_check(receiver), budget_findings, *further]
-        for check in checks:
+        findings += _routing_findings(message, receiver)
+        findings += _completeness_findings(message, receiver)
+        findings += budget_findings(message)
+        for check in further:
             findings += check(message)
     return Verdict.of(findings)
 
@@ -153,32 +155,24 @@ def _safety_findings(message: Any, scan: Scan) -> list[Finding]:
     ]
 
 
-def _routing_check(receiver: ReceiverRequirements) -> Check:
-    """Return the check that a message is meant for this receiver."""
-
-    def check(message: Mapping[str, Any]) -> list[Finding]:
-        to = message["toAgent"]
-        reason = misdelivery(to["agentType"], to["agentVersion"], message.get("receiverList", ()), receiver)
-        return [Finding(code=Code.ROUTING_ERROR, text=reason, at="/toAgent")] if reason else []
-
-    return check
+def _routing_findings(message: Mapping[str, Any], receiver: ReceiverRequirements) -> list[Finding]:
+    """Return why a message is not meant for this receiver."""
+    to = message["toAgent"]
+    reason = misdelivery(to["agentType"], to["agentVersion"], message.get("receiverList", ()), receiver)
+    return [Finding(code=Code.ROUTING_ERROR, text=reason, at="/toAgent")] if reason else []
 
 
-def _completeness_check(receiver: ReceiverRequirements) -> Check:
-    """Return the check that a message holds the work and the state that this receiver needs."""
-
-    def check(message: Mapping[str, Any]) -> list[Finding]:
-        findings = []
-        if receiver.expects_work and not message["completedSubtasks"] and not begins_task(message):
-            findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=NO_WORK, at="/completedSubtasks"))
-        for name in sorted(receiver.state):
-            place = name if name.startswith("/") else pointer([name])
-            if _at(message["currentState"], place) is None:
-                text = f"currentState lacks {name!r}, which {receiver.agent_type!r} requires; send it"
-                findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=f"/currentState{place}"))
-        return findings
-
-    return check
+def _completeness_findings(message: Mapping[str, Any], receiver: ReceiverRequirements) -> list[Finding]:
+    """Return what a message lacks of the work and the state that this receiver needs."""
+    findings = []
+    if receiver.expects_work and not message["completedSubtasks"] and not begins_task(message):
+        findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=NO_WORK, at="/completedSubtasks"))
+    for name in sorted(receiver.state):
+        place = name if name.startswith("/") else pointer([name])
+        if _at(message["currentState"], place) is None:
+            text = f"currentState lacks {name!r}, which {receiver.agent_type!r} requires; send it"
+            findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=f"/currentState{place}"))
+    return findings
 
 
 def _at(value: Any, place: str) -> Any:
