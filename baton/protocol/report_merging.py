@@ -1,6 +1,7 @@
 """The reports of several agents as the one that their coordinator reads (agent-handoff, use case 2)."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from baton.protocol.report import (
     HandoffReport,
@@ -13,6 +14,7 @@ from baton.protocol.report import (
     Status,
 )
 
+T = TypeVar("T")
 _BEST_FIRST = (Status.COMPLETED, Status.PARTIAL, Status.BLOCKED, Status.FAILED)
 _SUREST_FIRST = (Readiness.YES, Readiness.WITH_CAVEATS, Readiness.NO)
 
@@ -85,9 +87,9 @@ def merge_reports(
     )
 
 
-def _by_entry(reports: Iterable[HandoffReport], pick: Callable[[HandoffReport], Iterable[str]]) -> dict[str, list[str]]:
+def _by_entry(reports: Iterable[HandoffReport], pick: Callable[[HandoffReport], Iterable[T]]) -> dict[T, list[str]]:
     """Return every entry of a list once, in order, with the names of those who wrote it."""
-    found: dict[str, list[str]] = {}
+    found: dict[T, list[str]] = {}
     for report in reports:
         for entry in pick(report):
             names = found.setdefault(entry, [])
@@ -103,27 +105,17 @@ def _from(text: str, names: Iterable[str]) -> str:
 
 def _files(reports: Iterable[HandoffReport]) -> list[RelevantFile]:
     """Return every relevant file, each reason saying whose it is."""
-    found: dict[RelevantFile, list[str]] = {}
-    for report in reports:
-        for file in report.context.relevant_files:
-            found.setdefault(file, []).append(report.sender)
     return [
-        RelevantFile(file=one.file, lines=one.lines, reason=_from(one.reason, dict.fromkeys(names)).strip())
-        for one, names in found.items()
+        RelevantFile(file=one.file, lines=one.lines, reason=_from(one.reason, names).strip())
+        for one, names in _by_entry(reports, lambda one: one.context.relevant_files).items()
     ]
 
 
 def _decisions(reports: Iterable[HandoffReport]) -> list[ReportDecision]:
     """Return every decision, with who made it; two that differ in their reasons are two."""
-    found: dict[ReportDecision, list[str]] = {}
-    for report in reports:
-        for decision in report.context.decisions:
-            found.setdefault(decision, []).append(report.sender)
     return [
-        ReportDecision(
-            decision=_from(one.decision, dict.fromkeys(names)), rationale=one.rationale, alternatives=one.alternatives
-        )
-        for one, names in found.items()
+        ReportDecision(decision=_from(one.decision, names), rationale=one.rationale, alternatives=one.alternatives)
+        for one, names in _by_entry(reports, lambda one: one.context.decisions).items()
     ]
 
 
