@@ -74,10 +74,8 @@ def context_findings(
     known = {event.id: event for event in events or ()}
     said = _said(known, kept_back)
     if report is None:
-        missing = sorted(
-            {label for one, label in kept_back.items() if label and label not in labels and known.get(one) is not None}
-        )
-        findings += [_missing_label(label) for label in missing]
+        missing = {label for label in kept_back.values() if label and label not in labels}
+        findings += [_missing_label(label) for label in sorted(missing)]
     for number, fact in objects(members.get("facts")):
         findings += _fact_findings(f"/facts/{number}", fact, kept_back, crossed, known, said)
     task = text_of(members.get("task")).strip()
@@ -109,7 +107,8 @@ def _label_findings(members: Mapping[str, Any], report: CompileReport) -> list[C
     """Return where a contract's labels are not those of what was left out."""
     counts = report.label_counts
     labels = texts(members.get("excludedContext"))
-    findings = [_missing_label(label) for label in counts if label not in {one for _, one in labels}]
+    there = {label for _, label in labels}
+    findings = [_missing_label(label) for label in counts if label not in there]
     for number, label in labels:
         if label not in counts:
             text = f"the label {label!r} stands for nothing that was left out; take it out"

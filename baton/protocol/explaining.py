@@ -4,7 +4,6 @@ An explanation is made from a contract and the session events that it was compil
 query in a running pipeline, or from the history of one that ended.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -81,8 +80,8 @@ class Explanation(CompactRecord):
         ]
         if contract.output_schema is not None:
             lines.append(f"- **Its output must fit:** {contract.output_schema}")
-        lines += [f"- **Tools allowed:** {_names(contract.allowed_tools)}"]
-        lines += [f"- **Tools forbidden:** {_names(contract.forbidden_tools)}"]
+        lines.append(f"- **Tools allowed:** {_names(contract.allowed_tools)}")
+        lines.append(f"- **Tools forbidden:** {_names(contract.forbidden_tools)}")
         lines += ["", f"## Facts it saw ({len(contract.facts)})", ""]
         lines += [
             f"- {single_line(fact.claim)}\n  - {fact.confidence.value}, from `{single_line(fact.source.source)}` by "
@@ -91,8 +90,9 @@ class Explanation(CompactRecord):
             for fact in contract.facts
         ] or ["- none"]
         lines += ["", f"## Left out ({len(self.left_out)})", ""]
-        counts = Counter(one.label for one in self.left_out)
-        by_label = {label: [one.event_id for one in self.left_out if one.label == label] for label in counts}
+        by_label: dict[str, list[str]] = {}
+        for one in self.left_out:
+            by_label.setdefault(one.label, []).append(one.event_id)
         lines += [
             f"- `{label}`: {len(ids)} ({', '.join(ids[:_LISTED])}{', …' if len(ids) > _LISTED else ''})"
             for label, ids in by_label.items()
