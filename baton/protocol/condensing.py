@@ -59,19 +59,18 @@ def condense(
         >>> condense(talk, max_tokens=10)
         'user: The login page needs tests.'
     """
-    candidates = _candidates(turns, frozenset(leave_out))
+    ranked = _ranked(_candidates(turns, frozenset(leave_out)))
     chosen: list[_Candidate] = []
     spoken: set[int] = set()
     left = max_tokens
-    for one in _ranked(candidates):
+    for one in ranked:
         cost = counter(one.text + " ") + (0 if one.turn in spoken else counter(_speaker(turns[one.turn]) + "\n"))
         if cost <= left:
             left -= cost
             chosen.append(one)
             spoken.add(one.turn)
-    if not chosen and candidates:
-        first = _ranked(candidates)[0]
-        return cut_to(_speaker(turns[first.turn]) + first.text, max_tokens, counter)
+    if not chosen and ranked:
+        return cut_to(_speaker(turns[ranked[0].turn]) + ranked[0].text, max_tokens, counter)
     by_turn: dict[int, list[str]] = {}
     for one in sorted(chosen, key=lambda one: one.place):
         by_turn.setdefault(one.turn, []).append(one.text)
@@ -127,8 +126,7 @@ def _ranked(candidates: list[_Candidate]) -> list[_Candidate]:
         mean = sum(often[word] for word in one.words) / len(one.words)
         return mean * min(1.0, len(one.words) / _FEWEST_WORDS)
 
-    weights = {one.place: weight(one) for one in candidates}
-    heaviest = sorted(candidates, key=lambda one: (-weights[one.place], one.place))
+    heaviest = sorted(candidates, key=lambda one: (-weight(one), one.place))
     seen: Counter[int] = Counter()
     rounds: dict[int, int] = {}
     for one in heaviest:

@@ -304,8 +304,10 @@ def _trusted_roots(
 ) -> dict[int, bytes]:
     """Return the roots, by size, of the checkpoints that were kept elsewhere or are signed by a known key."""
     roots = {one.size: hash_of(one.root) for one in kept if one.ledger == manifest.ledger}
-    for checkpoint in manifest.checkpoints if verifier is not None else ():
-        check = checkpoint.check(verifier) if verifier else SignatureCheck.BAD
+    if verifier is None:
+        return roots
+    for checkpoint in manifest.checkpoints:
+        check = checkpoint.check(verifier)
         if check is SignatureCheck.GOOD and checkpoint.ledger == manifest.ledger:
             if roots.setdefault(checkpoint.size, hash_of(checkpoint.root)) != hash_of(checkpoint.root):
                 reasons.append(f"its checkpoint at {checkpoint.size} records is not the one that was kept: a fork")

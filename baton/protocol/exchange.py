@@ -349,8 +349,7 @@ class Place(CompactRecord):
         hops = trail.get("hops") if isinstance(trail, Mapping) else None
         texts = (message.get(name) for name in ("handoffId", "parentHandoffId", "taskId"))
         handoff, parent, task = (one if isinstance(one, str) else "" for one in texts)
-        whole = isinstance(hops, int) and not isinstance(hops, bool)
-        return cls(handoff_id=handoff, parent=parent, task_id=task, hops=hops if whole and hops is not None else -1)
+        return cls(handoff_id=handoff, parent=parent, task_id=task, hops=hops if type(hops) is int else -1)
 
 
 def next_in_line(waiting: Sequence[Place]) -> int:

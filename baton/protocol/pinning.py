@@ -181,11 +181,11 @@ def _values(words: list[re.Match[str]]) -> Iterator[int]:
 
 def _is_value(word: str, place: int, words: list[re.Match[str]]) -> bool:
     """Return whether a word is or has a number; the number of a list's item is none."""
-    if len(word) <= _LONGEST_VALUE and _DIGIT.search(word):
-        item = place == 0 and len(words) > 1 and _LIST_NUMBER.fullmatch(word)
-        return not item or bool(_MONTH.match(words[1][0]))
     if len(word) > _LONGEST_VALUE:
         return False
+    if _DIGIT.search(word):
+        item = place == 0 and len(words) > 1 and _LIST_NUMBER.fullmatch(word)
+        return not item or bool(_MONTH.match(words[1][0]))
     folded = _folded(word.strip(_EDGES))
     return any(NUMBER_WORDS.match(part) for part in _IN_WORDS.split(folded))
 

@@ -135,7 +135,7 @@ def checked_fields(names: Iterable[str] | None, kind: type[Baton], what: str) ->
     Args:
         names: Field names, or None for all fields.
         kind: The stage's type of baton.
-        what: `"reads"` or `"writes"`, for the message.
+        what: What names them, for the message: `"reads"`, `"writes"`, `"protected"`.
 
     Returns:
         The set, or None.

@@ -221,9 +221,7 @@ class PipelineState:
             PatchError: The patch breaks a rule.
         """
         effect = patch_effect(self.baton, returned.baton_patch, self.stage_rules())
-        entry = _entry(returned, at, effect, []).model_copy(
-            update={"stage_id": returned.stage, "kind": StepKind.EDIT, "why": why}
-        )
+        entry = _entry(returned, at, effect, []).model_copy(update={"kind": StepKind.EDIT, "why": why})
         return self._finish(returned.seq, returned.stage, StepKind.EDIT, [entry], None, effect.baton, returned.events)
 
     def record_failure(self, seq: int, name: str, kind: StepKind, failure: str, *, canceled: bool = False) -> Outcome:
@@ -250,9 +248,9 @@ class PipelineState:
         patch = without_echo(made_on.decision_log, patch)
         now, then = self.baton.to_json_object(), made_on.to_json_object()
         both = [name for name in patch if name != "decision_log" and not same_json(now.get(name), then.get(name))]
-        warnings = [f"{name}: a concurrent step wrote it too; this patch replaced that" for name in both]
+        replaced = [name for name in both if name != "artifacts"]
+        warnings = [f"{name}: a concurrent step wrote it too; this patch replaced that" for name in replaced]
         if "artifacts" in both:
-            warnings = [warning for warning in warnings if not warning.startswith("artifacts:")]
             theirs = [("now", {"artifacts": now["artifacts"]}), ("patch", {"artifacts": patch["artifacts"]})]
             patch = {**patch, "artifacts": merge_branches(theirs)[0]["artifacts"]}
         return patch, warnings

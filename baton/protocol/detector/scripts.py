@@ -323,7 +323,6 @@ HINDI = native_family(
         "override.hi",
         6,
         patterns=(_near(_HI_EARLIER, _HI_ORDERS, _HI_DROP, 16), _near(_HI_DROP, _HI_EARLIER, _HI_ORDERS, 16)),
-        squeezable=False,
         group="override",
     ),
     Rule(
