@@ -104,42 +104,52 @@ def _as_of(node: Any, minor: int) -> Any:
     return made
 
 
-def _published(major: int) -> type[GenerateJsonSchema]:
-    """Return a writer of schemas for readers: wire names, what the docstrings say of members, and since when."""
+class Published(GenerateJsonSchema):
+    """Writes schemas for readers: what the docstrings say of a record and its members, and no titles of members."""
 
-    class Published(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Leave members without titles; their names say it."""
+        return False
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Describe a record and its members in the words of its docstring."""
+        made = self.bare_schema(schema)
+        kind = schema["cls"]
+        doc = inspect.cleandoc(kind.__doc__ or "")  # Python 3.13 strips the indent, 3.11 does not
+        made["description"] = doc.partition("\n")[0]
+        for name, text in _ATTRIBUTE.findall(doc.partition("Attributes:\n")[2]):
+            if name in kind.model_fields:
+                made["properties"][on_wire(name, kind.model_fields[name])]["description"] = " ".join(text.split())
+        return made
+
+    def bare_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Return a record's schema before its docstring is looked at."""
+        return super().model_schema(schema)
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        """Describe an enum by the first line of its docstring."""
+        told = inspect.cleandoc(schema["cls"].__doc__ or "")
+        return {**super().enum_schema(schema), "description": told.partition("\n")[0]}
+
+
+def _published(major: int) -> type[GenerateJsonSchema]:
+    """Return a writer of schemas that say since when a member is there; an optional one is absent, and not null."""
+
+    class Versioned(Published):
         """Writes the schemas of one major version."""
 
-        def field_title_should_be_set(self, schema: Any) -> bool:
-            """Leave members without titles; their names say it."""
-            return False
+        def bare_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+            """Return a record's schema without the nulls of optional members."""
+            made = super().bare_schema(schema)
+            for name, field in schema["cls"].model_fields.items():
+                member = made["properties"][on_wire(name, field)]
+                if not field.is_required():
+                    if field.default is None:
+                        del member["default"]
+                    if "anyOf" in member:
+                        member |= next(choice for choice in member.pop("anyOf") if choice != {"type": "null"})
+                if minor_of(field):
+                    member["since"] = f"{major}.{minor_of(field)}"
+            return made
 
-        def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-            """Describe a record and its members; an optional member is absent, not null."""
-            return _described(super().model_schema(schema), schema["cls"], major)
-
-        def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
-            """Describe an enum by the first line of its docstring."""
-            told = inspect.cleandoc(schema["cls"].__doc__ or "")
-            return {**super().enum_schema(schema), "description": told.partition("\n")[0]}
-
-    return Published
-
-
-def _described(made: JsonSchemaValue, kind: type[BaseModel], major: int) -> JsonSchemaValue:
-    """Return a record's schema with what its docstring says, and without the nulls of optional members."""
-    summary, _, attributes = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
-    told = {member: " ".join(text.split()) for member, text in _ATTRIBUTE.findall(attributes)}
-    made["description"] = summary.partition("\n")[0]
-    for name, field in kind.model_fields.items():
-        member = made["properties"][on_wire(name, field)]
-        if not field.is_required():
-            if field.default is None:
-                del member["default"]
-            if "anyOf" in member:
-                member |= next(choice for choice in member.pop("anyOf") if choice != {"type": "null"})
-        if minor_of(field):
-            member["since"] = f"{major}.{minor_of(field)}"
-        if name in told:
-            member["description"] = told[name]
-    return made
+    return Versioned

@@ -5,13 +5,8 @@ at the end of an `$id` goes up when a document that was valid no longer is.
 """
 
 import difflib
-import inspect
-import re
 from collections.abc import Mapping
 from typing import Any
-
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
 
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.baton import Baton, BatonPatch
@@ -35,6 +30,7 @@ from baton.protocol.messages import (
 from baton.protocol.pending import HandoffDecision, PendingHandoff
 from baton.protocol.record import Record
 from baton.protocol.report import HandoffReport
+from baton.protocol.schema_documents import Published
 from baton.protocol.verdict import Finding, Verdict
 
 SCHEMAS: Mapping[str, type[Record]] = {
@@ -68,8 +64,6 @@ SCHEMAS: Mapping[str, type[Record]] = {
 }
 """Every record with a published schema, by the schema's name; `stage-result` is the `{"baton_patch": …}` of S1 L51."""
 
-_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
-
 
 def schema_names() -> list[str]:
     """Return the names that `schema` knows.
@@ -101,33 +95,5 @@ def schema(name: str) -> dict[str, Any]:
         near = difflib.get_close_matches(name, SCHEMAS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SCHEMAS)}"
         raise ValueError(f"there is no schema {name!r}; {hint}")
-    body = SCHEMAS[name].model_json_schema(mode="validation", schema_generator=_Published)
-    return {"$schema": _Published.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}
-
-
-class _Published(GenerateJsonSchema):
-    """Writes schemas for readers: what the docstrings say of a record and its members, and no titles of members."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        """Leave members without titles; their names say it."""
-        return False
-
-    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """Describe a record and its members in the words of its docstring."""
-        made = super().model_schema(schema)
-        doc = inspect.cleandoc(schema["cls"].__doc__ or "")  # Python 3.13 strips the indent, 3.11 does not
-        made["description"] = _first_line(doc)
-        _, _, attributes = doc.partition("Attributes:\n")
-        for member, text in _ATTRIBUTE.findall(attributes):
-            spelled = schema["cls"].model_fields[member].alias or member
-            made["properties"][spelled]["description"] = " ".join(text.split())
-        return made
-
-    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
-        """Describe an enum by the first line of its docstring."""
-        return {**super().enum_schema(schema), "description": _first_line(schema["cls"].__doc__ or "")}
-
-
-def _first_line(doc: str) -> str:
-    """Return the first line of a docstring."""
-    return doc.strip().partition("\n")[0]
+    body = SCHEMAS[name].model_json_schema(mode="validation", schema_generator=Published)
+    return {"$schema": Published.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}
