@@ -1,7 +1,7 @@
-"""Traces at the edge: a traceparent for every pipeline, and spans where somebody collects them.
+"""Traces at the edge: spans, where somebody collects them.
 
-A traceparent costs nothing and is always real, so agents outside can join a trace that Baton itself does not
-record. Spans need the extra `otel` and an address (`OTEL_EXPORTER_OTLP_ENDPOINT`); then `open_tracing` gives a
+A traceparent costs nothing and every task has a real one (`baton.protocol.tracing`), so agents outside can join a
+trace that Baton itself does not record. Spans need the extra `otel` and an address (`OTEL_EXPORTER_OTLP_ENDPOINT`); then `open_tracing` gives a
 `Tracing`, which `baton.edge.tracing_interceptors` puts around clients and activities. OpenTelemetry is loaded in
 there and nowhere else, and never in workflow code.
 
@@ -9,7 +9,6 @@ Spans hold names, ids, counts and codes. No text of a baton, a message or an exc
 passes by the encryption of what Temporal stores.
 """
 
-import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -17,7 +16,7 @@ from typing import Protocol
 
 from baton.protocol.errors import BatonError
 from baton.protocol.messages import StageReturn
-from baton.protocol.tracing import HandoffTrace, TraceContext, new_traceparent
+from baton.protocol.tracing import HandoffTrace
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
@@ -75,25 +74,6 @@ class Tracing(Protocol):
 
 current_stage: ContextVar[StageSpan | None] = ContextVar("baton_stage_span", default=None)
 """The span of the stage that the running code belongs to; None without tracing."""
-
-
-def fresh_traceparent() -> str:
-    """Return the traceparent of a new trace, for whoever starts a pipeline without one.
-
-    Example:
-        >>> fresh_traceparent() != fresh_traceparent()
-        True
-    """
-    return new_traceparent(secrets.token_hex(16), secrets.token_hex(8))
-
-
-def traceparent_of_start(given: str | None) -> str:
-    """Return the traceparent a pipeline starts with: the one it was given, or that of a new trace.
-
-    Raises:
-        TraceparentError: What was given is no traceparent.
-    """
-    return fresh_traceparent() if given is None else str(TraceContext.parse(given))
 
 
 def handoff_answered(verdict: str) -> None:

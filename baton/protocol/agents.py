@@ -108,7 +108,6 @@ class AgentRegistry:
     """
 
     def __init__(self, entries: Iterable[AgentEntry] = (), *, latest: bool = False) -> None:
-        self._latest = latest
         self._shelf: Shelf[AgentEntry] = Shelf("agent", UnknownAgentError, newest_first, latest=latest)
         for entry in entries:
             self._shelf.add(entry.name, entry.version, entry)
@@ -117,14 +116,6 @@ class AgentRegistry:
     def entries(self) -> list[AgentEntry]:
         """Every agent, by name, and of each name the newest first."""
         return list(self._shelf)
-
-    def with_entries(self, entries: Iterable[AgentEntry]) -> "AgentRegistry":
-        """Return a registry with further agents.
-
-        Raises:
-            ValueError: One of them is registered already.
-        """
-        return AgentRegistry([*self.entries, *entries], latest=self._latest)
 
     def find(self, name: str, version: str | None = None) -> AgentEntry:
         """Return an agent by its exact name and version (C-46).

@@ -69,7 +69,6 @@ class OutputSchemas:
     """
 
     def __init__(self, schemas: Iterable[OutputSchema] = (), *, latest: bool = False) -> None:
-        self._latest = latest
         self._shelf: Shelf[OutputSchema] = Shelf("output schema", UnknownSchemaError, _newest_first, latest=latest)
         for schema in schemas:
             self._shelf.add(schema.name, schema.version, schema)
@@ -78,14 +77,6 @@ class OutputSchemas:
     def schemas(self) -> list[OutputSchema]:
         """Every schema, by name, and of each name the newest first."""
         return list(self._shelf)
-
-    def with_schemas(self, schemas: Iterable[OutputSchema]) -> "OutputSchemas":
-        """Return a registry with further schemas.
-
-        Raises:
-            ValueError: One of them is registered already.
-        """
-        return OutputSchemas([*self.schemas, *schemas], latest=self._latest)
 
     def find(self, ref: OutputSchemaRef) -> dict[str, Any]:
         """Return the JSON Schema that a contract refers to, exactly that version.

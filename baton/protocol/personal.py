@@ -214,15 +214,6 @@ def is_payload(value: Any) -> bool:
     return True
 
 
-def subjects_of(message: Mapping[str, Any]) -> list[str]:
-    """Return the pseudonyms that a handoff message carries data of, those of erased ones included.
-
-    Raises:
-        PersonalDataError: Its `personalDataPayload` is not as the vault makes it.
-    """
-    return list(read_payload(message.get("personalDataPayload")))
-
-
 SEALED_ONLY = RedactionPolicy(is_sealed=is_payload)
 """The ledger's policy where there is a vault: its ciphertext is recorded as it is, anything else is refused.
 

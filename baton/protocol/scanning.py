@@ -22,9 +22,6 @@ from pydantic import Field, model_validator
 
 from baton.protocol.record import CompactRecord, Statement, Whole
 
-DETAILS = "Injection pattern detected in context"
-"""What a rejection says, in the document's own words (S3 §7.2)."""
-
 MOST_FINDINGS = 50
 """So many findings a report lists, the strongest first; the others are counted."""
 

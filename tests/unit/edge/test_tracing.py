@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from baton.edge.spans import OpenTelemetryTracing
-from baton.edge.tracing import fresh_traceparent, handoff_answered, open_tracing, traceparent_of_start
+from baton.edge.tracing import handoff_answered, open_tracing
 from baton.edge.tracing_interceptors import trace_of
 from baton.protocol.admission import AcceptRequest
 from baton.protocol.handoff import Handoff
@@ -52,27 +52,17 @@ def told(**members: Any) -> HandoffTrace:
     return found
 
 
-class TestFreshTraceparent:
-    """`fresh_traceparent` and `traceparent_of_start`."""
+class TestTraceparent:
+    """What others make of a traceparent of Baton's."""
 
     def test_opentelemetry_reads_it(self) -> None:
-        """S3-5.2-x: it is real: whoever records traces can continue it, and does, because it is sampled."""
-        fresh = fresh_traceparent()
+        """S3-5.2-x: that of a task is real: whoever records traces can continue it, and does, for it is sampled."""
+        fresh = task_traceparent(TASK_ID)
         context = TraceContextTextMapPropagator().extract({"traceparent": fresh})
         span = trace.get_current_span(context).get_span_context()
 
         assert f"{span.trace_id:032x}" == TraceContext.parse(fresh).trace_id
         assert span.trace_flags.sampled
-
-    def test_what_is_given_is_kept(self) -> None:
-        """A pipeline that is started in a trace stays in it."""
-        assert traceparent_of_start(TRACEPARENT) == TRACEPARENT
-        assert traceparent_of_start(None) != traceparent_of_start(None)
-
-    def test_rubbish_is_refused(self) -> None:
-        """Who hands on no traceparent is told so, and the trace is not lost in silence."""
-        with pytest.raises(TraceparentError, match="00-<32 hex>"):
-            traceparent_of_start("rubbish")
 
     @given(st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[a-z]{0,8})?", fullmatch=True))
     def test_opentelemetry_and_baton_read_alike(self, text: str) -> None:

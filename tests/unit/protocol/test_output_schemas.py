@@ -63,4 +63,4 @@ class TestOutputSchemas:
     def test_the_same_schema_twice_is_misuse(self) -> None:
         """Which of them is meant would be a matter of order (S5-check-m)."""
         with pytest.raises(ValueError, match=r"'ComplianceDecision' 1\.0 is registered twice"):
-            SCHEMAS.with_schemas([OutputSchema("ComplianceDecision", "1.0", {})])
+            OutputSchemas([*SCHEMAS.schemas, OutputSchema("ComplianceDecision", "1.0", {})])

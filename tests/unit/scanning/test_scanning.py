@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from baton.protocol.detector import detect
 from baton.protocol.scanning import (
-    DETAILS,
     MOST_FINDINGS,
     Category,
     Leaf,
@@ -157,7 +156,6 @@ class TestScan:
 
         assert {finding.category.value for finding in report.findings} == {"jailbreak"}
         assert {category.value for category in Category} == {"prompt_injection", "jailbreak"}
-        assert DETAILS == "Injection pattern detected in context"
 
     def test_findings_say_where_and_why_and_never_what(self) -> None:
         """A finding goes to logs and people; the text it is about does not go with it (S3-6.1-j)."""
