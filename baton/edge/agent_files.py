@@ -206,7 +206,7 @@ class _Reader:
 
     def _text(self, number: int, text: str, inside: str = "") -> str:
         """Return a text, plain or quoted, without a comment behind it."""
-        quoted = (_DOUBLE if text.startswith('"') else _SINGLE).fullmatch(text) if text[:1] in "\"'" and text else None
+        quoted = (_DOUBLE if text.startswith('"') else _SINGLE).fullmatch(text)
         if quoted:
             if _uncommented(quoted[2]):
                 raise self._error(number, "goes on behind a quoted text; quote the whole text")

@@ -24,7 +24,6 @@ _HEADER = """\
 # Baton's keys. Who can read this file can seal, sign and decrypt: keep it out of backups that others read,
 # and out of version control. `baton keys rotate PURPOSE` adds a key and retires the one before it.
 """
-_OWNER_ONLY = 0o600
 _OTHERS = 0o077
 _KEY_MEMBERS = {"id", "purpose", "secret", "created_at"}
 

@@ -222,13 +222,11 @@ class OpenTelemetryStage:
 
     def answered(self, verdict: str) -> None:
         """Tell what the gate answered; see `StageSpan.answered`."""
-        self._span.set_attribute("baton.verdict", verdict)
-        if verdict != Answer.ACCEPTED:
-            _fail(self._span, verdict)
-        if self._arrival is not None:
-            self._arrival.set_attribute("baton.verdict", verdict)
-            if verdict != Answer.ACCEPTED:
-                _fail(self._arrival, verdict)
+        for span in (self._span, self._arrival):
+            if span is not None:
+                span.set_attribute("baton.verdict", verdict)
+                if verdict != Answer.ACCEPTED:
+                    _fail(span, verdict)
         self.end_handoff(time_ns())
 
     def returned(self, answer: StageReturn) -> None:

@@ -18,9 +18,6 @@ from baton.protocol.sealed import UnverifiedHandoff, VerifiedHandoff
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.tracing import HandoffTrace
 
-TRACEPARENT = "traceparent"
-"""The member of a pipeline's input that takes the traceparent."""
-
 
 def tracing_interceptors(tracing: Tracing) -> tuple[client.Interceptor, worker.Interceptor]:
     """Return an interceptor for clients and one for workers that record spans.
@@ -54,9 +51,8 @@ class _TracedOutbound(client.OutboundInterceptor):
         start = input.args[0] if len(input.args) == 1 else None
         if not isinstance(start, PipelineInput):
             return await super().start_workflow(input)
-        given = getattr(start, TRACEPARENT, None)
-        with self._tracing.pipeline_start(input.workflow, input.id, start.task_id, given) as traceparent:
-            input.args = [start.model_copy(update={TRACEPARENT: traceparent})]
+        with self._tracing.pipeline_start(input.workflow, input.id, start.task_id, start.traceparent) as traceparent:
+            input.args = [start.model_copy(update={"traceparent": traceparent})]
             return await super().start_workflow(input)
 
 
