@@ -32,7 +32,7 @@ from starlette.routing import Route
 from temporalio.exceptions import TemporalError
 
 from baton.client.outside import Found, OutsideAgents
-from baton.edge.serving import bears, serving
+from baton.edge.serving import bears, body_of, serving
 from baton.protocol.artifacts import Name
 from baton.protocol.errors import BatonError, PipelineError
 from baton.protocol.outside import LONGEST_LEASE
@@ -174,7 +174,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         do, needed = _VERBS.get(verb), _NEEDED.get(verb)
         if do is None:
             return _error(404, f"there is {', '.join(_VERBS)}")
-        body = await _body(request)
+        body = await body_of(request, MAX_BODY_BYTES)
         if body is None:
             return _error(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         try:
@@ -260,13 +260,3 @@ async def _no_such_call(_: Request, error: Exception) -> Response:
 async def _gone(_: Request, __: Exception) -> Response:
     """Let go of a request whose sender hung up while sending it; nobody reads this answer."""
     return _error(400, "the body ended too soon")
-
-
-async def _body(request: Request) -> bytes | None:
-    """Return the request's body, or None if it is too large; no more of it than that is ever held."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            return None
-    return bytes(body)

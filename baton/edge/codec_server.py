@@ -25,7 +25,7 @@ from temporalio.converter import PayloadCodec
 from baton.edge.compression import MAX_DECODED_BYTES, CompressionCodec
 from baton.edge.encryption import EncryptionCodec
 from baton.edge.keyring import Keyring
-from baton.edge.serving import bears, serving
+from baton.edge.serving import bears, body_of, serving
 from baton.protocol.errors import PayloadError
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -71,7 +71,7 @@ def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: 
 
     def endpoint(transform: _Transform) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            if not _may_call(request, token):
+            if token is not None and not bears(request, token):
                 return PlainTextResponse("expected 'Authorization: Bearer <the token>'", status_code=401)
             return await _answer(request, transform)
 
@@ -126,10 +126,6 @@ async def serve_codec(
         yield url
 
 
-def _may_call(request: Request, token: str | None) -> bool:
-    return token is None or bears(request, token)
-
-
 def _through(steps: Sequence[_Transform]) -> _Transform:
     async def transform(payloads: Sequence[Payload]) -> list[Payload]:
         done: list[Payload] = []
@@ -153,7 +149,7 @@ async def _gone(_: Request, __: Exception) -> Response:
 
 
 async def _answer(request: Request, transform: _Transform) -> Response:
-    body = await _body(request)
+    body = await body_of(request, MAX_BODY_BYTES)
     if body is None:
         return PlainTextResponse(f"the body is larger than {MAX_BODY_BYTES} bytes", status_code=413)
     try:
@@ -170,13 +166,3 @@ async def _answer(request: Request, transform: _Transform) -> Response:
         return PlainTextResponse(f"a codec raised {kind}; the codec server's log says more", status_code=400)
     text = json_format.MessageToJson(Payloads(payloads=result), indent=None)
     return Response(text, media_type="application/json")
-
-
-async def _body(request: Request) -> bytes | None:
-    """The request's body, or None if it is too large; no more of it than that is ever held."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            return None
-    return bytes(body)

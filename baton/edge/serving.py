@@ -77,6 +77,16 @@ def bears(request: Request, token: str) -> bool:
     return is_it and bool(token) and scheme.lower() == "bearer"
 
 
+async def body_of(request: Request, most: int) -> bytes | None:
+    """Return a request's body, or None if it is larger than so many bytes; no more of it than that is ever held."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            return None
+    return bytes(body)
+
+
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers, for a guest does not take a program's Ctrl-C; and not endlessly patient."""
 
