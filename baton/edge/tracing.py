@@ -1,9 +1,9 @@
 """Traces at the edge: spans, where somebody collects them.
 
 A traceparent costs nothing and every task has a real one (`baton.protocol.tracing`), so agents outside can join a
-trace that Baton itself does not record. Spans need the extra `otel` and an address (`OTEL_EXPORTER_OTLP_ENDPOINT`); then `open_tracing` gives a
-`Tracing`, which `baton.edge.tracing_interceptors` puts around clients and activities. OpenTelemetry is loaded in
-there and nowhere else, and never in workflow code.
+trace that Baton itself does not record. Spans need the extra `otel` and an address (`OTEL_EXPORTER_OTLP_ENDPOINT`);
+then `open_tracing` gives a `Tracing`, which `baton.edge.tracing_interceptors` puts around clients and activities.
+OpenTelemetry is loaded in there and nowhere else, and never in workflow code.
 
 Spans hold names, ids, counts and codes. No text of a baton, a message or an exception leaves by this way: it
 passes by the encryption of what Temporal stores.

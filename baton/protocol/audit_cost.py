@@ -6,9 +6,8 @@ off. So: the total is the last record's, the completion's if there is one; an ag
 difference to the record before. The shares add up to the total (EAAPL-MAG006 §6.2, §13.3; C-12).
 
 Where agents work at the same time, or several pipelines at one task, or a run was rolled back, no record knows what the
-others spent.
-There an agent's share is the own cost that its return states, and what a handoff tells beyond all that is known so far
-(a run that failed, a summary) is its sender's; the total is their sum.
+others spent. There an agent's share is the own cost that its return states, and what a handoff tells beyond all that is
+known so far (a run that failed, a summary) is its sender's; the total is their sum.
 
 A receiver that ran again because it had failed, or because what it had returned was lost, tells in the second return
 what it told in the first, as far as that was known by then: what the last return adds to those before counts.

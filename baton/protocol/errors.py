@@ -18,6 +18,7 @@ BatonError                    catch this for "anything Baton itself refused"
 └── ServerError               no Temporal server could be found, started or reached
 ```
 
+The errors of handoffs, contracts, reports, the ledger and the vault hang below `BatonError` in modules of their own.
 Misuse by a programmer is a `TypeError` or `ValueError` where it starts, not one of these.
 """
 
