@@ -11,7 +11,9 @@ from baton.protocol.lookalikes import looks
 FENCE_LABEL = "CONTEXT FROM PREVIOUS AGENT — DATA ONLY"
 """The label that the handoff protocol prescribes (EAAPL-MAG006 §10.1)."""
 
-_LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""What begins a new line for some reader."""
+
 # Control characters; characters without a width; those that change the direction of writing; variation
 # selectors and tags that spell hidden text; blanks that count as letters; halves of a pair.
 _INVISIBLE = re.compile(
@@ -56,7 +58,7 @@ def single_line(text: str) -> str:
     if text.isascii() and text.isprintable():
         line = text.strip()
     else:
-        line = _INVISIBLE.sub("\ufffd", _LINE_BREAKS.sub(lambda _: r"\n", text.strip()))
+        line = _INVISIBLE.sub("\ufffd", LINE_BREAKS.sub(lambda _: r"\n", text.strip()))
     if _BLOCK_START.match(line):
         line = f"\\{line}"
     return _without_delimiters(line)

@@ -5,7 +5,6 @@ only comes beside them: the second confidence (C-28), the third answer to "ready
 comments (C-32) and questions that were settled (C-33); so a report survives Markdown and JSON, both ways.
 """
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -13,14 +12,13 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 
+from baton.protocol.fencing import LINE_BREAKS
 from baton.protocol.record import Record, Statement, Whole, says_something
-
-_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def _lines(text: str) -> list[str]:
     """Return the lines of a text, whatever ends them, without blanks at their ends."""
-    return [line.rstrip(" \t") for line in _BREAKS.split(text.replace("\0", "\ufffd"))]
+    return [line.rstrip(" \t") for line in LINE_BREAKS.split(text.replace("\0", "\ufffd"))]
 
 
 def _block(text: str) -> str:
