@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, Validat
 from activities.contract_review.records import Prices, ReviewError
 from baton import Spend, fence
 from baton.integrations.http_post import post_json
-from baton.integrations.provider_errors import is_passing
+from baton.integrations.provider_errors import is_permanent
 from baton.protocol.errors import AgentError, BatonError
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -166,7 +166,7 @@ class HttpChatModel:
             answered = await post_json(url, body, headers, seconds=self._settings.seconds)
         except AgentError as error:
             raise (ModelRefusedError if error.permanent else ModelUnavailableError)(f"the model at {error}") from error
-        if is_passing(answered.status):
+        if not is_permanent(answered.status):
             raise ModelUnavailableError(f"the model at {self._host} is not available now (HTTP {answered.status})")
         if answered.status != HTTPStatus.OK:
             raise ModelRefusedError(

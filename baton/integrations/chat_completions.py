@@ -14,7 +14,6 @@ Example:
 """
 
 import json
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,15 +25,13 @@ from baton.integrations.agent_tools import misfits
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentTool, AgentWork
 from baton.integrations.http_post import Answered, checked_url, key_from, post_json
 from baton.integrations.prices import cost
-from baton.integrations.provider_errors import is_passing
+from baton.integrations.provider_errors import code_of, is_permanent
 from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.handoff_errors import MalformedMessageError
 from baton.protocol.history import Spend
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.summarising import Price
 
-_SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
-_CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
 _LONGEST_RESULT = 100_000
 
 
@@ -249,11 +246,11 @@ def _body(answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:
             raise AgentError(f"agent {agent.name!r}: the endpoint's answer is no JSON object")
         return body
     error = body.get("error") if isinstance(body, dict) else None
-    code = error.get("code") or error.get("type") if isinstance(error, dict) else None
-    shown = f" ({code})" if isinstance(code, str) and _CODE.fullmatch(code) else ""
+    code = code_of(error) if isinstance(error, dict) else None
+    shown = f" ({code})" if code else ""
     raise AgentError(
         f"agent {agent.name!r}: the endpoint of {agent.model!r} answered {answered.status}{shown}",
-        permanent=not is_passing(answered.status) or code in _SPENT_OUT,
+        permanent=is_permanent(answered.status, code),
         retry_after=answered.retry_after,
     )
 

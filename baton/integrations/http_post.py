@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from baton.edge.addresses import is_this_machine
-from baton.integrations.provider_errors import seconds_of
+from baton.integrations.provider_errors import wait_of
 from baton.protocol.errors import AgentError
 
 MOST_BYTES = 8 * 1024 * 1024
@@ -101,7 +101,7 @@ async def post_json(
             client.stream("POST", url, json=message, headers={**accepts, **headers}) as response,
         ):
             body = await _read(response)
-            return Answered(response.status_code, body, seconds_of(response.headers.get("Retry-After")))
+            return Answered(response.status_code, body, wait_of(response.headers))
     except TimeoutError:
         raise AgentError(f"{host!r} did not answer in time") from None
     except httpx2.HTTPError as error:

@@ -1,16 +1,24 @@
 """What the client of a provider raises, as a stage is to see it: worth another run or not, without its own words.
 
-A provider may repeat a key, or what it was sent, in the body of its error; so only the kind and the status go on.
+A provider may repeat a key, or what it was sent, in the body of its error; so only the kind, the status and the code
+go on.
 The clients of OpenAI, Anthropic and others are known by what they have in common: `status_code` and `response`.
 """
 
 import math
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from baton.protocol.errors import AgentError
 
+_PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
+"""Statuses that another run may not meet again; every other one that is no success is permanent."""
+
+_SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+_CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
 _UNREACHABLE = ("APIConnectionError", "APITimeoutError")
 
 
@@ -23,26 +31,58 @@ def provider_error(error: Exception, agent: str) -> AgentError | None:
 
     Example:
         >>> class NotFound(Exception):
-        ...     status_code = 404
+        ...     status_code, code = 404, "model_not_found"
         >>> made = provider_error(NotFound("no model of key sk-1"), "plan")
         >>> str(made), made.permanent
-        ("agent 'plan': the provider answered 404 (NotFound)", True)
+        ("agent 'plan': the provider answered 404 (NotFound, model_not_found)", True)
         >>> provider_error(KeyError("x"), "plan") is None
         True
     """
     kind = type(error).__name__
     status = getattr(error, "status_code", None)
-    if isinstance(status, int) and status >= 400:
-        text = f"agent {agent!r}: the provider answered {status} ({kind})"
-        return AgentError(text, permanent=not is_passing(status), retry_after=_retry_after(error))
+    if isinstance(status, int) and status >= 300:
+        code = code_of({name: getattr(error, name, None) for name in ("code", "type")})
+        text = f"agent {agent!r}: the provider answered {status} ({f'{kind}, {code}' if code else kind})"
+        headers = getattr(getattr(error, "response", None), "headers", None) or {}
+        return AgentError(text, permanent=is_permanent(status, code), retry_after=wait_of(headers))
     if any(one.__name__ in _UNREACHABLE for one in type(error).__mro__):
         return AgentError(f"agent {agent!r}: the provider could not be reached ({kind})")
     return None
 
 
-def is_passing(status: int) -> bool:
-    """Return whether the same request may succeed later, after a status that is no success."""
-    return status >= 500 or status in (408, 409, 425, 429)
+def is_permanent(status: int, code: str | None = None) -> bool:
+    """Return whether the same request would be refused again: no money left is told by a code alone.
+
+    Example:
+        >>> is_permanent(429), is_permanent(429, "insufficient_quota"), is_permanent(404)
+        (False, True, True)
+    """
+    return status not in _PASSING or code in _SPENT_OUT
+
+
+def code_of(error: Mapping[str, Any]) -> str | None:
+    """Return the code in an error, or its type, if it is a word that may be shown: a provider may put anything there.
+
+    Example:
+        >>> code_of({"code": None, "type": "overloaded_error"}), code_of({"code": "key sk-1"})
+        ('overloaded_error', None)
+    """
+    words = (error.get("code"), error.get("type"))
+    return next((one for one in words if isinstance(one, str) and _CODE.fullmatch(one)), None)
+
+
+def wait_of(headers: Mapping[str, str]) -> float | None:
+    """Return after how many seconds the headers of an answer ask to be asked again; None if they do not.
+
+    Args:
+        headers: The headers; their names in lower case, where they are a dictionary.
+
+    Example:
+        >>> wait_of({"retry-after-ms": "1500", "retry-after": "2"}), wait_of({"retry-after": "2"})
+        (1.5, 2.0)
+    """
+    exact = seconds_of(headers.get("retry-after-ms"))
+    return seconds_of(headers.get("retry-after")) if exact is None else exact / 1_000
 
 
 def seconds_of(retry_after: str | None, now: datetime | None = None) -> float | None:
@@ -67,9 +107,3 @@ def seconds_of(retry_after: str | None, now: datetime | None = None) -> float | 
             return None
         found = (at.replace(tzinfo=at.tzinfo or UTC) - (now or datetime.now(UTC))).total_seconds()
     return max(0.0, found) if math.isfinite(found) else None
-
-
-def _retry_after(error: Any) -> float | None:
-    """Return after how many seconds the provider wants to be asked again, if it said so."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    return seconds_of(headers.get("retry-after"))

@@ -298,6 +298,14 @@ class TestFailure:
         delay = raised.value.next_retry_delay
         assert (delay and delay.total_seconds()) == (seconds and pytest.approx(seconds, abs=60 if "{" in header else 0))
 
+    async def test_an_endpoint_may_say_it_in_milliseconds(self) -> None:
+        """As OpenAI and Azure do, beside whole seconds."""
+        reply = refusal(429, "rate_limit_exceeded", **{"Retry-After-Ms": "1500", "Retry-After": "2"})
+        with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
+            await stage(server)(context())
+
+        assert raised.value.next_retry_delay == timedelta(milliseconds=1_500)
+
     async def test_more_from_the_cache_than_was_read_is_charged_as_read(self) -> None:
         """Some endpoints count so; the request is paid."""
         answer = completion('{"baton_patch": {}}', read=1_000, written=0)

@@ -107,20 +107,21 @@ class TestOverTheWire:
         assert context.charged.completion_tokens == 10
 
     @pytest.mark.parametrize(
-        ("status", "permanent"),
+        ("status", "code", "permanent"),
         [
-            pytest.param(401, True, id="a wrong key"),
-            pytest.param(404, True, id="an unknown model"),
-            pytest.param(429, False, id="too many requests"),
-            pytest.param(503, False, id="overloaded"),
+            pytest.param(401, "invalid_api_key", True, id="a wrong key"),
+            pytest.param(404, "model_not_found", True, id="an unknown model"),
+            pytest.param(429, "insufficient_quota", True, id="no money left"),
+            pytest.param(429, "rate_limit_exceeded", False, id="too many requests"),
+            pytest.param(503, "overloaded", False, id="overloaded"),
         ],
     )
-    async def test_errors(self, status: int, permanent: bool) -> None:
+    async def test_errors(self, status: int, code: str, permanent: bool) -> None:
         """The provider is asked once, a lasting error is final, and its words stay out of the history."""
-        with serving((status, {"error": {"message": "key sk-123", "code": "x"}})) as server:
+        with serving((status, {"error": {"message": "key sk-123", "code": code}})) as server:
             agent = OpenAIAgent(Agent("support", model="m"), provider=provider(base_url=server.url, api_key="sk-123"))
 
-            with pytest.raises(ApplicationError, match=f"answered {status}") as caught:
+            with pytest.raises(ApplicationError, match=rf"answered {status} \(\w+, {code}\)") as caught:
                 await done(agent_stage(agent))
         assert len(server.asked) == 1
         assert caught.value.non_retryable is permanent
