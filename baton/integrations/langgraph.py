@@ -23,7 +23,7 @@ from baton.activity import Stage, StageContext
 from baton.integrations.agents import AgentAnswer, AgentTerms, AgentWork, agent_stage
 from baton.integrations.langchain_watch import Watch
 from baton.integrations.limiting import in_time
-from baton.integrations.provider_errors import provider_error
+from baton.integrations.provider_errors import provider_error, unreadable
 from baton.protocol.errors import AgentError
 from baton.protocol.messages import StageResult
 from baton.protocol.summarising import Price
@@ -139,6 +139,8 @@ class LangGraphAgent:
         except Exception as error:
             if (told := provider_error(error, self.name)) is not None:
                 raise told from None
+            if error is watch.failed and not isinstance(error, AgentError | AssertionError):  # the latter is a test's
+                raise unreadable(error, self.name) from None
             raise
         finally:
             await watch.settle()

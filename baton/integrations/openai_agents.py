@@ -33,12 +33,12 @@ from agents import (
     Runner,
 )
 from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
-from openai import AsyncOpenAI, OpenAIError
+from openai import APIError, AsyncOpenAI, OpenAIError
 
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentWork
 from baton.integrations.limiting import in_time
 from baton.integrations.openai_agents_run import Cast, Rehearsal, RunOnRecord, contract_input_filter
-from baton.integrations.provider_errors import provider_error
+from baton.integrations.provider_errors import provider_error, raised_in, unreadable
 from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.summarising import Price
 from baton.protocol.tools import ToolDeniedError
@@ -216,19 +216,23 @@ def _reported(error: Exception, agent: str) -> Exception:
     for one in _chain(error):
         if isinstance(one, ToolDeniedError | PatchError | AgentError):  # the SDK wraps what a tool or a schema raises
             return one
+    if (told := provider_error(error, agent)) is not None:
+        return told
     match error:
         case MaxTurnsExceeded():
             return AgentError(f"{who} reached the limit of requests to its model", permanent=True)
-        case ModelBehaviorError():
-            return PatchError(["the model did not answer in a form that can be used; answer in the form asked for"])
         case UserError():
             return AgentError(f"{who} is not set up to run: {error}", permanent=True)
+        case OpenAIError() if not isinstance(error, APIError):
+            return AgentError(f"{who} is not set up to run: its provider has no key or no address", permanent=True)
+        case Exception() if raised_in(error, Model) and not isinstance(error, AssertionError):  # that one is a test's
+            return unreadable(error, agent)
+        case ModelBehaviorError():
+            return PatchError(["the model did not answer in a form that can be used; answer in the form asked for"])
         case AgentsException():
             return AgentError(f"{who} was stopped ({type(error).__name__})", permanent=True)
-        case OpenAIError() if provider_error(error, agent) is None:
-            return AgentError(f"{who} is not set up to run: its provider has no key or no address", permanent=True)
         case _:
-            return provider_error(error, agent) or error
+            return error
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -7,6 +7,7 @@ The clients of OpenAI, Anthropic and others are known by what they have in commo
 
 import math
 import re
+import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -48,6 +49,28 @@ def provider_error(error: Exception, agent: str) -> AgentError | None:
     if any(one.__name__ in _UNREACHABLE for one in type(error).__mro__):
         return AgentError(f"agent {agent!r}: the provider could not be reached ({kind})")
     return None
+
+
+def unreadable(error: BaseException, agent: str) -> AgentError:
+    """Return what a stage raises where a client stumbled over an answer; what the client says of it may quote it."""
+    return AgentError(f"agent {agent!r}: the provider's answer cannot be read ({type(error).__name__})")
+
+
+def raised_in(error: BaseException, kind: type) -> bool:
+    """Return whether an error came out of a method of such an object, however deep below it was raised.
+
+    Example:
+        >>> class Model:
+        ...     def ask(self):
+        ...         return {}["choices"]
+        >>> try:
+        ...     Model().ask()
+        ... except KeyError as error:
+        ...     print(raised_in(error, Model), raised_in(error, dict))
+        True False
+    """
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(isinstance(frame.f_locals.get("self"), kind) for frame in frames)
 
 
 def is_permanent(status: int, code: str | None = None) -> bool:

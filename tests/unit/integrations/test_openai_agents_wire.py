@@ -128,3 +128,21 @@ class TestOverTheWire:
         assert "sk-123" not in str(caught.value)
         delay = caught.value.next_retry_delay
         assert (delay.total_seconds() if delay else None) == (2.5 if status == 429 else None)
+
+    @pytest.mark.parametrize(
+        "reply",
+        [
+            pytest.param({"error": {"message": "key sk-123", "code": 429}}, id="an error that calls itself a success"),
+            pytest.param(["sk-123"], id="no object"),
+            pytest.param({**chat_reply(None), "choices": []}, id="no choices"),
+        ],
+    )
+    async def test_an_answer_that_cannot_be_read_is_tried_again(self, reply: Any) -> None:
+        """It is no fault of the model, which would be told to answer in another form, and is not quoted."""
+        with serving((200, reply)) as server:
+            models = provider(base_url=server.url, api_key="sk-123", api="chat")
+
+            with pytest.raises(ApplicationError, match="the provider's answer cannot be read") as caught:
+                await done(agent_stage(OpenAIAgent(Agent("support", model="m"), provider=models)))
+        assert caught.value.non_retryable is False
+        assert "sk-123" not in str(caught.value)
