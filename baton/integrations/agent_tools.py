@@ -96,8 +96,17 @@ class AgentTool:
         return _sendable(await result if inspect.isawaitable(result) else result)
 
 
-def misfits(error: ValidationError) -> str:
-    """Return what is wrong with the arguments of a call, without quoting them."""
+def misfit(error: ValidationError) -> str:
+    """Return what is wrong with arguments, as a model is told it: which ones, and nothing of their values.
+
+    Example:
+        >>> def find(customer: str) -> None: ...
+        >>> try:
+        ...     asyncio.run(AgentTool("find", validate_call(find)).call({}))
+        ... except ValidationError as error:
+        ...     print(misfit(error))
+        customer: Missing required argument
+    """
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)
 

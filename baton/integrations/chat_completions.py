@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from baton.integrations.agent_tools import misfits
+from baton.integrations.agent_tools import misfit
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentTool, AgentWork
 from baton.integrations.http_post import Answered, checked_url, key_from, post_json
 from baton.integrations.prices import cost
@@ -125,8 +125,11 @@ class _Conversation:
         body = _body(answered, agent)
         self._charge(body)
         message = _message(body, agent)
-        self._messages.append({name: message[name] for name in ("role", "content", "tool_calls") if name in message})
-        if message.get("tool_calls") and isinstance(said := message.get("content"), str) and said.strip():
+        said_back: dict[str, Any] = {"role": "assistant", "content": message.get("content")}
+        if calls := message.get("tool_calls"):  # an empty list, which some endpoints send, is refused by others
+            said_back["tool_calls"] = calls
+        self._messages.append(said_back)
+        if calls and isinstance(said := message.get("content"), str) and said.strip():
             self._work.context.session.model_response(said)
         return message
 
@@ -217,10 +220,9 @@ async def _result(tools: Mapping[str, AgentTool], call: Mapping[str, Any]) -> st
         if not isinstance(arguments, dict):
             return "error: the arguments are expected as a JSON object"
         value = await tool.call(arguments)
-    except MalformedMessageError as error:
-        return f"error: the arguments do not fit: {error}"
-    except ValidationError as error:
-        return f"error: the arguments do not fit: {misfits(error)}"
+    except (MalformedMessageError, ValidationError) as error:
+        why = misfit(error) if isinstance(error, ValidationError) else str(error)
+        return f"error: the arguments do not fit: {why}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -248,6 +250,8 @@ def _body(answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:
     error = body.get("error") if isinstance(body, dict) else None
     code = code_of(error) if isinstance(error, dict) else None
     shown = f" ({code})" if code else ""
+    if 300 <= answered.status < 400:
+        shown += ", a redirect, which is not followed; name the address that it leads to"
     raise AgentError(
         f"agent {agent.name!r}: the endpoint of {agent.model!r} answered {answered.status}{shown}",
         permanent=is_permanent(answered.status, code),

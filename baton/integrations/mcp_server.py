@@ -26,7 +26,7 @@ from temporalio.service import RPCError
 from baton import __version__
 from baton.client.outside import Found, OutsideAgents
 from baton.edge.artifacts import ArtifactStore
-from baton.integrations.agent_tools import misfits
+from baton.integrations.agent_tools import misfit
 from baton.integrations.mcp_reading import HandedOver, artifact_page
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.errors import BatonError
@@ -119,7 +119,7 @@ def _told(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         except BatonError as error:
             raise ToolError(str(error)) from error
         except ValidationError as error:
-            raise ToolError(misfits(error)) from error
+            raise ToolError(misfit(error)) from error
         except TemporalError as error:
             what = error.status.name.lower() if isinstance(error, RPCError) else type(error).__name__
             raise ToolError(f"the pipeline cannot be asked just now ({what}); try again") from error

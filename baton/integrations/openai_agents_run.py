@@ -27,8 +27,9 @@ from agents.tool import (
 )
 from agents.tool_context import ToolContext
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseReasoningItem
+from pydantic import ValidationError
 
-from baton.integrations.agent_tools import AgentTool, wire_name
+from baton.integrations.agent_tools import AgentTool, misfit, wire_name
 from baton.integrations.agents import AgentWork
 from baton.integrations.limiting import Bill
 from baton.protocol.compiling import ContractRequest, compile_contract
@@ -305,9 +306,17 @@ def _of_stage(tool: AgentTool) -> FunctionTool:
 
     async def invoke(context: ToolContext[Any], raw: str) -> Any:
         try:
-            return await tool.call(_arguments(raw))
+            arguments = json.loads(raw or "{}")
+        except ValueError:
+            arguments = None
+        if not isinstance(arguments, dict):  # called without its arguments, a tool may do more than was asked of it
+            return "error: the arguments are expected as a JSON object"
+        try:
+            return await tool.call(arguments)
         except ToolDeniedError:
             raise
+        except ValidationError as error:
+            return f"error: the arguments do not fit: {misfit(error)}"
         except Exception as error:
             return f"The tool {tool.wire_name} failed: {type(error).__name__}"
 
@@ -315,7 +324,7 @@ def _of_stage(tool: AgentTool) -> FunctionTool:
 
 
 def _arguments(raw: str) -> dict[str, Any]:
-    """Return the arguments in the text that a model wrote; what is no object has none."""
+    """Return the arguments in the text that a model wrote, for the record; what is no object has none."""
     try:
         found = json.loads(raw or "{}")
     except ValueError:

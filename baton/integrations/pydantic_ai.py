@@ -35,7 +35,7 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from baton.integrations.agent_tools import AgentTool, misfits
+from baton.integrations.agent_tools import AgentTool, misfit
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentLimits, AgentWork, AnswerForm
 from baton.integrations.pydantic_ai_errors import reported
 from baton.integrations.pydantic_ai_run import RunOnRecord, names_of_tools
@@ -188,6 +188,6 @@ def _tool(tool: AgentTool) -> Tool[Any]:
         try:
             return await tool.call(arguments)
         except ValidationError as error:
-            raise ModelRetry(misfits(error)) from error
+            raise ModelRetry(misfit(error)) from error
 
     return Tool.from_schema(call, tool.wire_name, tool.description, dict(tool.parameters))

@@ -20,6 +20,7 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
+from baton.integrations.provider_errors import is_permanent
 from baton.protocol.errors import AgentError, PatchError
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
@@ -48,6 +49,7 @@ def reported(error: Exception, agent: str) -> Exception:
     match error:
         case ModelAPIError():
             permanent = isinstance(error, ModelRequestRejectedError | ModelQuotaExceededError)
+            permanent |= (status := _status(error)) is not None and is_permanent(status)
             return AgentError(f"{who}: {_told(error)}", permanent=permanent, retry_after=error.retry_after)
         case FallbackExceptionGroup():
             parts = [reported(one, agent) for one in error.exceptions if isinstance(one, Exception)]
@@ -72,12 +74,18 @@ def reported(error: Exception, agent: str) -> Exception:
             return error
 
 
+def _status(error: ModelAPIError) -> int | None:
+    """Return the status of the answer; that of a redirect is known to the provider's client alone."""
+    status = getattr(error if isinstance(error, ModelHTTPError) else error.__cause__, "status_code", None)
+    return status if isinstance(status, int) and status >= 300 else None
+
+
 def _told(error: ModelAPIError) -> str:
     """Return what happened, without the body of the provider's answer."""
     kind = type(error).__name__
     code = error.provider_error_code
     if code and _CODE.fullmatch(code) and not _KEY.search(code):
         kind += f", {code}"
-    if isinstance(error, ModelHTTPError):
-        return f"the provider of {error.model_name!r} answered {error.status_code} ({kind})"
+    if (status := _status(error)) is not None:
+        return f"the provider of {error.model_name!r} answered {status} ({kind})"
     return f"the provider of {error.model_name!r} could not be reached or read ({kind})"

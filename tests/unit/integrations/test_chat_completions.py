@@ -173,6 +173,15 @@ class TestConversation:
         assert result.baton_patch == PATCH
         assert "is no JSON object" in server.asked[1].body["messages"][-1]["content"]
 
+    async def test_an_empty_list_of_calls_is_not_sent_back(self) -> None:
+        """Some endpoints send one with every message, and others refuse the conversation for it."""
+        first = completion("Done!")
+        first["choices"][0]["message"]["tool_calls"] = []
+        with chat_server(first, completion(GOOD)) as server:
+            await stage(server)(context())
+
+        assert server.asked[1].body["messages"][-2] == {"role": "assistant", "content": "Done!"}
+
     async def test_one_that_stays_malformed_leads_to_another_attempt(self) -> None:
         """With the findings; Temporal is not asked for a retry."""
         with chat_server(completion("Done!"), completion("Done!")) as server, pytest.raises(PatchError):
@@ -265,7 +274,8 @@ class TestFailure:
             await stage(server)(context())
 
         assert raised.value.non_retryable is permanent
-        assert str(raised.value).endswith(f"answered {status} ({code})")
+        assert f"answered {status} ({code})" in str(raised.value)
+        assert ("a redirect, which is not followed" in str(raised.value)) is (status == 307)
         assert len(server.asked) == 1
 
     async def test_an_answer_that_repeats_the_key_is_not_taken(self) -> None:

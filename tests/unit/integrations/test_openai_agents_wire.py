@@ -96,6 +96,23 @@ class TestOverTheWire:
         assert second["response_format"]["json_schema"]["strict"] is False
         assert context.charged.prompt_tokens == 200
 
+    async def test_a_call_whose_arguments_are_cut_off_is_not_made(self) -> None:
+        """A tool whose parameters all have defaults would run with those, and do what nobody asked for."""
+        made: list[str] = []
+
+        def forget(customer: str = "everybody") -> str:
+            """Forget a customer."""
+            made.append(customer)
+            return "forgotten"
+
+        call = {"id": "call-1", "type": "function", "function": {"name": "forget", "arguments": '{"customer": "c-'}}
+        with serving((200, chat_reply(None, tool_calls=[call])), (200, chat_reply(ANSWER))) as server:
+            models = provider(base_url=server.url, api_key="key-1", api="chat")
+            await done(agent_stage(OpenAIAgent(Agent("support", model="m"), provider=models), tools=[forget]))
+
+        assert made == []
+        assert "expected as a JSON object" in server.asked[1][2]["messages"][-1]["content"]
+
     async def test_responses(self) -> None:
         """OpenAI's own interface is spoken by default."""
         with serving((200, response_reply(ANSWER))) as server:

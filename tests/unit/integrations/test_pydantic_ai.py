@@ -305,6 +305,8 @@ class TestProvider:
             pytest.param(401, "invalid_api_key", True, id="a wrong key"),
             pytest.param(403, "forbidden", True, id="a key without the right"),
             pytest.param(404, "model_not_found", True, id="an unknown model"),
+            pytest.param(413, "too_large", True, id="too long a request"),
+            pytest.param(307, "moved", True, id="a redirect, which the key does not follow"),
             pytest.param(429, "insufficient_quota", True, id="no money left"),
             pytest.param(429, "rate_limit_exceeded", False, id="too many requests"),
             pytest.param(500, "server_error", False, id="a fault of the provider"),
