@@ -1,7 +1,11 @@
 """`baton mcp`: an MCP server on standard input and output, by which a coding agent takes and returns handoffs."""
 
+import asyncio
+import contextlib
 import os
+import signal
 import socket
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -18,6 +22,8 @@ try:
     from baton.integrations.mcp_server import HandoffDesk, handoff_server
 except ModuleNotFoundError as error:
     raise BatonError(f"`baton mcp` needs {error.name}: pip install 'temporal-baton[mcp]'") from error
+
+_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 AgentOption = Annotated[
     str | None,
@@ -46,7 +52,7 @@ async def mcp(
     On standard input and output: name this command in the agent's list of MCP servers. The agent then lists what
     waits for it, accepts, reads the contract, and returns patches or reports; it never sees a key. Keys come from
     the environment as the worker's do, and what it accepts is put on record in the same ledger. It ends when its
-    input does, and gives back what the agent still holds.
+    input does, or by Ctrl-C or SIGTERM, and gives back what the agent still holds.
     """
     named = agent or os.environ.get("BATON_AGENT")
     if not named:
@@ -69,7 +75,42 @@ async def mcp(
             session.parts.artifacts,
             agent_version,
         )
+        with _leaving_at_signals(desk):
+            try:
+                await handoff_server(desk).run_stdio_async()
+            finally:
+                await desk.leave()
+
+
+@contextlib.contextmanager
+def _leaving_at_signals(desk: HandoffDesk) -> Iterator[None]:
+    """Give back what the agent holds before a signal ends this process; a second one ends it at once.
+
+    The server itself cannot be cancelled: it waits in a thread for a line that may never come.
+    """
+    loop = asyncio.get_running_loop()
+    leaving: list[asyncio.Task[None]] = []
+
+    async def leave(number: int) -> None:
         try:
-            await handoff_server(desk).run_stdio_async()
-        finally:
             await desk.leave()
+        finally:
+            _end_by(number)
+
+    def stop(number: int) -> None:
+        if leaving:
+            _end_by(number)
+        leaving.append(loop.create_task(leave(number)))
+
+    with contextlib.ExitStack() as handlers:
+        for number in _ENDING:
+            with contextlib.suppress(NotImplementedError):  # on Windows nothing but the end of the input is heard
+                loop.add_signal_handler(number, stop, number)
+                handlers.callback(loop.remove_signal_handler, number)
+        yield
+
+
+def _end_by(number: int) -> None:
+    """End this process by a signal, as it would have without a handler."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)

@@ -1,5 +1,11 @@
 """`baton mcp` as a coding agent starts it: a process that speaks on its standard input and output."""
 
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
 from mcp import Client as McpClient
 from mcp import StdioServerParameters
 from temporalio.worker import Worker
@@ -8,6 +14,23 @@ from baton import __version__
 from baton.integrations.mcp_server import HandoffDesk, handoff_server
 from baton.protocol.report_rendering import render_report
 from tests.temporal.coding_agents.calling import REPORT, call, listed, waiting
+
+TELLING = """\
+import os, sys
+open("pid", "w").write(str(os.getpid()))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Becomes `baton mcp`, after it has written down which process that is."""
+
+
+async def ended(pid: int, number: int) -> None:
+    """Send a process a signal, and wait until it has ended."""
+    process, gone = os.pidfd_open(pid), asyncio.Event()
+    asyncio.get_running_loop().add_reader(process, gone.set)
+    os.kill(pid, number)
+    await gone.wait()
+    asyncio.get_running_loop().remove_reader(process)
+    os.close(process)
 
 
 class TestProcess:
@@ -43,4 +66,19 @@ class TestProcess:
         async with McpClient(handoff_server(ann)) as client:
             await listed(client, handle)
             assert (await call(client, "claim", handoff_id=handoff_id))["reserved_for"] == "ann"
+        await handle.terminate()
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    async def test_it_gives_back_before_a_signal_ends_it(
+        self, exchange: Worker, ann: HandoffDesk, server_command: StdioServerParameters, folder: Path, number: int
+    ) -> None:
+        """An editor, or a container, that stops it with its input still open does not keep a handoff."""
+        handle = await waiting(exchange)
+        told = server_command.model_copy(update={"args": ["-c", TELLING, *server_command.args]})
+        async with McpClient(told) as client, McpClient(handoff_server(ann)) as other:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+            await ended(int((folder / "pid").read_text()), number)
+            await listed(other, handle)
+            assert (await call(other, "claim", handoff_id=handoff_id))["reserved_for"] == "ann"
         await handle.terminate()
