@@ -18,8 +18,9 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, StringConstraints, ValidationError
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
@@ -50,6 +51,8 @@ ask_for_input; if you cannot do it now, give_back; if it must not be done, rejec
 
 _LONGEST_DESCRIPTION = 300
 _LONGEST_LEASE_MINUTES = int(LONGEST_LEASE.total_seconds()) // 60
+
+Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -251,7 +254,7 @@ class HandoffDesk:
     async def ask_for_input(
         self,
         handoff_id: HandoffId,
-        unmet: Annotated[list[str], Field(min_length=1, description="What is missing, a sentence each.")],
+        unmet: Annotated[list[Said], Field(min_length=1, description="What is missing, a sentence each.")],
     ) -> Returned:
         """Say what a handoff lacks; it goes back to its sender."""
         found = await self._found(handoff_id)
@@ -268,9 +271,7 @@ class HandoffDesk:
         return self._shown(after)
 
     @_told
-    async def reject(
-        self, handoff_id: HandoffId, reason: Annotated[str, Field(min_length=1, description="Why not.")]
-    ) -> Returned:
+    async def reject(self, handoff_id: HandoffId, reason: Annotated[Said, Field(description="Why not.")]) -> Returned:
         """Refuse a handoff that must not be done; its pipeline is told the reason."""
         found = await self._found(handoff_id)
         await self.agents.reject(found, self.agent, reason, holder=self.holder)
@@ -351,13 +352,30 @@ class HandoffDesk:
         )
 
 
+class _Server(MCPServer):
+    """A server that says of wrong arguments what is wrong with them, in a line and without their values."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
+        """Call a tool.
+
+        Raises:
+            ToolError: It refused, or its arguments do not fit.
+        """
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            raise ToolError(f"{name}: the arguments do not fit: {misfit(error.__cause__)}") from error.__cause__
+
+
 def handoff_server(desk: HandoffDesk) -> MCPServer:
     """Return the MCP server of an agent; every tool it has is a method of the desk.
 
     Args:
         desk: What the agent may do.
     """
-    server = MCPServer(f"baton: {desk.agent}", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+    server = _Server(f"baton: {desk.agent}", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     structured: tuple[Callable[..., Awaitable[Any]], ...] = (
         *(desk.list_mine, desk.claim, desk.accept, desk.save_artifact, desk.propose_patch, desk.propose_report),
         *(desk.ask_for_input, desk.give_back, desk.reject),

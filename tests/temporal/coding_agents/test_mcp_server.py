@@ -343,20 +343,32 @@ class TestOtherAnswers:
         await handle.terminate()
 
     @pytest.mark.parametrize(
-        ("tool", "arguments"),
+        ("tool", "arguments", "told"),
         [
-            pytest.param("accept", {}, id="no handoff"),
-            pytest.param("claim", {"handoff_id": "x", "minutes": 0}, id="no time"),
-            pytest.param("ask_for_input", {"handoff_id": "x", "unmet": []}, id="nothing missing"),
-            pytest.param("propose_patch", {"handoff_id": "x", "patch": ["goal"]}, id="a list as a patch"),
-            pytest.param("steal", {}, id="an unknown tool"),
+            pytest.param("accept", {}, "handoff_id: Field required", id="no handoff"),
+            pytest.param(
+                "claim", {"handoff_id": "x", "minutes": 0}, "minutes: Input should be greater than", id="no time"
+            ),
+            pytest.param("ask_for_input", {"handoff_id": "x", "unmet": []}, "unmet: List should", id="nothing missing"),
+            pytest.param("ask_for_input", {"handoff_id": "x", "unmet": [" "]}, "unmet.0: String should", id="a blank"),
+            pytest.param("reject", {"handoff_id": "x", "reason": "\n"}, "reason: String should", id="no reason"),
+            pytest.param(
+                "propose_patch", {"handoff_id": "x", "patch": ["SECRET"]}, "patch: Input should", id="a list as a patch"
+            ),
+            pytest.param("steal", {}, "Unknown tool: steal", id="an unknown tool"),
         ],
     )
-    async def test_bad_arguments_are_refused(self, ann: HandoffDesk, tool: str, arguments: dict[str, Any]) -> None:
-        """Before anything is asked of a pipeline."""
+    async def test_bad_arguments_are_refused(
+        self, ann: HandoffDesk, tool: str, arguments: dict[str, Any], told: str
+    ) -> None:
+        """Before anything is asked of a pipeline, and in a line that says which ones and why."""
         async with McpClient(handoff_server(ann)) as client:
-            with pytest.raises(RefusedError):
+            with pytest.raises(RefusedError) as refused:
                 await call(client, tool, **arguments)
+
+        assert told in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert "SECRET" not in str(refused.value)
 
     async def test_a_pipeline_that_is_gone_is_told(self, exchange: Worker, ann: HandoffDesk) -> None:
         """What happened since the list was made is an answer, not a failure of the server."""
