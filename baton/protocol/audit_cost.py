@@ -6,8 +6,9 @@ off. So: the total is the last record's, the completion's if there is one; an ag
 difference to the record before. The shares add up to the total (EAAPL-MAG006 §6.2, §13.3; C-12).
 
 Where agents work at the same time, or several pipelines at one task, or a run was rolled back, no record knows what the
-others spent. There an agent's share is the own cost that its return states, and what a handoff tells beyond all that is
-known so far (a run that failed, a summary) is its sender's; the total is their sum.
+others spent. (Branches may run one after the other all the same, on a busy worker: then the second one's handoff was made
+before the first one's return.) There an agent's share is the own cost that its return states, and what a handoff tells
+beyond all that is known so far (a run that failed, a summary) is its sender's; the total is their sum.
 
 A receiver that ran again because it had failed, or because what it had returned was lost, tells in the second return
 what it told in the first, as far as that was known by then: what the last return adds to those before counts.
@@ -95,7 +96,7 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     records = list(records)
     counted = _counted(records)
     complete = _all_returned([record for record, _ in counted], {_event(one) for one in records if _is_return(one)})
-    if _is_concurrent([record for record, _ in counted]) or _was_rolled_back(counted):
+    if _is_concurrent([record for record, _ in counted]) or _knows_less(counted):
         return _concurrent_cost(counted, complete)
     before, shares, findings = AuditCost(spent_micro_usd=0), [], []
     for place, (record, cost) in enumerate(counted):
@@ -157,10 +158,10 @@ def _is_concurrent(records: Sequence[AuditHeader]) -> bool:
     return len(pipelines) > 1 or any(wait > 1 for wait in waits)
 
 
-def _was_rolled_back(counted: Sequence[tuple[AuditHeader, AuditCost]]) -> bool:
-    """Return whether a later run knew of less than one before it: what that had spent, it had left."""
+def _knows_less(counted: Sequence[tuple[AuditHeader, AuditCost]]) -> bool:
+    """Return whether a record knows of less than one before it: of a run that was left, or of another branch."""
     return any(
-        later.run_id != earlier.run_id and cost.spent_micro_usd < before.spent_micro_usd
+        cost.spent_micro_usd < before.spent_micro_usd and (later.run_id != earlier.run_id or _is_return(earlier))
         for (earlier, before), (later, cost) in pairwise(counted)
     )
 

@@ -85,6 +85,7 @@ def told(run: RunRecord) -> int:
         pytest.param(["first"], {"first": REFUSED}, 407, id="refused"),
         pytest.param(["first"], {"first": [{"spend": 400, "end": "unreadable"}, {"spend": 7}]}, 407, id="unreadable"),
         pytest.param([["first", "second"]], {"first": RAISES}, 2_500, id="a branch that raised"),
+        pytest.param([["light", "first"]], {}, 2_000, id="a branch that is done before the other begins"),
         pytest.param([{"child": ["first"]}, "second"], {"first": REFUSED}, 1_407, id="a child"),
         pytest.param([{"child": ["first", "fail"]}, "second"], {"first": REFUSED}, 1_407, id="a child that failed"),
         pytest.param(["first", "picky"], {"first": [{"spend": 9}, *RAISES]}, 1_518, id="a sender that did not mend it"),

@@ -214,6 +214,13 @@ class TestTaskCost:
         assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 2, 0, 2, 5]
         assert (cost.usd, cost.prompt_tokens, cost.findings) == (Decimal("0.1"), 100, ())
 
+    def test_branches_in_turn_each_count(self) -> None:
+        """One had returned before the other was accepted, whose handoff was made before that."""
+        cost = task_cost(headers(*stage(0, spent=0, own=1), *stage(1, spent=1, own=2), *stage(2, spent=1, own=5)))
+
+        assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 0, 2, 0, 5]
+        assert (cost.usd, cost.prompt_tokens, cost.complete, cost.findings) == (Decimal("0.08"), 80, True, ())
+
     def test_pipelines_that_share_a_task_each_count(self) -> None:
         """Whoever writes last knows nothing of the others' money."""
         cost = task_cost(
