@@ -137,7 +137,7 @@ async def roll_back(
     for child in stopped:
         spent += await _billed(client, child)
     told = RolledBack(to=step.name, by=by, why=why, from_run_id=left.run_id, stopped_children=stopped, left=spent)
-    await _tell(client.get_workflow_handle(workflow_id, run_id=reset.run_id), told)
+    await _tell(client.get_workflow_handle(workflow_id), told)  # not that run alone: it may have continued as new
     same_task = [one for one in run.steps if one.reset_event == step.reset_event and one.seq < step.seq]
     return RolledBackRun(reset.run_id, left.run_id, step, step.reset_event, [one.name for one in same_task], stopped)
 

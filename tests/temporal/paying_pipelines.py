@@ -22,8 +22,8 @@ _LIMIT = timedelta(seconds=20)
 class Takes:
     """Takes the `steps` of its parameters.
 
-    A step is a stage's name, several to fan out, `sleep`, `fail`, or `{"child": steps}`; what fails is passed over,
-    but for `fail`. With `events` it continues as new after as many. With a name as `agent` it hands on as well:
+    A step is a stage's name, several to fan out, `sleep`, `ask`, `fail`, or `{"child": steps}`; what fails is passed
+    over, but for `fail`. With `events` it continues as new after as many. With a name as `agent` it hands on as well:
     `{"to": id, "steps": steps}`, `receive`, and `back` to whom that came from.
     """
 
@@ -54,6 +54,8 @@ class Takes:
                 case "sleep":
                     # A run may continue as new once a second.
                     await self.pipeline.sleep(timedelta(seconds=1 if self.pipeline.params.get("events") else 0.01))
+                case "ask":
+                    await self.pipeline.approve("release manager", within=_LIMIT)
                 case {"child": steps}:
                     await self.pipeline.child(
                         Takes.run, "A part", name="part", params={**self.pipeline.params, "steps": steps}

@@ -1,12 +1,13 @@
 """What a run says that it was charged is what its stages paid, whatever became of them and of the run."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWorkflowInput, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import PipelineInput
@@ -17,7 +18,7 @@ from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.budget import Budget, OnExhaustion
 from baton.testing import assert_replays
-from tests.support import LIMIT, Handle, overview, sealing_worker
+from tests.support import LIMIT, Handle, approve, overview, sealing_worker, until_waiting
 from tests.temporal.paying_pipelines import PIPELINES, Takes
 from tests.temporal.paying_stages import BILLS, STAGES
 
@@ -176,6 +177,56 @@ async def test_what_a_roll_back_leaves_stays_charged(worker: Worker, to: int) ->
 
     assert paid(run) > before
     assert (told(run), run.billed.micro_usd) == (paid(run),) * 2
+
+
+class _TellsLate(Interceptor):
+    """Keeps back what a client signals to a run until that has continued as new and asks a person."""
+
+    def __init__(self, reader: Client) -> None:
+        self._reader = reader
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        """Return the client's next interceptor with ours before it."""
+        return _Late(next, self._reader)
+
+
+class _Late(OutboundInterceptor):
+    def __init__(self, next: OutboundInterceptor, reader: Client) -> None:
+        super().__init__(next)
+        self._reader = reader
+
+    async def signal_workflow(self, input: SignalWorkflowInput) -> None:
+        """Send the signal, once it is late."""
+        while not (await read_run(self._reader, input.id)).previous_run_id:  # noqa: ASYNC110 - the server does it
+            await asyncio.sleep(0.05)
+        await until_waiting(self._reader.get_workflow_handle(input.id), "release manager")
+        await super().signal_workflow(input)
+
+
+async def test_a_run_that_continues_at_once_is_told_what_a_roll_back_left(
+    server: DevServer, worker: Worker, safeguards: Safeguards
+) -> None:
+    """Whoever rolls back reads and stops much before telling, and the run may be a second old when it continues."""
+    plugin, late = BatonPlugin(safeguards=safeguards), _TellsLate(worker.client)
+    client = await Client.connect(server.address, plugins=[plugin], interceptors=[late])
+    params: Any = {"steps": ["first", "sleep", "second", "sleep", "ask"], "events": 8}
+    handle = await worker.client.start_workflow(
+        Takes.run,
+        PipelineInput(goal="Pay", budget=BUDGET, params=params),
+        id=f"takes-{uuid4()}",
+        task_queue=worker.task_queue,
+        execution_timeout=LIMIT,
+    )
+    newest = worker.client.get_workflow_handle(handle.id)
+    await approve(worker.client, newest)
+    await newest.result()
+
+    await roll_back(client, handle.id, "1", by="ann", why="try again")
+    await approve(worker.client, newest)
+    run = await ended(worker, newest)
+
+    assert run.start.continued > 0
+    assert (told(run), run.billed.micro_usd, paid(run)) == (4_000,) * 3
 
 
 class TestRelay:
