@@ -266,13 +266,14 @@ class StageContext(Generic[BatonT]):
     def heartbeat(self, *details: Any) -> None:
         """Tell Temporal that the stage is alive, with details that survive the worker.
 
-        A stage with a heartbeat timeout is kept alive by itself; what this adds are the details.
+        A stage with a heartbeat timeout is kept alive by itself; what this adds are the details. A light stage has no
+        heartbeats: what it says here goes nowhere.
 
         Args:
             details: JSON values; the next run finds them in `resumed`.
         """
         self.last_heartbeat = details
-        if activity.in_activity():
+        if activity.in_activity() and not activity.info().is_local:  # nobody waits for one of a light stage
             activity.heartbeat(*details, *self.told())
 
     def charge(self, spend: Spend) -> None:

@@ -1,11 +1,16 @@
 """What a stage may ask for beside the baton."""
 
 import re
+from dataclasses import replace
+
+import pytest
+from temporalio.testing import ActivityEnvironment
 
 from baton.activity.context import StageContext, WorkerParts, current_parts, worker_parts
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.protocol.baton import Baton
 from baton.protocol.fencing import fence
+from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput
 from baton.protocol.rendering import render
 from baton.protocol.tokens import estimate_tokens
@@ -79,6 +84,23 @@ class TestWorkerParts:
         with worker_parts(mine):
             assert current_parts() is mine
         assert current_parts() == WorkerParts()
+
+
+class TestCharge:
+    """`StageContext.charge`."""
+
+    @pytest.mark.parametrize(("is_local", "sent"), [(False, 1), (True, 0)])
+    def test_the_server_is_told_but_by_a_light_stage(self, is_local: bool, sent: int) -> None:
+        """That one runs within its pipeline's task: the server does not know it, and the SDK would warn each time."""
+        heartbeats: list[object] = []
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, is_local=is_local)
+        environment.on_heartbeat = lambda *details: heartbeats.append(details)
+        one = context()
+
+        environment.run(one.charge, Spend(micro_usd=500))
+
+        assert (len(heartbeats), one.charged) == (sent, Spend(micro_usd=500))
 
 
 class TestOutsideAWorker:
