@@ -160,6 +160,7 @@ class PipelineResult(CompactRecord):
         steps: How many steps were taken.
         spend: What they cost together.
         billed: What was really charged, refused attempts included; absent where that is the same.
+        topped_up_micro_usd: What people added to its budget.
         output: What the pipeline's own code wants to return, any JSON.
     """
 
@@ -168,6 +169,7 @@ class PipelineResult(CompactRecord):
     steps: Whole = Field(ge=0)
     spend: Spend = Spend()
     billed: Spend | None = None
+    topped_up_micro_usd: Whole = Field(default=0, ge=0)
     output: JsonValue = None
 
     @overload

@@ -327,10 +327,9 @@ class Pipeline:
                 traceparent=self._start.traceparent,
                 follows=self._handing.last_span,
             )
-            searchable = self._desk.visibility.enabled
             with giving_back(self._purse, step):
-                result = await run_child(kind, seq, step, given, task_queue, searchable=searchable)
-            self._purse.child_ended(step, result.spend if result.billed is None else result.billed)
+                result = await run_child(kind, seq, step, given, task_queue, searchable=self._desk.visibility.enabled)
+            self._purse.child_returned(step, result)
             self._desk.visibility.ran(_LONG_ENOUGH)
             try:
                 patch = taken_from_child(takes, self.state.baton, result)
@@ -376,6 +375,7 @@ class Pipeline:
             steps=self._desk.steps,
             spend=self.state.spend,
             billed=self._purse.billed(self.state.spend),
+            topped_up_micro_usd=self._purse.budget.topped_up_micro_usd,
             output=output,
         )
 

@@ -8,7 +8,7 @@ from baton.protocol.billing import beyond_outcomes, carried_beyond, spent_in
 from baton.protocol.budget import Budget, Charge, ChargeKind, Shortage
 from baton.protocol.handoff import CostTracking
 from baton.protocol.history import Outcome, Spend
-from baton.protocol.messages import PipelineInput, StageReturn
+from baton.protocol.messages import PipelineInput, PipelineResult, StageReturn
 from baton.protocol.money import MICRO_PER_USD
 from baton.protocol.stages import StageSpec
 
@@ -83,6 +83,15 @@ class Purse:
         if spend:
             self.budget = self.budget.charge(name, Charge(id="child", kind=ChargeKind.CHILD, spend=spend))
         self.settle(name)
+
+    def child_returned(self, name: str, result: PipelineResult) -> None:
+        """Charge what a child cost, and go on with what it left; what people added to its budget is this one's as well.
+
+        Without that the chain would have spent their money twice: in the child, and here where it is charged.
+        """
+        if result.topped_up_micro_usd:
+            self.top_up(result.topped_up_micro_usd)
+        self.child_ended(name, result.spend if result.billed is None else result.billed)
 
     def settle(self, name: str) -> None:
         """Give back what was set apart and not used."""

@@ -24,16 +24,17 @@ class Takes:
 
     A step is a stage's name, several to fan out, `sleep`, `ask`, `fail`, or `{"child": steps}`; what fails is passed
     over, but for `fail`. With `events` it continues as new after as many. With a name as `agent` it hands on as well:
-    `{"to": id, "steps": steps}`, `receive`, and `back` to whom that came from.
+    `{"to": id, "steps": steps}`, `receive`, and `back` to whom that came from. One that is `patient` gives people time.
     """
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         events: Any = start.params.get("events")
+        within = _LIMIT if start.params.get("patient") else timedelta(milliseconds=1)
         self.pipeline = Pipeline(
             start,
             continue_after=ContinueAfter(events=events) if events else None,
-            handoffs=HandoffTerms(within=timedelta(milliseconds=1)),
+            handoffs=HandoffTerms(within=within),
         )
         if "agent" in start.params:
             self.exchange = Exchange(self.pipeline, agent=str(start.params["agent"]))

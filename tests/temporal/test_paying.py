@@ -7,18 +7,22 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWorkflowInput, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import PipelineInput
 from baton.activity.safeguards import Safeguards
-from baton.client import RunRecord, fork, read_run, roll_back
+from baton.client import RunRecord, fork, read_run, resolve_handoff, roll_back, run_inbox
 from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.budget import Budget, OnExhaustion
+from baton.protocol.errors import PipelineError
+from baton.protocol.messages import PipelineStatus
+from baton.protocol.pending import HandoffAction, HandoffDecision
 from baton.testing import assert_replays
-from tests.support import LIMIT, Handle, approve, overview, sealing_worker, until_waiting
+from tests.support import LIMIT, Handle, approve, event, overview, sealing_worker, until, until_waiting
 from tests.temporal.paying_pipelines import PIPELINES, Takes
 from tests.temporal.paying_stages import BILLS, STAGES
 
@@ -125,6 +129,42 @@ async def test_a_child_is_given_what_its_limit_allows(worker: Worker) -> None:
     given = (await read_run(worker.client, child)).start.budget
     assert given is not None
     assert (given.initial_micro_usd, told(run)) == (2_000, 1_000)
+
+
+async def test_what_people_add_to_a_child_is_its_parents_as_well(worker: Worker) -> None:
+    """The first of several counts, once, and the parent goes on with what is left of it (S3-9-c)."""
+    steps: list[Any] = [{"child": ["first"] * 4}, "second"]
+    handle = await worker.client.start_workflow(
+        Takes.run,
+        PipelineInput(goal="Pay", budget=Budget(initial_micro_usd=2_500), params={"steps": steps, "patient": True}),
+        id=f"takes-{uuid4()}",
+        task_queue=worker.task_queue,
+        execution_timeout=LIMIT,
+    )
+    await event(handle, EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED)
+    [(id, *_)] = (await read_run(worker.client, handle.id)).children
+    child = worker.client.get_workflow_handle(id)
+    await until(child, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    [waiting] = await run_inbox(worker.client, id)
+    assert waiting.handoff is not None
+
+    top_ups = [
+        HandoffDecision(
+            handoff_id=waiting.handoff.handoff_id, action=HandoffAction.TOP_UP, who=who, micro_usd=micro_usd
+        )
+        for who, micro_usd in (("ann", 5_000), ("bob", 6_000), ("eve", 7_000))
+    ]
+    answers = await asyncio.gather(
+        *(resolve_handoff(worker.client, id, one) for one in top_ups), return_exceptions=True
+    )
+    [counts] = [one for one in answers if isinstance(one, HandoffDecision)]
+    run = await ended(worker, handle)
+
+    assert [isinstance(one, PipelineError) for one in answers if one is not counts] == [True, True]
+    assert run.result is not None
+    assert run.result.output == []
+    assert (told(run), paid(run)) == (5_000, 5_000)
+    assert (await overview(handle)).remaining_micro_usd == 2_500 + counts.micro_usd - 5_000
 
 
 @pytest.mark.parametrize("budget", [pytest.param(BUDGET, id="with a budget"), pytest.param(None, id="without")])
