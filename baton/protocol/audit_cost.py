@@ -6,7 +6,7 @@ off. So: the total is the last record's, the completion's if there is one; an ag
 difference to the record before. The shares add up to the total (EAAPL-MAG006 §6.2, §13.3; C-12).
 
 Where agents work at the same time, or several pipelines at one task, or a run was rolled back, no record knows what the
-others spent. (Branches may run one after the other all the same, on a busy worker: then the second one's handoff was made
+others spent. (Branches may run one after the other all the same, on a busy worker: the second one's handoff was made
 before the first one's return.) There an agent's share is the own cost that its return states, and what a handoff tells
 beyond all that is known so far (a run that failed, a summary) is its sender's; the total is their sum.
 
