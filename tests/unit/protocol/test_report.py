@@ -49,6 +49,35 @@ class TestInterface:
             assert all(isinstance(one, str) for one in found[name])
         assert found["readyForNextPhase"] is True
 
+    @pytest.mark.parametrize(
+        ("place", "wrong"),
+        [
+            *((name, 5) for name in ("from", "to", "task", "status", "summary")),
+            ("confidence", "85"),
+            *((f"findings.{name}", [5]) for name in ("discoveries", "artifactsCreated", "artifactsModified")),
+            *((f"context.relevantFiles.0.{name}", 5) for name in ("file", "lines", "reason")),
+            ("context.patterns", [5]),
+            *((f"context.decisions.0.{name}", 5) for name in ("decision", "rationale", "alternatives")),
+            *((name, [5]) for name in ("blockers", "recommendations", "verificationCommands")),
+            ("readyForNextPhase", "Yes"),
+        ],
+    )
+    def test_no_other_type_is_taken(self, place: str, wrong: Any) -> None:
+        """S4-parse-a, S4-parse-b, S4-parse-c, S4-parse-d, S4-parse-e, S4-parse-f, S4-parse-g, S4-parse-h, S4-parse-i,
+        S4-parse-j, S4-parse-k, S4-parse-l: the document's example with one value of another type.
+        """  # noqa: D205 - the ids take two lines
+        members = json.loads((REPORTS / "example.json").read_text(encoding="utf-8"))
+        *way, last = place.split(".")
+        inner = members
+        for step in way:
+            inner = inner[int(step) if step.isdecimal() else step]
+        inner[last] = wrong
+
+        with pytest.raises(ValidationError) as refused:
+            HandoffReport.from_json_object(members)
+        places = [".".join(map(str, fault["loc"])) for fault in refused.value.errors()]
+        assert places == [f"{place}.0" if isinstance(wrong, list) else place]
+
     def test_its_second_confidence_is_read(self) -> None:
         """It is not taken from the head, though both are the same in the document's example (S4-ex-e, S4-fmt-r)."""
         less = EXAMPLE.replace("**Handoff Confidence:** 85", "**Handoff Confidence:** 80")

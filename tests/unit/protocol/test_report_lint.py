@@ -63,6 +63,10 @@ class TestLintReport:
         """C-28, C-30, C-34, S4-fmt-h, S4-fmt-i, S4-fmt-j, S4-fmt-k: warnings only, one for each."""
         assert found(**members) == [("warning", member)]
 
+    def test_completed_work_of_moderate_confidence_is_in_order(self) -> None:
+        """C-34: little confidence is less than 50."""
+        assert found(confidence=50) == []
+
     @pytest.mark.parametrize("summary", ["A is. B is.", "A is. B is! C is?"])
     def test_two_and_three_sentences_are_advised(self, summary: str) -> None:
         """S4-fmt-h, C-30: the edges of the advice."""

@@ -16,7 +16,7 @@ SLOW = (
 )
 FORMS = (
     *("MARK", "  MARK", "    MARK", "- MARK", "1. MARK", "> MARK", "# MARK", "| MARK |", "**Mark:** MARK", "\nMARK\n"),
-    *("```\nMARK\n```", "\n- MARK\n", "<!-- MARK -->", "### Note\nMARK"),
+    *("```\nMARK\n```", "\n- MARK\n", "<!-- MARK -->", "### Note\nMARK", "[MARK]: x"),
 )
 PLACES = ("{}", "### Findings\n{}", "### Blockers\n- [ ] {}", "#### Relevant Files\n{}", "### Verification\n{}")
 

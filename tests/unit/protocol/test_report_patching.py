@@ -59,7 +59,9 @@ class TestReportPatch:
 
     def test_what_was_there_is_kept_and_stands_once(self) -> None:
         """X-3: a report speaks of its own stage, and takes nothing away from the others."""
-        baton = Baton(goal="g", open_questions=["A?", "B?"], work_scope=["src/a.ts"], artifacts=[ref("art-1")])
+        baton = Baton(
+            goal="g", open_questions=["A?", "B?"], work_scope=["src/a.ts"], artifacts=[ref("art-0"), ref("art-1")]
+        )
         found = report(
             blockers=["B?", "C?"],
             findings=ReportFindings(
@@ -71,7 +73,7 @@ class TestReportPatch:
         assert patch["open_questions"] == ["A?", "B?", "C?"]
         assert patch["work_scope"] == ["src/a.ts", "src/b.ts", "c d.ts"]
         after = apply_patch(baton, patch)
-        assert [one.id for one in after.artifacts] == ["art-1", "art-2"]
+        assert [one.id for one in after.artifacts] == ["art-0", "art-1", "art-2"]
 
     def test_settled_questions_leave_the_baton(self) -> None:
         """C-33: a checked box is an answer."""
