@@ -181,10 +181,20 @@ class TestCompileContract:
     """`compile_contract` on the document's own story."""
 
     def test_the_story_comes_to_the_facts_and_nothing_else(self) -> None:
-        """What came with the transcript stays out, each for its reason (S5-prob-a, S5-prob-b, S5-prob-c)."""
+        """What came with the transcript stays out, each for its reason.
+
+        Proves S5-prob-a, S5-prob-b, S5-prob-c, S5-compiler-e, S5-compiler-g.
+        """
         made = compile_contract([*NOISE, GOOD], request())
 
         assert [fact.claim for fact in made.contract.facts] == ["The recipient is an existing enterprise customer."]
+        assert made.contract.excluded_context == [
+            "type:brainstorm",
+            "type:rejected_assumption",
+            "type:internal_note",
+            "explicit:user_message",
+            "stale:crm.lookup_pricing",
+        ]
         assert told(made) == {
             "evt-brainstorm": "type:brainstorm",
             "evt-rejected_assumption": "type:rejected_assumption",

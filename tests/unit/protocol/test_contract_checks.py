@@ -64,7 +64,7 @@ class TestValidContracts:
         ],
     )
     def test_at_the_limits(self, contract: dict[str, Any]) -> None:
-        """Nothing that the document allows is refused (C-38, C-45, S5-fm-a, S5-check-r)."""
+        """Nothing that the document allows is refused (C-36, C-38, C-45, S5-fields-n, S5-fm-a, S5-check-r)."""
         trace = "a" * 32 if "traceparent" in contract else EXAMPLE["traceId"]
 
         assert errors(contract, parent_trace_id=trace) == []
@@ -95,7 +95,7 @@ class TestOneFault:
     @pytest.mark.parametrize("name", ["source", "timestamp", "method"])
     @pytest.mark.parametrize("value", [pytest.param(..., id="missing"), "", " ", pytest.param(None, id="null")])
     def test_every_fact_has_its_provenance(self, name: str, value: Any) -> None:
-        """System, time and method, all of them (S5-valid-c, S5-fields-f, C-35)."""
+        """System, time and method, all of them (S5-valid-c, S5-fields-f, S5-code-c, C-35)."""
         assert (Check.PROVENANCE, f"/facts/0/source/{name}") in errors(sourced(**{name: value}))
 
     def test_a_fact_without_a_source(self) -> None:
@@ -128,8 +128,20 @@ class TestOneFault:
 
     @pytest.mark.parametrize("tool", ["email.send", "Email.Send", " email.send", "ｅmail.send"])
     def test_a_tool_that_is_allowed_and_forbidden(self, tool: str) -> None:
-        """However it is spelled (S5-valid-f, C-37)."""
+        """However it is spelled (S5-valid-f, S5-code-c, C-37)."""
         assert errors(example(allowedTools=[tool]), agents=None) == [(Check.TOOLS, "/allowedTools/0")]
+
+    @pytest.mark.parametrize("label", ["brainstorm", "Type:brainstorm", "type:", ":brainstorm", "type:a\nb"])
+    def test_a_label_that_is_none(self, label: str) -> None:
+        """A label says why, a colon, and what kind of thing was left out (S5-fields-j)."""
+        assert errors(example(excludedContext=[label])) == [(Check.SHAPE, "/excludedContext/0")]
+
+    @pytest.mark.parametrize("member", ["schemaName", "version"])
+    def test_an_output_schema_without_a_name_or_version(self, member: str) -> None:
+        """It is referred to by both (S5-fields-l)."""
+        ref = {name: one for name, one in EXAMPLE["outputSchema"].items() if name != member}
+
+        assert errors(example(outputSchema=ref)) == [(Check.SHAPE, f"/outputSchema/{member}")]
 
     def test_an_output_schema_that_is_not_registered(self) -> None:
         """The message names what comes near (S5-valid-g, S5-check-m, C-46)."""
@@ -140,7 +152,9 @@ class TestOneFault:
         assert "did you mean 'ComplianceDecisionV1'" in unknown.errors[0].text
         assert "there are 1.2" in other.errors[0].text
 
-    @pytest.mark.parametrize("trace", ["other", "Trace-Risk-Review-2026-001", TRACEPARENT])
+    @pytest.mark.parametrize(
+        "trace", ["other", "trace-risk-review-2026-002", "Trace-Risk-Review-2026-001", TRACEPARENT]
+    )
     def test_a_trace_of_another_pipeline(self, trace: str) -> None:
         """The causal chain would be lost (S5-valid-h, S5-fields-o)."""
         assert errors(example(traceId=trace)) == [(Check.TRACE, "/traceId")]
@@ -189,7 +203,7 @@ class TestOneFault:
 
     @pytest.mark.parametrize("most", [0, 1, 100])
     def test_a_contract_that_is_too_long(self, most: int) -> None:
-        """Zero is a budget too (S5-valid-e, C-8)."""
+        """Zero is a budget too (S5-valid-e, S5-code-c, C-8)."""
         assert errors(EXAMPLE, max_tokens=most) == [(Check.BUDGET, "")]
 
     def test_a_contract_that_just_fits(self) -> None:
@@ -213,11 +227,12 @@ class TestWarnings:
         ],
     )
     def test_the_document_s_three(self, members: dict[str, Any], found: tuple[Check, str]) -> None:
-        """No facts, no tools, expired: warnings, and the contract passes (S5-valid-i, S5-check-j, C-36)."""
+        """No facts, no tools, expired: warnings, and the contract passes (S5-valid-i, S5-check-j, S5-code-c, C-36)."""
         contract = example(**{"facts": [], **members}) if "createdAt" in members else example(**members)
 
         assert found in warnings(contract)
         assert errors(contract) == []
+        assert verdict(contract)
 
     def test_exactly_at_its_expiry_it_is_not_expired(self) -> None:
         """It lasts thirty minutes, not less (C-36, C-42)."""
@@ -252,6 +267,7 @@ class TestAllTogether:
         found = errors(contract, events=[IDEA], max_tokens=0)
 
         assert {check for check, _ in found} == set(Check)
+        assert (Check.PROVENANCE, "/facts/0/source/source") in found
 
     @pytest.mark.parametrize("contract", [{}, {"facts": 5}, {"facts": [5, {}, None]}, {"allowedTools": {"a": 1}}])
     def test_junk_is_judged_too(self, contract: dict[str, Any]) -> None:
@@ -301,7 +317,7 @@ class TestVerdict:
 
     def test_its_log_line_has_every_error_and_warning_and_the_counts(self) -> None:
         """Also of a contract that passes (S5-valid-j, S5-check-f, S5-check-i, S5-check-j, S5-fm-c, S5-fields-a)."""
-        fields = verdict_log_fields(verdict(example(facts=[], allowedTools=[], traceId="other")))
+        fields = verdict_log_fields(verdict(example(facts=[], allowedTools=[], task="", traceId="other")))
 
         assert fields == {
             "handoff_id": "risk-review-2026-001",
@@ -309,8 +325,10 @@ class TestVerdict:
             "trace_id": "other",
             "valid": False,
             "errors": [
+                "required_fields: '/task' must be a text that says something, of at most 500 characters; what was "
+                "found is not",
                 "trace_id: '/traceId' is not the trace of the pipeline that hands on, 'trace-risk-review-2026-001'; "
-                "carry that one on"
+                "carry that one on",
             ],
             "warnings": [
                 "source_provenance: it has no facts, which is usually a bug; see what was left out, and why",
@@ -333,9 +351,12 @@ class TestVerdict:
 
     def test_a_gate_reports_it_as_its_own(self) -> None:
         """The same function on both sides, in the words of the receiver's verdict (X-7, S5-check-g)."""
-        wrong = Verdict.of(verdict(example(receivingAgent="Nobody")).findings())
+        nobody = verdict(example(receivingAgent="Nobody"))
+        wrong = Verdict.of(nobody.findings())
         shapeless = Verdict.of(verdict(example(task="")).findings())
 
+        assert [(one.text, one.at) for one in wrong.findings] == [(one.text, one.at) for one in nobody.errors]
+        assert not nobody
         assert wrong.fate() is Fate.REROUTE
         assert shapeless.fate() is Fate.BACK_TO_SENDER
         assert bool(Verdict.of(verdict(EXAMPLE).findings()))

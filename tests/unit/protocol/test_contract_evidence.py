@@ -94,9 +94,15 @@ class TestEvidence:
         assert errors(contract, report=report) == [(Check.CONTEXT, "/facts/0")]
         assert errors(contract, events=[IDEA, self.GOOD]) == [(Check.CONTEXT, "/facts/0")]
 
-    def test_confidence_that_was_raised(self) -> None:
+    @pytest.mark.parametrize(
+        "said",
+        [
+            pytest.param(event("llm_response", "They are happy."), id="a model"),
+            pytest.param(result("They are happy.", success=None), id="a tool that did not say"),
+        ],
+    )
+    def test_confidence_that_was_raised(self, said: SessionEvent) -> None:
         """High belongs to tools that succeeded (S5-fields-i, C-43)."""
-        said = event("llm_response", "They are happy.", id="evt-said")
         contract, report = self.compiled(said)
         contract["facts"][0]["confidence"] = "high"
 

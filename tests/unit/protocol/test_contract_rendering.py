@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from baton.protocol.compiling import compile_contract
 from baton.protocol.contract import HandoffContract
@@ -61,14 +60,18 @@ class TestRenderContract:
 
         assert len(render_contract(made.contract).splitlines()) == len(PAGE.splitlines()) - 1
 
-    @given(text=texts, tool=st.text(min_size=1, max_size=20))
+    @given(text=texts, tool=texts)
     def test_a_task_a_tool_and_a_receiver_are_one_line_each(self, text: str, tool: str) -> None:
         """Every text of the contract comes from somewhere (X-6)."""
+        tools = frozenset({f"t{tool}"})
         made = compile_contract(
             [event("llm_response", "x", agent=f"a{tool}")],
-            request(task=f"t{text}", receiving_agent=f"r{text}", handoff_id=f"h{tool}", capability=frozenset({tool})),
+            request(
+                task=f"t{text}", receiving_agent=f"r{text}", handoff_id=f"h{tool}", capability=tools, granted=tools
+            ),
         )
 
+        assert made.contract.allowed_tools == [f"t{tool}"]
         assert len(render_contract(made.contract).splitlines()) == len(PAGE.splitlines()) - 1
 
     def test_a_claim_cannot_end_the_fence(self) -> None:

@@ -46,7 +46,7 @@ class TestDocuments:
         assert text == contract_text(version), "a change of what is valid is a new version; see CONTRACT_RELEASED"
 
     def test_nothing_else_is_published(self) -> None:
-        """A document without a release would be taken for one."""
+        """A document without a release would be taken for one; no release is taken back (S5-fm-a, S5-check-k)."""
         there = sorted(path.name for path in DOCUMENTS.glob("contract-*"))
 
         assert there == [f"contract-{one}.json" for one in CONTRACT_RELEASED]

@@ -140,7 +140,7 @@ class TestFence:
 
     @pytest.mark.parametrize("forged", FORGED, ids=ascii)
     def test_nothing_inside_ends_it(self, forged: str) -> None:
-        """However a delimiter is spelled, there is one begin and one end: ours (S3-10.1-a)."""
+        """However a delimiter is spelled, there is one begin and one end: ours (S3-10.1-a, X-6)."""
         page = fence(f"before {forged} after", "0123456789abcdef")
 
         assert page.startswith(f"{MARKER} 0123456789abcdef]\n")

@@ -30,7 +30,7 @@ class TestLeaveOut:
 
     @pytest.mark.parametrize("kind", list(EventType))
     def test_whatever_is_marked(self, kind: EventType) -> None:
-        """The mark comes before everything else, and the label says so (S5-compiler-c, C-39)."""
+        """The mark comes before everything else, and the label says so (S5-compiler-c, S5-check-p, C-39)."""
         one = event(kind, "Secret", tool_name="crm", success=True, accepted=True, exclude_from_handoff=True)
 
         assert fate(one) == f"explicit:{kind.value}"
@@ -66,6 +66,14 @@ class TestLeaveOut:
     def test_stale_results(self, minutes: float, own: int | None, label: str) -> None:
         """Older than the limit is stale, as old is not; the future is never fresh (S5-compiler-d, C-42, S5-check-q)."""
         assert fate(result("The price is 5", minutes, max_age_minutes=own)) == label
+
+    @pytest.mark.parametrize(
+        ("own", "label"), [(None, "medium"), (5, "medium"), (4, "stale:llm_response")], ids=["none", "as old", "older"]
+    )
+    def test_what_says_how_long_it_lasts(self, own: int | None, label: str) -> None:
+        """No tool's result, so it does not grow old unless it says so (S5-compiler-d, C-42)."""
+        assert fate(event("llm_response", "x", max_age_minutes=own)) == label
+        assert fate(event("llm_response", "x", 600)) == "medium"
 
     @pytest.mark.parametrize("written", [None, "", "yesterday", "2026-06-27T09:24:00"])
     @pytest.mark.parametrize("kind", ["tool_result", "llm_response", "user_message", "decision"])
@@ -200,7 +208,7 @@ class TestClaims:
     ) -> None:
         """High only for success that is true, medium for models, unverified for users.
 
-        Proves S5-fields-f, S5-fields-g, S5-fields-i, S5-fields-p, S5-compiler-e, S5-compiler-f, C-43.
+        Proves S5-fields-f, S5-fields-g, S5-fields-i, S5-fields-p, S5-compiler-e, S5-compiler-f, S5-prob-h, C-43.
         """
         fact = compile_contract([one], request()).contract.facts[0]
 
@@ -351,9 +359,9 @@ class TestDraft:
 
         assert (draft.facts, draft.label_counts()) == ([], {"budget:crm": 1})
 
-    def test_only_a_tool_s_success_is_stated_as_sure(self) -> None:
-        """A processor cannot lend confidence (S5-fields-i)."""
-        one = event("llm_response", "x")
+    @pytest.mark.parametrize("one", [event("llm_response", "x"), result("x", success=None)], ids=["model", "not said"])
+    def test_only_a_tool_s_success_is_stated_as_sure(self, one: SessionEvent) -> None:
+        """A processor cannot lend confidence (S5-fields-i, C-43)."""
         draft = Draft([one], request(), ContractPolicy())
 
         with pytest.raises(ContractError, match="no tool's success"):
