@@ -244,15 +244,16 @@ class Accepts:
 
 @workflow.defn
 class StreamsOut:
-    """Hands on in chunks; parameters: `to`, `count`, `seconds`, `rest` (seconds before the last chunk), `says`.
+    """Hands on in chunks; parameters: `to`, `count`, `seconds`, `rest` (seconds before the last chunk), `held`, `says`.
 
-    What the pipeline `says` stands in the third chunk.
+    What the pipeline `says` stands in the third chunk. If the last one is `held`, it is there after the signal `more`.
     """
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
         self.streams = Streams(Exchange(self.pipeline, agent="legal"))
+        self.held = bool(self.pipeline.params.get("held"))
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
@@ -261,18 +262,23 @@ class StreamsOut:
         chunks: list[dict[str, JsonValue]] = [{"n": number + 1} for number in range(params["count"])]
         if "says" in params:
             chunks[2]["says"] = params["says"]
-        coming = _resting(chunks, params["rest"]) if "rest" in params else chunks
+        coming = self._coming(chunks, params.get("rest", 0)) if self.held or "rest" in params else chunks
         within = timedelta(seconds=params.get("seconds", 20))
         ack = await self.streams.send(Receiver(params["to"], "risk"), "Score the clauses", coming, within=within)
         return self.pipeline.result(ack.to_json_object())
 
+    @workflow.signal
+    def more(self) -> None:
+        """Let the last chunk come."""
+        self.held = False
 
-async def _resting(chunks: Sequence[dict[str, JsonValue]], seconds: float) -> AsyncIterator[dict[str, JsonValue]]:
-    """Give the chunks, the last one after a rest."""
-    for one in chunks[:-1]:
-        yield one
-    await workflow.sleep(seconds)
-    yield chunks[-1]
+    async def _coming(self, chunks: Sequence[dict[str, JsonValue]], rest: float) -> AsyncIterator[dict[str, JsonValue]]:
+        """Give the chunks, the last one after a rest, once it is not held."""
+        for one in chunks[:-1]:
+            yield one
+        await workflow.sleep(rest)
+        await workflow.wait_condition(lambda: not self.held)
+        yield chunks[-1]
 
 
 def _is_small(content: Mapping[str, Any]) -> list[str]:

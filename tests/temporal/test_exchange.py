@@ -269,6 +269,16 @@ class TestStreams:
         for handle, kind in ((receiver, StreamsIn), (sender, StreamsOut)):
             await assert_replays(handle, [kind], plugin=BatonPlugin(safeguards=safeguards))
 
+    async def test_each_chunk_goes_as_soon_as_it_is_there(self, exchange: Worker) -> None:
+        """The handoff and two chunks are there while their sender still makes the third (S3-14.1-a, S3-14.1-b)."""
+        receiver = await start(exchange, StreamsIn.run, id=fresh("risk"))
+        sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, held=True)
+        await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 3)
+        await sender.signal(StreamsOut.more)
+
+        assert await output(receiver) == {"began": True, "chunks": [1, 2, 3]}
+        assert (await output(sender))["answer"] == "accepted"
+
     async def test_a_chunk_that_is_not_what_it_should_be_breaks_the_stream(self, exchange: Worker) -> None:
         """The receiver fails with the reason, and the sender is told (S3-14.1-c)."""
         receiver = await start(exchange, StreamsIn.run, id=fresh("risk"), pause=True)
