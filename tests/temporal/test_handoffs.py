@@ -181,7 +181,7 @@ class TestFourAgents:
         assert task.report.anchored_through == 8
 
     async def test_branches_each_have_their_copy(self, worker: Worker, safeguards: Safeguards) -> None:
-        """Each receiver of a fan-out has a message of its own that names all of them (S3-14.2-b, S3-14.2-c)."""
+        """Each receiver of a fan-out has a whole message of its own that names all of them (S3-14.2-b, S3-14.2-c)."""
         run = await run_pipeline(worker, FansOutSealed.run, PipelineInput(goal="Review the contract"))
         bodies = [one.body for one in (await trace(safeguards, run.result.task_id)).records if "toAgent" in one.body]
 
@@ -189,6 +189,8 @@ class TestFourAgents:
         assert sorted(body["toAgent"]["agentType"] for body in branches) == ["analyse", "score"]
         assert {tuple(body["receiverList"]) for body in branches} == {("analyse", "score")}
         assert len({body["handoffId"] for body in branches}) == 2
+        extracted = next(after for entry, after in run.record.history if entry.stage_id == "extract")
+        assert [body["currentState"] for body in branches] == [extracted.to_json_object()] * 2
         assert bodies[-1]["fromAgent"]["agentId"] == "analyse+score"
 
 
