@@ -225,7 +225,7 @@ class TestKilledWorkers:
         """Two workers share one ledger; the other one finishes what the killed one had begun.
 
         Checkpoint and dispatch are one transaction of the server, so no handoff is without its checkpoint, nor the
-        other way round (S3-6.3-h, S3-7.1.6-a, S3-7.1.6-b, S3-11-a; F14, T6).
+        other way round: each hands on the baton as history has it (S3-6.3-h, S3-7.1.6-a, S3-7.1.6-b, S3-11-a; F14, T6).
         """
         queue = f"two-{uuid4()}"
         async with (
@@ -238,7 +238,10 @@ class TestKilledWorkers:
                 await said(doomed, "build:begun")
             doomed.kill()
             for handle in handles:
-                await whole(worker.client, handle, tmp_path)
+                run, task = await whole(worker.client, handle, tmp_path)
+                checkpoints = [run.state.initial, *(after for _, after in run.history)][:-1]
+                handed = [one.body["currentState"] for one in task.records if one.fields.status == "ACCEPTED"]
+                assert handed == [one.to_json_object() for one in checkpoints]
 
 
 class TestMissingKey:
