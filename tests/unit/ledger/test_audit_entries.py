@@ -22,10 +22,11 @@ class TestHandoffEntry:
     """A receiver's answer."""
 
     def test_it_names_agents_and_cost_as_the_message_does(self) -> None:
-        """Handoff id, sender's agent id, receiver's type, cost (S3-7.2-k, S3-13.2-a)."""
+        """Handoff and task id, sender's agent id, receiver's type, status, cost and time (S3-7.2-k, S3-13.2-a)."""
         made = handoff_entry(message(1), task_id=TASK, status=Status.ACCEPTED, timestamp=NOW)
 
         assert (made.event_id, made.from_agent, made.to_agent) == ("handoff-1", "agent-1", "agent-2")
+        assert (made.task_id, made.status, made.timestamp) == (TASK, "ACCEPTED", NOW)
         assert made.cost is not None
         assert (made.cost.spent_micro_usd, made.cost.remaining_micro_usd) == (20_000, 380_000)
         assert made.message == message(1)

@@ -81,7 +81,7 @@ class TestTrace:
         assert (trace.output, trace.cost.usd) == (None, Decimal("0.02"))
 
     def test_it_becomes_json(self) -> None:
-        """Header and message of each record, the cost and the report, for whoever asked."""
+        """Header and message of each record, the cost and the report, for whoever asked (S3-12.1-a)."""
         told = traced(HAPPY).to_json_object()
 
         assert [record["sequence"] for record in told["records"]] == [1, 2, 3, 4]
