@@ -320,7 +320,7 @@ class TestCompileContract:
         assert compile_contract(events, request()).report.session_tokens == 5_003
 
     def test_a_fact_tells_who_acted_under_which_handoff(self) -> None:
-        """By its event: which agent, under which handoff, on which data (S5-prob-h, S5-fields-a, S5-fields-h)."""
+        """By its event: which agent, under which handoff, on which data (S5-prob-h, S5-fields-h)."""
         one = result("They signed.", agent="research", handoff_id="h-1")
         fact = compile_contract([one], request()).contract.facts[0]
 
