@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Annotated
+from uuid import UUID
 
 import typer
 from rich.console import RenderableType
@@ -171,7 +172,7 @@ async def import_(
 @command
 async def tail(
     session: Session,
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="Of this task only.")] = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK|RUN", help="Of this task, or of a run's, only.")] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="Begin with the last N.")] = 10,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on with what comes, until Ctrl-C.")] = True,
     ledger: LedgerOption = None,
@@ -183,12 +184,21 @@ async def tail(
     is an object: the record's header.
     """
     async with opened(session, ledger, name) as open_ledger:
+        # A task's own id may stand here before its first record does.
+        task_id = task if task is None or _is_task_id(task) else await task_of(session, open_ledger, task)
         end = await open_ledger.end()
-        for record in await open_ledger.newest(lines, task_id=task, through=end):
+        for record in await open_ledger.newest(lines, task_id=task_id, through=end):
             session.write(record_line(record, as_json=session.json))
         if follow:
-            async for record in open_ledger.tail(after=end, task_id=task):
+            async for record in open_ledger.tail(after=end, task_id=task_id):
                 session.write(record_line(record, as_json=session.json))
+
+
+def _is_task_id(named: str) -> bool:
+    try:
+        return str(UUID(named)) == named
+    except ValueError:
+        return False
 
 
 Verified = tuple[ChainReport | LedgerReport, RenderableType]

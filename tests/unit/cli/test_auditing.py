@@ -357,6 +357,15 @@ class TestTail:
         assert "other #1 handoff ACCEPTED" in everything[-1]
         assert [(one["sequence"], one["kind"]) for one in some] == [(3, "handoff"), (4, "completion")]
 
+    def test_a_name_that_nobody_knows_is_not_waited_for(self, baton: Desk) -> None:
+        """A run's id is looked up; a task's own may come before its first record."""
+        unknown = baton("tail", "contract-7", "--no-follow")
+        early = baton("tail", "0b7c0a52-9d3c-4c7e-8a55-4d0c8a1f2b6e", "--no-follow")
+
+        assert unknown.exit_code == 1
+        assert "no records of task 'contract-7'" in unknown.stderr
+        assert (early.exit_code, early.stdout) == (0, "")
+
     async def test_it_follows_what_other_processes_write_until_ctrl_c(self, baton: Desk) -> None:
         """An operator sees records as they come, as lines that a program can read."""
         command = [sys.executable, "-m", "baton.cli", "audit", "tail", "-n", "1", "--json"]
