@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.output import STATUS_STYLES, ago, between, length, make_table, plain
+from baton.cli.output import STATUS_STYLES, ago, between, length, make_table, plain, without_breaks
 from baton.cli.running import command
 from baton.cli.session import Session
 from baton.client.listing import STATUSES, ListedRun, RunFilter, list_runs
@@ -40,7 +40,7 @@ async def list_(
     """List runs, those that go on first.
 
     After them come the latest to end; of each workflow its newest run is listed. The server's index may lag
-    behind by a moment.
+    behind by a moment. A terminal that is too narrow for it all is shown the first columns.
     """
     client = await session.client()
     with session.progress("asking for runs"):
@@ -71,4 +71,4 @@ def _print(session: Session, runs: list[ListedRun]) -> None:
             ago(run.began, now),
             length(between(run.began, run.ended or now)),
         )
-    session.show(table)
+    session.show(without_breaks(table, session.out, keep=3))

@@ -14,6 +14,7 @@ from rich.text import Text
 
 _WIDTH_OF_A_FILE = 120
 _LEADING_AT_LEAST = 16
+_ENDLESS = 10_000
 
 
 def make_console(*, error: bool = False) -> Console:
@@ -89,6 +90,20 @@ def grid() -> Table:
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(width=1)
     table.add_column(overflow="fold")
+    return table
+
+
+def without_breaks(table: Table, console: Console, keep: int) -> Table:
+    """Leave out a table's last columns, down to the first ``keep``, where a terminal has no room for all in one line.
+
+    A name that a person copies into the next command had better be whole than stand beside everything. What is not
+    written to a terminal keeps all columns.
+    """
+    endless = console.options.update(max_width=_ENDLESS)
+    while console.is_terminal and len(table.columns) > keep:
+        if console.measure(table, options=endless).maximum <= console.width:
+            break
+        table.columns.pop()
     return table
 
 

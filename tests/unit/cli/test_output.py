@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from baton.cli.output import ago, between, length, make_console, make_table, moment, printable
+from baton.cli.output import ago, between, length, make_console, make_table, moment, printable, without_breaks
 
 
 class TestMakeConsole:
@@ -77,3 +77,26 @@ class TestMakeTable:
             "named.Research.s",
             "tep1.f2af39",
         ]
+
+
+class TestWithoutBreaks:
+    """Tables on a terminal that has no room for all of them."""
+
+    @pytest.mark.parametrize(
+        ("width", "terminal", "line"),
+        [
+            pytest.param(60, True, "project-init-b10b0063  project_init  COMPLETED  3 min ago", id="there is room"),
+            pytest.param(50, True, "project-init-b10b0063  project_init  COMPLETED", id="the last column gives way"),
+            pytest.param(36, True, "project-init-b10b0063  project_init", id="and the one before it"),
+            pytest.param(60, False, "project-init-b10b0063  project_init  COMPLETED  3 min ago", id="a file has all"),
+        ],
+    )
+    def test_a_run_can_be_copied_from_the_list(self, width: int, terminal: bool, line: str) -> None:
+        """Columns are left out from the end rather than the name be broken in two."""
+        table = make_table("run", "pipeline", "status", "started")
+        table.add_row("project-init-b10b0063", "project_init", "COMPLETED", "3 min ago")
+        file = StringIO()
+        console = Console(file=file, width=width, highlight=False, force_terminal=terminal, color_system=None)
+        console.print(without_breaks(table, console, keep=2))
+
+        assert file.getvalue().splitlines()[1].rstrip() == line
