@@ -122,7 +122,8 @@ async def export(
 
 
 def _write_whole(file: Path, text: str) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file that is there whole or not at all, and the folders it is to be in."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f"{file.name}.{os.getpid()}.new")
     try:
         beside.write_text(text, encoding="utf-8")
@@ -157,8 +158,15 @@ def _workflows(path: Path, modules: list[str]) -> dict[str, type]:
 
 
 async def _histories(session: Session, sources: list[str]) -> list[tuple[str, WorkflowHistory]]:
-    """Return each history with its name; the server is asked for those that are no files."""
+    """Return each history with its name; the server is asked for those that are no files.
+
+    Raises:
+        BatonError: A file is not there, or has no history.
+    """
     files = set(filter(os.path.isfile, sources))
+    for source in sources:
+        if source.endswith(".json") and source not in files:
+            raise BatonError(f"there is no file {source!r}; `baton export RUN {source}` makes one")
     client = None if files.issuperset(sources) else await session.client()
     histories = []
     for source in sources:

@@ -188,7 +188,7 @@ class TestReading:
 
         Proves S1-design-i.
         """
-        file = str(at_rest.folder / "closed.json")
+        file = str(at_rest.folder / "tests" / "histories" / "closed.json")  # folders that the export makes
         await at_rest("export", "past-closed", file)
         fits = await at_rest.json("replay", file, "past-waiting", "-m", PIPELINES, "--path", str(ROOT))
         broken = await at_rest.json("replay", file, "-m", CHANGED, "--path", str(ROOT), code=1)

@@ -101,6 +101,13 @@ class TestUsage:
         assert (done.exit_code, done.stdout) == (2, "")
         assert said in done.stderr
 
+    def test_a_file_of_a_history_that_is_not_there_is_no_run(self) -> None:
+        """No server is asked for it, and what makes one is said."""
+        done = baton("replay", "tests/histories/none.json", "-m", "workflows.delivery")
+
+        assert done.exit_code == 1
+        assert "there is no file 'tests/histories/none.json'; `baton export RUN" in done.stderr
+
     @pytest.mark.parametrize(
         ("text", "said"),
         [
