@@ -30,7 +30,7 @@ from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandof
 HandoffArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="HANDOFF", help="Its id, or the first eight signs of it; by default the only one that waits."
+        metavar="HANDOFF", help="Its id, or the first eight characters of it; by default the only one that waits."
     ),
 ]
 LimitOption = Annotated[int, typer.Option(min=1, max=1000, help="How many runs are asked at most.")]

@@ -114,8 +114,8 @@ async def archive(
 async def rewrap(session: Session, vault: VaultOption = None) -> None:
     """Wrap the keys of personal data anew, after a rotation.
 
-    That is `baton keys rotate wrap`. The key that wrapped them before is needed no more, and can be removed. No
-    personal data is touched.
+    Run it after `baton keys rotate wrap`. The key that wrapped them before is needed no more then, and can be
+    removed. No personal data is touched.
     """
     file = vault or Path(os.environ.get("BATON_VAULT") or DEFAULT_VAULT)
     async with Vault(file, Keyring.find_out(os.environ), VaultOptions(create=False)) as opened_vault:
