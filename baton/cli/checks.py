@@ -135,7 +135,8 @@ async def namespace(client: Client) -> Finding:
     """Check that the namespace is there, and how long it keeps runs that ended."""
     answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     kept = answer.config.workflow_execution_retention_ttl.ToTimedelta()
-    found = f"{client.namespace!r} keeps runs that ended for {kept.days or round(kept.total_seconds() / 86400, 1)} days"
+    days = kept.days or round(kept.total_seconds() / 86400, 1)
+    found = f"{client.namespace!r} keeps runs that ended for {days} day{'' if days == 1 else 's'}"
     return Finding("namespace", Mark.OK, found)
 
 

@@ -1,4 +1,4 @@
-"""What `baton doctor` says of the workers of a task queue."""
+"""What `baton doctor` says of a namespace and the workers of a task queue."""
 
 import asyncio
 import uuid
@@ -8,7 +8,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
-from baton.cli.checks import Finding, Mark, workers
+from baton.cli.checks import Finding, Mark, namespace, workers
 from baton.testing import pipeline_worker
 from tests.temporal.line_pipelines import Lines
 from tests.temporal.line_stages import STAGES
@@ -19,6 +19,11 @@ async def seen(client: Client, queue: str) -> Finding:
     while (found := await workers(client, queue)).found.startswith("none"):  # noqa: ASYNC110 - it has to be asked
         await asyncio.sleep(0.1)
     return found
+
+
+async def test_a_namespace_tells_how_long_it_keeps_runs(client: Client) -> None:
+    """The development server keeps them for one day, which is said as people say it."""
+    assert (await namespace(client)).found == "'default' keeps runs that ended for 1 day"
 
 
 async def test_one_that_is_there_is_fine(client: Client) -> None:
