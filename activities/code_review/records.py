@@ -69,7 +69,8 @@ class Snapshot(Record):
 
     Attributes:
         name: The source folder's own name.
-        compared_with: What the changes are counted from; empty where everything is under review.
+        compared_with: What the changes are counted from, as `since main` or `by fix.diff`; empty where everything
+            is under review.
         files: The files under review.
         unread: What is not among them, and why.
     """

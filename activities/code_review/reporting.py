@@ -205,4 +205,4 @@ def _unread(one: Unread) -> str:
 
 
 def _scope(snapshot: Snapshot) -> str:
-    return f", as far as they changed since {text(snapshot.compared_with)}" if snapshot.compared_with else ""
+    return f", as far as they changed {text(snapshot.compared_with)}" if snapshot.compared_with else ""

@@ -94,7 +94,7 @@ async def snapshot_of_changes(tree: SourceTree, base: str) -> Snapshot:
     def changed(path: str, text: str) -> Passages:
         return _passages_between(before.get(path), text)
 
-    scope = _Scope(f"{base} ({start[:12]})", touched, {}, changed)
+    scope = _Scope(f"since {base} ({start[:12]})", touched, {}, changed)
     return await asyncio.to_thread(_snapshot, tree, scope)
 
 
@@ -118,7 +118,7 @@ def snapshot_of_diff(tree: SourceTree, diff: str, name: str) -> Snapshot:
         raise CodeReviewError(f"the diff {name!r} cannot be reviewed: {error}") from None
     added = {one.new: _passages(number for number, _ in one.added) for one in diffs if one.new}
     touched = frozenset(one.new for one in diffs if one.new)
-    return _snapshot(tree, _Scope(name, touched, texts, lambda path, text: added.get(path, ())))
+    return _snapshot(tree, _Scope(f"by {name}", touched, texts, lambda path, text: added.get(path, ())))
 
 
 def read_diff(path: Path) -> str:
@@ -154,7 +154,7 @@ class _Scope:
     """What is under review.
 
     Attributes:
-        compared_with: What the changes are counted from; "" for everything.
+        compared_with: What the changes are counted from, as `since main` or `by fix.diff`; "" for everything.
         touched: The paths that changed; None for all there are.
         texts: Texts that count instead of those in the folder.
         changed: Returns the passages of a text that changed; None for all of it.

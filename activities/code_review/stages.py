@@ -114,7 +114,8 @@ async def take_snapshot(context: Context) -> StageResult:
     patch = BatonPatch(
         current_state=[
             _scope_in_words(snapshot),
-            *([f"Not under review: {unread}"[:400]] if unread else []),
+            *([f"Not under review: {unread}"[:400]] if unread else ["Nothing is left out of it"]),
+            "The source was read, not executed, and is as it was",
         ],
         decision_log=[f"Reviewed {_what(snapshot)} as it was when the review began"],
     )
@@ -171,6 +172,7 @@ async def coordinate_review(context: Context) -> StageResult:
             f"Verdict: {verdict}; {in_words(findings)} in {counted(len(snapshot.files), 'file')}",
             f"The merged report is in {REPORT}, its findings as SARIF 2.1.0 in {SARIF}",
             *(f"{one.severity} {one.place} {one.message} ({one.rule})" for one in findings[:5]),
+            *([] if findings else ["Nothing was found in what was analysed"]),
         ],
         decision_log=[f"Verdict {verdict!r}: changes are requested from severity {fail_on!r} on"],
         work_scope=list(dict.fromkeys(one.path for one in findings))[:_MOST_FILES],
@@ -244,7 +246,7 @@ def _scope_in_words(snapshot: Snapshot) -> str:
 
 
 def _what(snapshot: Snapshot) -> str:
-    return f"what {snapshot.compared_with} changes" if snapshot.compared_with else "the whole project"
+    return f"what changed {snapshot.compared_with}" if snapshot.compared_with else "the whole project"
 
 
 def _output_folder(context: Context) -> Path:

@@ -104,12 +104,14 @@ class TestCodeReview:
         output: Any = run.result.output
         assert output["verdict"] == "request changes"
         assert (root / "app/weak.py").read_text() == "import subprocess\n"
+        assert "as far as they changed by change.diff" in (tmp_path / "out" / "REVIEW.md").read_text()
 
     async def test_approves_what_has_no_finding(self, reviewer: Worker, tmp_path: Path) -> None:
         """All of it is Python and was analysed, so the report is sure and ready."""
         run = await review(reviewer, write(tmp_path / "project", {"a.py": '"""A."""\n'}), tmp_path / "out")
         output: Any = run.result.output
         assert output["verdict"] == "approve"
+        assert [said for entry, _ in run.record.history for said in entry.warnings if "bullets" in said] == []
         report = parse_report((tmp_path / "out" / "REVIEW.md").read_text()).report
         assert (report.status, report.readiness) == (Status.COMPLETED, Readiness.YES)
 

@@ -79,7 +79,7 @@ class TestSnapshotOfChanges:
         before = contents(root)
         snapshot = await snapshot_of_changes(tree_of(root), "main")
         assert passages(snapshot) == {"app/new.py": ((1, 1),), "app/slow.py": ((13, 15),), "app/weak.py": ((3, 3),)}
-        assert snapshot.compared_with.startswith("main (")
+        assert snapshot.compared_with.startswith("since main (")
         assert contents(root) == before
 
     async def test_counts_from_where_the_branch_left(self, tmp_path: Path) -> None:

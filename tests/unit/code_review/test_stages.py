@@ -22,4 +22,5 @@ class TestTakeSnapshot:
         assert result.baton_patch.current_state == [
             "Under review: the whole project, 5 files with 29 lines",
             "Not under review: 1 × no program, but data; 1 × no program, but prose",
+            "The source was read, not executed, and is as it was",
         ]
