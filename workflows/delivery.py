@@ -71,7 +71,7 @@ class Delivery:
             if reviewed["approved"]:
                 return reviewed
             why = told = f"the review requests changes: {reviewed['why']}"
-        raise PipelineError(f"after round {rounds} {why}; the branch is withdrawn, its diffs are among the artifacts")
+        raise PipelineError(f"after round {rounds} {why}")
 
     async def _with(self, stage: Any, **params: JsonValue) -> Any:
         """Run a stage with parameters of its own, and return its output."""

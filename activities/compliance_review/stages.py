@@ -92,6 +92,7 @@ async def gather_facts(context: Context) -> StageResult:
         current_state=[
             f"The proposed e-mail was researched: {len(results) - failed} answers of tools, {failed} without success",
             f"{len(material.notes)} notes and messages before it were read and stay behind",
+            "Nothing is decided yet",
         ],
         decision_log=[f"Researched by the policy of version {policy.version!r}"],
     )
@@ -142,7 +143,9 @@ async def review_email(context: Context) -> StageResult:
     violated, unknown = decision.results("violated"), decision.results("unknown")
     patch = BatonPatch(
         current_state=[
-            f"The decision is {decision.verdict!r}: {len(violated)} rules violated, {len(unknown)} not certain"
+            f"The decision is {decision.verdict!r}",
+            f"Of {len(decision.outcomes)} rules {len(violated)} are violated and {len(unknown)} are not certain",
+            f"It was made over {len(contract.facts)} facts of the contract",
         ],
         decision_log=[f"Decided {decision.verdict!r} over {len(contract.facts)} facts of the contract"],
         open_questions=[f"{one.rule}: {one.because}" for one in (*violated, *unknown)],

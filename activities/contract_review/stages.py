@@ -85,6 +85,7 @@ async def extract_clauses(context: Context) -> StageResult:
         current_state=[
             f"{len(extraction.clauses)} clauses of {kinds} kinds were extracted (pages: {extraction.pages})",
             f"{len(extraction.facts)} parties, terms, dates, amounts and periods were read",
+            f"It reads as a contract of the sort {extraction.type!r}",
             *extraction.notes,
         ][:_MOST_LISTED],
         decision_log=[f"Read as a contract of the sort {extraction.type!r}, {_by(talk)}"],
@@ -125,6 +126,7 @@ async def analyse_clauses(context: Context) -> StageResult:
         current_state=[
             f"{len(analysis.findings)} findings by {analysis.rules} rules, {missing} of them on missing clauses",
             "Every finding cites its rule, its clause and the clause's words",
+            "No risk is scored yet",
         ],
         decision_log=[f"Reviewed from the side of one party, the {analysis.party[:_LONGEST_TITLE]}, {_by(talk)}"],
         risk_flags=[
@@ -159,6 +161,7 @@ async def score_risk(context: Context) -> StageResult:
         current_state=[
             f"{len(risks.risks)} risks are scored; {len(above)} are above the appetite of {risks.appetite}",
             f"The contract as it stands: {risks.verdict}",
+            "No report is written yet",
         ],
         decision_log=[
             f"Scored by likelihood and consequence as in ISO 31000:2018, verdict {risks.verdict!r}, {_by(talk)}"
@@ -205,8 +208,8 @@ async def write_summary(context: Context) -> StageResult:
     patch = ContractPatch(
         current_state=[
             f"The review is written: {REPORT} and {DATA}, {len(report.summary)} statements, each with what it rests on",
-            f"The contract as it stands: {risks.verdict}; {len(above)} of {len(risks.risks)} risks are above the "
-            "appetite",
+            f"The contract as it stands: {risks.verdict}",
+            f"{len(above)} of {len(risks.risks)} risks are above the appetite of {risks.appetite}",
         ],
         decision_log=[f"Reported with {len(report.summary)} statements that all resolve, {_by(talk)}"],
         open_questions=[

@@ -35,6 +35,7 @@ _LONGEST = timedelta(hours=13)  # preparing and testing may take six hours each
 # What does not become right by waiting.
 _RETRIES = Retries(never=("TypeError", "DeliveryError", "ProgramError", "ToolDeniedError", "ModelRefusedError"))
 _MOST_LISTED = 6
+_LONGEST_LINE = 200
 _TAIL = 400
 _SAID = 4_000  # characters of a failing test's output that the next round is told
 
@@ -86,6 +87,7 @@ async def plan_change(context: Context) -> StageResult:
         current_state=[
             f"Planned: {planned[0]}, on branch {plan.branch} from {base[:12]}",
             f"The tests are `{shown(test)}` ({origin})",
+            "Nothing is changed yet",
             *(f"If that does not do: {change}" for change in planned[1:]),
         ],
         decision_log=[f"Work on branch {plan.branch} from {base[:12]}, in a worktree of its own"],
@@ -134,7 +136,11 @@ async def implement_change(context: Context) -> StageResult:
     diff = await use(context, "git", tree.diff, lambda text: f"The branch changes {_size(text)}")
     await context.artifacts.write(f"diff-{number}", diff, type="diff", summary=f"{plan.branch} after round {number}")
     patch = BatonPatch(
-        current_state=[f"Round {number}: {title}", f"{plan.branch} is at {commit[:12]}: {_size(diff)}"],
+        current_state=[
+            f"Round {number}: {title}",
+            f"{plan.branch} is at {commit[:12]}: {_size(diff)}",
+            "Neither tested nor reviewed yet",
+        ],
         decision_log=[f"Round {number}: {title}"],
     )
     return StageResult(baton_patch=patch, output={"commit": commit, "size": _size(diff)})
@@ -161,10 +167,12 @@ async def test_change(context: Context) -> StageResult:
     await tree.reset()
     name = f"tests-{number}-{commit[:12]}"
     await context.artifacts.write(name, run.model_dump_json(), type="test-run", summary=run.in_words()[:200])
-    state = [f"Round {number}: {run.in_words()}"]
+    state = [f"Round {number}: {run.in_words()}", f"{plan.branch} is at {commit[:12]}", "Not reviewed yet"]
     questions = [*context.baton.open_questions]
+    why = run.in_words()
     if not run.passed:
         state.append(f"The tests said last: {' '.join(run.output.split())[-_TAIL:]}")
+        why += "".join(f": {line.strip()[:_LONGEST_LINE]}" for line in run.output.rstrip().splitlines()[-1:])
     if before is not None and not before.passed:
         state.append("The tests fail before the change as well")
         questions.append("Are the tests on the base meant to fail?")
@@ -172,7 +180,7 @@ async def test_change(context: Context) -> StageResult:
     output: dict[str, JsonValue] = {
         "passed": run.passed,
         "commit": commit,
-        "why": run.in_words(),
+        "why": why,
         "said": run.output[-_SAID:] if not run.passed else "",
         "base_passed": None if before is None else before.passed,
     }
@@ -213,7 +221,11 @@ async def review_change(context: Context) -> StageResult:
     )
     told = [f"{one.place} {one.message} ({one.rule})" for one in remarks[:_MOST_LISTED]]
     patch = BatonPatch(
-        current_state=[f"Round {number}: the review of {commit[:12]} says {verdict!r}; {_size(text)}", analysed, *told],
+        current_state=[
+            f"Round {number}: the review of {commit[:12]} says {verdict!r}; {_size(text)}",
+            f"The added lines were {analysed}",
+            *(told or ["It has no remarks"]),
+        ],
         decision_log=[f"Round {number}: {verdict}, {_blocking(remarks)} of {len(remarks)} remarks block"],
         work_scope=[diff.path for diff in diffs][:_MOST_LISTED],
     )
@@ -288,7 +300,7 @@ async def withdraw_branch(context: Context) -> StageResult:
         context, "git", lambda: tree.close(keep_branch=False), lambda stays: f"{told(stays)}, worktree gone"
     )
     patch = BatonPatch(
-        current_state=[f"{told(stays)}: {why}", "The diffs of all rounds are among the artifacts"],
+        current_state=[told(stays), f"Why: {why}", "The diffs of all rounds are among the artifacts"],
         decision_log=[f"{told(stays)}: {why}"],
     )
     return StageResult(baton_patch=patch, output={"offered": False, "branch": plan.branch, "why": why})

@@ -136,6 +136,7 @@ class TestComplianceReview:
         assert (output["verdict"], output["violated"], output["unknown"]) == ("approved", [], [])
         assert [step.name for step in run.record.steps] == STEPS
         assert [step.attempts for step in run.record.steps] == [1, 1, 1]
+        assert [said for entry, _ in run.record.history for said in entry.warnings if "bullets" in said] == []
         assert "**Approved.**" in (tmp_path / "COMPLIANCE.md").read_text()
 
     async def test_holds_back_the_offer_of_the_story(self, reviewer: Worker, tmp_path: Path) -> None:

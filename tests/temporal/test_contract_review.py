@@ -69,6 +69,7 @@ class TestContractReview:
         assert (output["verdict"], output["risks"]) == (verdict, risks)
         assert [step.name for step in run.record.steps] == STEPS
         assert [step.attempts for step in run.record.steps] == [1, 1, 1, 1]
+        assert [said for entry, _ in run.record.history for said in entry.warnings if "bullets" in said] == []
         assert len(run.baton.decision_log) == 4
         data = (tmp_path / "out" / "report.json").read_bytes()
         stored = {ref.id: await store.get(ref.hash) for ref in run.baton.artifacts}

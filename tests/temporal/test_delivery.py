@@ -169,6 +169,7 @@ class TestDelivery:
         assert state(repo) == before
         run = await read_run(deliverer.client, handle.id)
         assert [step.name for step in run.steps][-1] == "withdraw-branch"
+        assert [said for entry, _ in run.history for said in entry.warnings if "bullets" in said] == []
         kept = next(ref for ref in run.baton.artifacts if ref.id.startswith("tests-1"))
         assert b"AssertionError: -1 != 3" in await store.get(kept.hash)
 
