@@ -314,4 +314,5 @@ def _bullet_warnings(raw: Mapping[str, Any], after: Baton) -> list[str]:
     count = len(after.current_state)
     if "current_state" not in raw or FEWEST_BULLETS <= count <= MOST_BULLETS:
         return []
-    return [f"current_state: {count} bullets; {FEWEST_BULLETS} to {MOST_BULLETS} tell best what is true now"]
+    bullets = "1 bullet" if count == 1 else f"{count} bullets"
+    return [f"current_state: {bullets}; {FEWEST_BULLETS} to {MOST_BULLETS} tell best what is true now"]

@@ -187,6 +187,12 @@ class TestWarnings:
         assert bool(effect.warnings) is warned
         assert len(effect.baton.current_state) == bullets
 
+    def test_a_single_bullet_is_one(self) -> None:
+        """The warning is a sentence."""
+        effect = patch_effect(START, {"current_state": ["x"]})
+
+        assert effect.warnings == ["current_state: 1 bullet; 3 to 8 tell best what is true now"]
+
     def test_a_patch_that_does_not_set_the_state_is_not_warned_about_it(self) -> None:
         """The seed's own one-bullet start draws no warning from later stages (C-1)."""
         assert patch_effect(START, {"work_scope": ["src"]}).warnings == []
