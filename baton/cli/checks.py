@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.publishing import installed
-from baton.client.waiting import described_queue
+from baton.client.listing import pinned_elsewhere
+from baton.client.waiting import described_queue, pinned_build, polling_builds
 from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.edge.compression import CompressionCodec
@@ -200,11 +202,32 @@ async def workers(client: Client, task_queue: str) -> Finding:
             f"temporal worker deployment set-current-version --deployment-name {newest.deployment_name} "
             f"--build-id {newest.build_id}",
         )
+    if stranded := await _stranded(client, task_queue):
+        return stranded
     if seen:
         return Finding("workers", Mark.OK, f"{len(seen)} asked the task queue {task_queue!r} for work lately")
     return Finding(
         "workers", Mark.WARN, f"none asks the task queue {task_queue!r} for work", "start one; `baton dev` does"
     )
+
+
+async def _stranded(client: Client, task_queue: str) -> Finding | None:
+    """Return that runs are pinned to builds of which no worker is there any more; None where none is."""
+    builds = await polling_builds(client, task_queue)
+    query = pinned_elsewhere(task_queue, [build for build in builds if build])
+    count = (await client.count_workflows(query)).count
+    async for run in client.list_workflows(query, limit=1):
+        build = pinned_build(await client.get_workflow_handle(run.id, run_id=run.run_id).describe())
+        if build is None or build in builds:  # it was moved a moment ago
+            return None
+        found = f"{count} run{' is' if count == 1 else 's are'} pinned to builds without workers, such as {run.id!r}"
+        return Finding(
+            "workers",
+            Mark.WARN,
+            f"{found} to {build.id!r}: nothing of them moves",
+            f"start workers of such a build again, or move its runs: `baton show {shlex.quote(run.id)}` tells how",
+        )
+    return None
 
 
 async def clock(client: Client) -> Finding:

@@ -1,5 +1,6 @@
 """Finding runs: by pipeline, status, stage and task, in what the server indexes."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,8 @@ _OPEN = ("RUNNING", *_STANDING_STILL)
 STATUSES = (*_OPEN, *(one.name for one in WorkflowExecutionStatus if one.name != "RUNNING"))
 """What a run's status may be: Temporal's; and of a run that goes on, `WAITING` for a person, `PENDING_HANDOFF` if a
 handoff of its does, and `SUSPENDED` once the server reports that its worker's code failed, by default five times."""
+_BUILD = "TemporalWorkerDeploymentVersion"
+_BEHAVIOR = "TemporalWorkflowVersioningBehavior"
 _PROBLEMS = "TemporalReportedProblems"  # the server sets it, and takes it away once the run goes on
 
 
@@ -159,6 +162,22 @@ async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> l
         if len(runs) == limit:
             break
     return list(runs.values())
+
+
+def pinned_elsewhere(task_queue: str, builds: Collection[tuple[str, str]]) -> str:
+    """Return the query for runs of a task queue that go on and are pinned to other builds than these.
+
+    Args:
+        task_queue: The task queue.
+        builds: The builds, each as its deployment and its id.
+
+    Example:
+        >>> pinned_elsewhere("q", [("baton", "two")])[52:]
+        "TemporalWorkflowVersioningBehavior = 'Pinned' AND TemporalWorkerDeploymentVersion NOT IN ('baton:two')"
+    """
+    terms = [_equal("TaskQueue", task_queue), _equal("ExecutionStatus", "Running"), _equal(_BEHAVIOR, "Pinned")]
+    known = ", ".join(_quoted(f"{deployment}:{id}") for deployment, id in sorted(builds))
+    return " AND ".join([*terms, f"{_BUILD} NOT IN ({known})"] if known else terms)
 
 
 def label_of(found: WorkflowExecution, name: str) -> str | None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType, VersioningBehavior
+from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType, VersioningBehavior, WorkerVersioningMode
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -26,6 +26,7 @@ WORKER_SILENCE = timedelta(seconds=90)
 
 _ANSWER_WITHIN = timedelta(seconds=2)
 _PINNED = VersioningBehavior.VERSIONING_BEHAVIOR_PINNED
+_VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 _AT_WORK = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 
 
@@ -180,13 +181,26 @@ async def has_pollers(client: Client, task_queue: str, build: Build | None = Non
         task_queue: The task queue.
         build: Count workers of this build only.
     """
+    builds = await polling_builds(client, task_queue)
+    return bool(builds) if build is None else build in builds
+
+
+async def polling_builds(client: Client, task_queue: str) -> set[Build | None]:
+    """Return the builds whose workers asked a task queue for workflow tasks lately; None for workers of no build.
+
+    Args:
+        client: A connected client.
+        task_queue: The task queue.
+    """
     answer = await described_queue(client, task_queue)
     now = datetime.now(UTC)
-    return any(
-        now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE
+    return {
+        Build(one.deployment_options.deployment_name, one.deployment_options.build_id)
+        if one.deployment_options.worker_versioning_mode == _VERSIONED
+        else None
         for one in answer.pollers
-        if build in (None, (one.deployment_options.deployment_name, one.deployment_options.build_id))
-    )
+        if now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE
+    }
 
 
 def _stages(step: Step, description: WorkflowExecutionDescription) -> list[Pending]:

@@ -2,16 +2,23 @@
 
 import asyncio
 import uuid
+from datetime import timedelta
 
+import pytest
 from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
+from baton import PipelineInput
 from baton.cli.checks import Finding, Mark, namespace, workers
+from baton.client import waiting
 from baton.testing import pipeline_worker
+from tests.support import GOAL, LIMIT, until_waiting
 from tests.temporal.line_pipelines import Lines
 from tests.temporal.line_stages import STAGES
+from tests.temporal.pipelines import Gated
+from tests.temporal.test_builds import make_current, versioned
 
 
 async def seen(client: Client, queue: str) -> Finding:
@@ -56,3 +63,24 @@ async def test_a_build_that_is_given_no_runs_is_named(client: Client) -> None:
         )
         while (await seen(client, name)).mark is not Mark.OK:  # noqa: ASYNC110 - it has to be asked
             await asyncio.sleep(0.1)
+
+
+async def test_runs_whose_build_is_gone_are_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else looks well then: workers of other builds may be there."""
+    name = f"builds-{uuid.uuid4()}"
+    async with versioned(client, name, "one", VersioningBehavior.PINNED):
+        await make_current(client, name, "one")
+        handle = await client.start_workflow(
+            Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+        )
+        await until_waiting(handle, "release manager")
+        there = await seen(client, name)
+        monkeypatch.setattr(waiting, "WORKER_SILENCE", timedelta(0))  # its worker was never there
+        gone = await seen(client, name)
+
+    assert there.mark is Mark.OK
+    assert (gone.mark, gone.found) == (
+        Mark.WARN,
+        f"1 run is pinned to builds without workers, such as {name!r} to 'one': nothing of them moves",
+    )
+    assert gone.remedy == f"start workers of such a build again, or move its runs: `baton show {name}` tells how"
