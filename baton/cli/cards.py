@@ -53,6 +53,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         plain(_fork_note(run), "dim") if origin else None,
         plain(f"failed: {run.failure}", "red") if run.failure else None,
         plain(suspension(run.suspended, waits), "yellow") if run.suspended else None,
+        plain(_misfit(waits.fault), "yellow") if waits and waits.fault and not run.suspended else None,
         plain(_unanswered(waits), "yellow") if waits and waits.tries >= _UNUSUAL_TRIES and not run.suspended else None,
         *(plain(f"note: {note}", "yellow") for note in run.notes),
     )
@@ -64,6 +65,11 @@ def suspension(reason: str, waits: Waits | None = None) -> str:
     return (
         f"its worker's code has failed{tries}: {reason}. The run goes on by itself once a worker has code that fits it"
     )
+
+
+def _misfit(fault: str) -> str:
+    """Return what it means that a worker cannot go through the history of a run that waits."""
+    return f"its worker's code cannot go on with it: {fault}. Nobody can decide until a worker has code that fits"
 
 
 def _unanswered(waits: Waits) -> str:

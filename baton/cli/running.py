@@ -35,6 +35,7 @@ _COMMON: dict[str, tuple[Any, Any]] = {
     "config": (ConfigOption, None),
     "artifacts": (ArtifactsOption, None),
 }
+_NONDETERMINISM = "TMPRL1100"  # by which Temporal says that code does not fit a history
 _OUT_OF_REACH = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.DEADLINE_EXCEEDED,
@@ -127,6 +128,9 @@ def verdict_on(error: Exception) -> tuple[ExitCode, str] | None:
         return ExitCode.NO, str(error)
     if isinstance(error, WorkflowAlreadyStartedError):
         return ExitCode.NO, f"a run with the id {error.workflow_id!r} goes on already; watch it, or choose another --id"
+    if isinstance(error, WorkflowQueryFailedError) and _NONDETERMINISM in str(error):
+        remedy = "start a worker whose code fits, then try again (`baton replay` tells whether code does)"
+        return ExitCode.NO, f"the worker's code does not fit the run: {error}; {remedy}"
     if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
         return ExitCode.NO, f"the run cannot be asked: {error}"
     if isinstance(error, RPCError):

@@ -65,6 +65,7 @@ def _as_json(record: RunRecord, waited: Waits | None, step: Step | None) -> dict
     page["task_queue"] = waited.task_queue if waited else None
     page["has_worker"] = waited.has_worker if waited else None
     page["pinned_to"] = waited.build._asdict() if waited and waited.build else None
+    page["fault"] = waited.fault if waited else None
     if step:
         page["at"] = {"seq": step.seq, "name": step.name}
         page["baton"] = record.baton_after(step).to_json_object()

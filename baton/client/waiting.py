@@ -102,6 +102,7 @@ class Waits:
         has_worker: Whether a worker that may be given the run asked that task queue for work lately.
         tries: How often the worker's code was last given the run: more than once, and it could not go on.
         build: The build that the run is pinned to, so that no other one is given it.
+        fault: Why the worker that was asked about the run cannot answer: its code does not fit it.
     """
 
     pending: list[Pending]
@@ -109,6 +110,7 @@ class Waits:
     has_worker: bool
     tries: int = 1
     build: Build | None = None
+    fault: str | None = None
 
 
 async def waits(client: Client, run: RunRecord) -> Waits | None:
@@ -133,8 +135,12 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     has_worker = await has_pollers(client, description.task_queue, build)
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     asks: dict[str, str | None] = {}
+    fault = None
     if has_worker and any(step.kind is StepKind.APPROVAL for step in open_steps):
-        asks = await _asks(client, run)
+        try:
+            asks = await _asks(client, run)
+        except WorkflowQueryFailedError as error:
+            fault = str(error)
     pending = []
     for step in open_steps:
         if step.kind in (StepKind.STAGE, StepKind.MERGE):
@@ -144,7 +150,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
         else:
             pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
     tries = description.raw_description.pending_workflow_task.attempt
-    return Waits(pending, description.task_queue, has_worker, max(1, tries), build)
+    return Waits(pending, description.task_queue, has_worker, max(1, tries), build, fault)
 
 
 def pinned_build(description: WorkflowExecutionDescription) -> Build | None:
@@ -247,10 +253,14 @@ def _future(at: Timestamp) -> datetime | None:
 
 
 async def _asks(client: Client, run: RunRecord) -> dict[str, str | None]:
-    """Return what each open approval asks; nothing if no worker answers."""
+    """Return what each open approval asks; nothing if no worker answers.
+
+    Raises:
+        WorkflowQueryFailedError: The worker's code cannot go through the run's history.
+    """
     handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
     try:
         overview = await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=_ANSWER_WITHIN)
-    except (RPCError, WorkflowQueryFailedError):
+    except RPCError:
         return {}
     return {one.name: one.asks for one in overview.waiting_for}

@@ -23,7 +23,8 @@ from baton.edge.artifacts import MemoryArtifactStore
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineInput
 from baton.testing import pipeline_worker
-from tests.support import GOAL, LIMIT, Handle
+from tests.replay.mutants import GateMoved
+from tests.support import GOAL, LIMIT, Handle, start, until_waiting
 from tests.temporal.pipelines import Gated, Linear
 from tests.temporal.stages import STAGES
 
@@ -106,6 +107,22 @@ class TestSuspended:
             await handle.result()
         assert (await read_run(client, handle.id)).suspended is None
         assert await list_runs(client, wanted, 10) == []
+
+    async def test_a_run_that_waits_tells_that_its_code_does_not_fit_before_it_goes_on(self, client: Client) -> None:
+        """Nothing has failed yet, but nobody can decide: the worker cannot even be asked."""
+        queue = f"misfit-{uuid.uuid4()}"
+        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue) as worker:
+            handle = await start(worker, Gated.run, id=queue)
+            await until_waiting(handle, "release manager")
+        async with pipeline_worker(client, [GateMoved], STAGES, task_queue=queue):
+            run = await read_run(client, handle.id)
+            now = await waits(client, run)
+
+        assert now is not None
+        assert run.suspended is None
+        assert "Nondeterminism" in (now.fault or "")
+        assert "its worker's code cannot go on with it: " in shown(run, now)
+        await handle.terminate()
 
     async def test_a_worker_that_never_answers_is_told(self, client: Client) -> None:
         """One that dies of the pipeline, or is blocked by it, does not even fail; once may happen to any run."""

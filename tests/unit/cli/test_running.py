@@ -1,6 +1,7 @@
 """What a command raises, as an exit code and a line."""
 
 import pytest
+from temporalio.client import WorkflowQueryFailedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -37,6 +38,13 @@ class TestVerdictOn:
         pytest.param(
             call(RPCStatusCode.PERMISSION_DENIED, "no"), ExitCode.UNREACHABLE, "permission_denied", id="no rights"
         ),
+        pytest.param(
+            WorkflowQueryFailedError("[TMPRL1100] Nondeterminism error: plan is not review"),
+            ExitCode.NO,
+            "plan is not review; start a worker whose code fits",
+            id="code that does not fit",
+        ),
+        pytest.param(WorkflowQueryFailedError("no such query"), ExitCode.NO, "cannot be asked", id="another question"),
         pytest.param(call(RPCStatusCode.INVALID_ARGUMENT, "bad"), ExitCode.NO, "refused", id="a refused call"),
     )
 
