@@ -12,26 +12,32 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.activity import WorkerParts
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.client import fork, roll_back
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.plugin import BatonPlugin
+from baton.protocol.budget import Budget
 from baton.protocol.messages import PipelineInput, PipelineStatus
 from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import local_server, pipeline_worker, run_pipeline
 from tests.support import GOAL, Handle, approve, start, until
 from tests.temporal import handoff_pipelines as handed
+from tests.temporal.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
+from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives, StreamsIn, StreamsOut
 from tests.temporal.handoff_stages import STAGES as HANDED_STAGES
 from tests.temporal.pipelines import PIPELINES, FansOut, Gated, Light, LightTogether, Linear, Long, Parent
 from tests.temporal.stages import STAGES
 
+HANDED_PIPELINES: list[type] = [*handed.PIPELINES, *EXCHANGES, *CONTRACT_PIPELINES]
 HISTORIES = Path(__file__).with_name("histories")
 
 
@@ -103,12 +109,60 @@ async def released(worker: Worker, id: str) -> Handle:
     return handle
 
 
+async def topped_up(worker: Worker, id: str) -> Handle:
+    """Return a run that waited for money, which a person put in."""
+    handle: Handle = await worker.client.start_workflow(
+        handed.Spends.run,
+        PipelineInput(goal=GOAL, budget=Budget(initial_micro_usd=200_000)),
+        id=id,
+        task_queue=worker.task_queue,
+    )
+    await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    inbox: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+    decision = HandoffDecision(
+        handoff_id=inbox[0].handoff_id, action=HandoffAction.TOP_UP, who="ann", why="worth it", micro_usd=30_000
+    )
+    await handle.execute_update(RESOLVE_HANDOFF, decision)
+    await handle.result()
+    return handle
+
+
+async def slept(worker: Worker, id: str) -> Handle:
+    """Return a run that slept between two stages."""
+    handle = await start(worker, handed.Talks.run, id=id, pause=1)
+    await handle.result()
+    return handle
+
+
+async def contracted(worker: Worker, id: str) -> Handle:
+    """Return a run whose stages were told by contracts what they may see and do."""
+    handle = await start(worker, Reviewed.run, id=id, marker="a rumour")
+    await handle.result()
+    return handle
+
+
+async def exchanged(worker: Worker, id: str, sends: type, receives: type, *, receiver: bool, **params: Any) -> Handle:
+    """Return one side of a handoff between two pipelines, both of which have ended."""
+    taking = await start(worker, receives.run, id=id if receiver else f"{id}-to")  # type: ignore[attr-defined]
+    giving = await start(worker, sends.run, id=f"{id}-from" if receiver else id, to=taking.id, **params)  # type: ignore[attr-defined]
+    await giving.result()
+    await taking.result()
+    return taking if receiver else giving
+
+
 HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "handoffs": lambda worker, id: plain(worker, handed.FourAgents, id),
     "handoffs-fan-out": lambda worker, id: plain(worker, handed.FansOutSealed, id),
     "handoffs-mended": lambda worker, id: plain(worker, handed.Forgets, id),
     "handoffs-released": released,
     "handoffs-compressed": lambda worker, id: plain(worker, handed.Talks, id),
+    "handoffs-topped-up": topped_up,
+    "handoffs-slept": slept,
+    "handed-off": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=False),
+    "received": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=True),
+    "streamed": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=False, count=5),
+    "streamed-to": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
+    "contracts": contracted,
 }
 """The recordings of workers with safeguards; they replay without keys."""
 
@@ -116,7 +170,7 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
 async def record() -> None:
     """Record what is not there yet."""
     async with local_server() as server:
-        parts = WorkerParts(artifacts=MemoryArtifactStore())
+        parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
         plugin = BatonPlugin(parts)
         client = await Client.connect(server.address, plugins=[plugin], identity="test")
         async with pipeline_worker(client, PIPELINES, STAGES, task_queue="recording") as worker:
@@ -124,7 +178,8 @@ async def record() -> None:
         with tempfile.TemporaryDirectory() as folder:
             plugin = BatonPlugin(parts, safeguards=Safeguards.development(Path(folder)))
             client = await Client.connect(server.address, plugins=[plugin], identity="test")
-            async with pipeline_worker(client, handed.PIPELINES, HANDED_STAGES, task_queue="recording") as worker:
+            stages: list[Callable[..., Any]] = [*HANDED_STAGES, *CONTRACT_STAGES, *EXCHANGE_ACTIVITIES]
+            async with pipeline_worker(client, HANDED_PIPELINES, stages, task_queue="recording") as worker:
                 await _record(worker, HANDED)
 
 

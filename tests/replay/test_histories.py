@@ -16,11 +16,10 @@ from baton.plugin import BatonPlugin
 from baton.protocol.state import PipelineState
 from baton.testing import assert_replays
 from tests.replay import mutants
-from tests.replay.record import HANDED, HISTORIES, RECORDINGS
-from tests.temporal import handoff_pipelines
+from tests.replay.record import HANDED, HANDED_PIPELINES, HISTORIES, RECORDINGS
 from tests.temporal.pipelines import PIPELINES
 
-ALL = [*PIPELINES, *handoff_pipelines.PIPELINES]
+ALL = [*PIPELINES, *HANDED_PIPELINES]
 RECORDED = [pytest.param(file, id=file.stem) for file in sorted(HISTORIES.glob("*.json"))]
 
 MUTANTS = [
