@@ -65,13 +65,15 @@ def key_from(variable: str | None) -> str | None:
     """Return the key in a variable of the worker's environment; None if none is needed.
 
     Raises:
-        AgentError: There is no such variable here; another worker may have it.
+        AgentError: There is no such variable here, or no key in it; another worker may have it.
     """
     if variable is None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
         raise AgentError(f"the environment of this worker has no {variable!r}, which is to hold the key; set it")
+    if not key.isascii() or not key.isprintable():
+        raise AgentError(f"the variable {variable!r} of this worker holds signs that no key has; set it anew")
     return key
 
 
@@ -113,8 +115,16 @@ async def post_json(
 
 @cache
 def _trusted(ca_file: str | None) -> ssl.SSLContext:
-    """Return whom to trust; made once, for that takes longer than many a request."""
-    return ssl.create_default_context(cafile=ca_file)
+    """Return whom to trust; made once, for that takes longer than many a request.
+
+    Raises:
+        AgentError: The file cannot be read on this worker.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        why = getattr(error, "reason", None) or error.strerror
+        raise AgentError(f"there are no certificates in {ca_file!r} on this worker ({why})") from None
 
 
 async def _read(response: httpx2.Response) -> bytes:

@@ -96,6 +96,16 @@ class TestPostJson:
 
         assert (answered.status, answered.body) == (200, b"{}")
 
+    @pytest.mark.parametrize("text", [None, "no certificate"], ids=["no file", "nothing in it"])
+    async def test_a_file_without_certificates_is_named(self, tmp_path: Path, text: str | None) -> None:
+        """The worker may lack it while another one has it."""
+        file = tmp_path / "authority.pem"
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(AgentError, match=r"no certificates in '.*authority\.pem' on this worker") as raised:
+            await post_json("https://127.0.0.1:9/", {}, {}, seconds=10, ca_file=str(file))
+        assert not raised.value.permanent
+
     async def test_an_answer_that_is_too_large_is_not_read_to_its_end(self) -> None:
         """The worker's memory is not the endpoint's to fill."""
         reply = Reply(b"x" * (MOST_BYTES + 1))
@@ -136,6 +146,16 @@ class TestKeyFrom:
     def test_no_variable_is_no_key(self) -> None:
         """An endpoint of one's own may ask for none."""
         assert key_from(None) is None
+
+    @pytest.mark.parametrize("key", ["sk-…-01234567", "sk-01\n234567"], ids=["cut by a page", "two lines"])
+    def test_what_no_header_can_carry_is_told_by_the_name_of_its_variable(
+        self, monkeypatch: pytest.MonkeyPatch, key: str
+    ) -> None:
+        """It was copied wrongly; nothing of it is said."""
+        monkeypatch.setenv("MODELS_KEY", key)
+        with pytest.raises(AgentError, match="'MODELS_KEY' of this worker holds signs that no key has") as raised:
+            key_from("MODELS_KEY")
+        assert "sk-" not in str(raised.value)
 
 
 def test_the_port_loads_no_framework() -> None:
