@@ -81,7 +81,7 @@ class AnchorFile:
             LedgerUnavailableError: The file cannot be written.
         """
         with self._opened() as file:
-            known = [Checkpoint.model_validate(line["checkpoint"]) for line in self._lines() if "checkpoint" in line]
+            known = self.checkpoints()
             if known and not _continues(known[-1], checkpoint, proof):
                 raise LedgerError(
                     f"the checkpoint of {checkpoint.ledger!r} at {checkpoint.size} records does not continue the one "

@@ -381,9 +381,9 @@ class Ledger:
             why = [*report.reasons, *(f"task {one.task_id!r}: {one.reason}" for one in report.flawed)]
             raise EvidenceError(f"{str(path)!r} does not verify, so nothing was restored: {'; '.join(why[:5])}")
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> None:
             self._database.settle(connection)
-            return restore(connection, path)
+            restore(connection, path)
 
         await self._database.write(work)
         return report

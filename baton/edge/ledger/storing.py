@@ -9,7 +9,7 @@ from typing import Any
 from baton.edge.ledger.bundles import bundle_lines
 from baton.edge.ledger.content import CODEC, compressed
 from baton.edge.ledger.database import Connection, scalar
-from baton.protocol.audit import AuditRecord, event_key, hash_of
+from baton.protocol.audit import AuditRecord, Claims
 from baton.protocol.evidence import EvidenceFile
 from baton.protocol.ledger_errors import LedgerConflictError
 
@@ -34,20 +34,9 @@ class StoredRecord:
     @classmethod
     def of(cls, record: AuditRecord) -> "StoredRecord":
         """Return the rows of a record."""
-        members = record.members
-        task_id, sequence = members["taskId"], members["sequence"]
+        task_id, sequence, previous_hash, *others = Claims.of(record.members)
         return cls(
-            (
-                task_id,
-                sequence,
-                hash_of(members["previousRecordHash"]),
-                record.hash,
-                event_key(members),
-                hash_of(members["messageHash"]),
-                members["recordedAt"],
-                members.get("keyId"),
-                record.signature,
-            ),
+            (task_id, sequence, previous_hash, record.hash, *others, record.signature),
             (task_id, sequence, CODEC, compressed(record.header, record.message)),
         )
 
@@ -58,28 +47,21 @@ def insert(connection: Connection, records: Sequence[StoredRecord]) -> None:
     connection.many(_ADD_CONTENT, [record.content for record in records])
 
 
-def restore(connection: Connection, path: Path) -> int:
+def restore(connection: Connection, path: Path) -> None:
     """Add the records of a verified bundle to a ledger, byte for byte; those it has already are left alone.
 
     Args:
         connection: A transaction that no other writer disturbs.
         path: The bundle.
 
-    Returns:
-        How many records were added.
-
     Raises:
         LedgerConflictError: The ledger has another record in a place of one of these.
         EvidenceError: The file is damaged.
     """
-    added = 0
     with bundle_lines(path) as lines:
         records = EvidenceFile.open(lines).records()
         while batch := list(itertools.islice(records, _AT_ONCE)):
-            missing = [StoredRecord.of(record) for record in batch if not _is_there(connection, record)]
-            insert(connection, missing)
-            added += len(missing)
-    return added
+            insert(connection, [StoredRecord.of(record) for record in batch if not _is_there(connection, record)])
 
 
 def _is_there(connection: Connection, record: AuditRecord) -> bool:

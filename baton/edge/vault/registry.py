@@ -218,13 +218,13 @@ class Registry:
         if found.erased is not None:
             past = found.erased
             return Erasure(erasing.ERASED, past.subject, past.erasure_id, past.at, past.removed, repeated=True), []
+        if found.id is None:
+            return Erasure(erasing.UNKNOWN, found.pseudonym, request_id, at), []
         why = erasing.held(connection, found)
-        if why is not None and found.id is not None:
+        if why is not None:
             erasing.journal(connection, erasing.REFUSED, found.pseudonym, at, request_id=request_id, actor=actor)
             tasks = {one.task_id for one in subjects.places(connection, found.id)}
             return Erasure(erasing.REFUSED, found.pseudonym, request_id, at, why=why), sorted(tasks)
-        if found.id is None:
-            return Erasure(erasing.UNKNOWN, found.pseudonym, request_id, at), []
         notice = erasing.erase(connection, self._keyring, found, request_id=request_id, actor=actor, at=at)
         self._list.append([notice])
         return Erasure(erasing.ERASED, notice.subject, request_id, at, notice.removed), []

@@ -188,8 +188,8 @@ def rewrap_page(connection: sqlite3.Connection, keyring: Keyring, after: int) ->
     return len(rows), rows[-1][0] if len(rows) == PAGE else None
 
 
-def destroy(connection: sqlite3.Connection, subject: int) -> int:
-    """Overwrite every key of a subject, forget its places and itself, and return how many keys there were."""
+def destroy(connection: sqlite3.Connection, subject: int) -> None:
+    """Overwrite every key of a subject, and forget its places and itself."""
     slots = connection.execute("SELECT id FROM data_key WHERE subject = ?", (subject,)).fetchall()
     blank = bytes(WRAPPED_BYTES)
     connection.executemany("UPDATE wrapped_key SET bytes = ? WHERE id = ?", [(blank, slot) for (slot,) in slots])
@@ -197,7 +197,6 @@ def destroy(connection: sqlite3.Connection, subject: int) -> int:
     connection.execute("DELETE FROM place WHERE subject = ?", (subject,))
     connection.execute("DELETE FROM hold WHERE subject = ?", (subject,))
     connection.execute("DELETE FROM subject WHERE id = ?", (subject,))
-    return len(slots)
 
 
 def _erasure(connection: sqlite3.Connection, pseudonym: str) -> tuple[ErasureNotice, str | None] | None:
