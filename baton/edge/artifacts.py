@@ -248,10 +248,10 @@ def _write_once(path: Path, data: bytes) -> None:
             os.unlink(name)
         raise
     for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a folder's entries durable, where the system lets a folder be opened."""
     if os.name != "posix":
         return

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from baton.edge.artifacts import sync_folder
 from baton.edge.keyring import Keyring
 from baton.edge.vault.errors import VaultError, VaultUnavailableError
 from baton.edge.vault.index import proved
@@ -119,7 +120,7 @@ class ErasureList:
                 file.write(notice.model_dump_json(by_alias=True).encode() + b"\n")
             file.flush()
             os.fsync(descriptor)
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
 
 
 def check_recordable(request_id: str, actor: str | None) -> None:
@@ -253,14 +254,3 @@ def refusal_entry(report: Erasure, task_id: str, actor: str | None) -> AuditEntr
         actor=actor,
         message={"subject": report.subject},
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a folder's entries durable, where the system lets a folder be opened."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
