@@ -193,11 +193,15 @@ class TestBatonReport:
 
     def test_a_way_there_and_back_keeps_decisions_and_questions(self) -> None:
         """X-3: the baton stays the source."""
-        found = baton_report(GOLDEN, sender="a", receiver="b", status=Status.COMPLETED, confidence=90)
-        effect = patch_effect(GOLDEN, report_patch(found, GOLDEN))
+        before = GOLDEN.model_copy(update={"open_questions": ["Which port?"]})
+        found = baton_report(before, sender="a", receiver="b", status=Status.COMPLETED, confidence=90)
+        effect = patch_effect(before, report_patch(found, before))
 
-        assert effect.baton.decision_log == GOLDEN.decision_log
-        assert effect.baton.constraints == GOLDEN.constraints
+        assert effect.baton.decision_log == before.decision_log
+        assert effect.baton.constraints == before.constraints
+        bare = Baton(goal=before.goal)  # what it has afterwards came by the report
+        told = apply_patch(bare, report_patch(found, bare))
+        assert (told.decision_log, told.open_questions) == (before.decision_log, ["Which port?"])
 
     def test_relevant_files_are_the_scope(self) -> None:
         """S4-parse-f: and back in the next patch."""
