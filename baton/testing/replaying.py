@@ -74,13 +74,13 @@ async def assert_replays_folder(
     files = _histories(folder)
     if not files:
         raise AssertionError(f"there is no history in {str(folder)!r}; write one with `baton export RUN FILE.json`")
-    misfit = []
+    misfits = []
     for name, text in files.items():
         misfit = await _misfit(name, text, workflows, plugin)
-        misfit += [misfit] if misfit is not None else []
-    if misfit:
-        listed = "\n".join(f"- {text}" for text in misfit)
-        raise AssertionError(f"{len(misfit)} of {len(files)} histories do not replay:\n{listed}")
+        misfits += [misfit] if misfit is not None else []
+    if misfits:
+        listed = "\n".join(f"- {text}" for text in misfits)
+        raise AssertionError(f"{len(misfits)} of {len(files)} histories do not replay:\n{listed}")
     return len(files)
 
 
