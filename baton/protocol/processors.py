@@ -118,8 +118,8 @@ def state_claims(draft: Draft) -> None:
 def keep_within_budget(draft: Draft) -> None:
     """Leave out the facts that the receiver's token budget has no room for: `budget:<tool or type>` (S5-valid-e).
 
-    The surest facts are kept before others and of equally sure ones the newest; a fact too long for what is left
-    does not keep shorter ones after it out.
+    The surest facts are kept before others, of equally sure ones the newest, and of equally new ones the last; a fact
+    too long for what is left does not keep shorter ones after it out.
     """
     most = draft.request.max_tokens
     if most is None:

@@ -265,6 +265,14 @@ class TestBudget:
         assert "budget:policy.search" in tight.contract.excluded_context
         assert tight.contract.allowed_tools == ["policy.search"]
 
+    def test_of_equally_sure_and_new_ones_the_last_is_kept(self) -> None:
+        """What was said later in the session stands for what it says (S5-valid-e)."""
+        events = [result("A" * 40, 2, id="first"), result("B" * 40, 2, id="second")]
+        whole = compile_contract(events, request())
+        made = compile_contract(events, request(max_tokens=whole.report.contract_tokens - 10))
+
+        assert [fact.event_id for fact in made.contract.facts] == ["second"]
+
     def test_one_that_is_too_long_does_not_keep_others_out(self) -> None:
         """It alone is left out (S5-valid-e)."""
         events = [result("long " * 500, 1, id="long"), result("short", 2, id="short")]

@@ -1,7 +1,7 @@
 """From reports to batons and back."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from baton.protocol.artifacts import ArtifactRef
@@ -128,6 +128,7 @@ class TestLogged:
         assert from_log(entry) == decision
 
     @given(nasty)
+    @example("X (rejected: Y")
     def test_no_entry_of_a_log_is_lost(self, text: str) -> None:
         """X-3: an entry of another form is the decision as it is."""
         entry = ReportDecision(decision=text).decision
