@@ -42,8 +42,8 @@ from baton.workflow.recording import ASKED_ON_RECORD, decided_on_record, put_on_
 from baton.workflow.relaying import nth_id
 
 EXPIRED_ASKS = "a contract that expires again and again is for a person"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-
+UNSEALED_ASKS = "a worker that cannot seal asks for money before the handoff, as no receiver refuses it"
+"""Mark the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 Execute = Callable[[Passage, StageInput | Handoff, int, int], Awaitable[StageReturn]]
 
@@ -186,7 +186,7 @@ class Handing:
             StageFailedError: A person, or the deadline, gave the handoff up.
         """
         # Where nothing at all is left the receiver says so itself, on record; it does not execute (S3-6.1-l).
-        while (lack := self.purse.shortage(passage.spec)) and self._leaves_something():
+        while (lack := self.purse.shortage(passage.spec)) and self._leaves_something(passage):
             if lack.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(lack.text)
             verdict = Verdict(valid=False, reason=Code.BUDGET_EXHAUSTED, details=lack.text)
@@ -414,6 +414,12 @@ class Handing:
             reason=reason,
         )
 
-    def _leaves_something(self) -> bool:
+    def _leaves_something(self, passage: Passage) -> bool:
         """Return whether the budget is not used up altogether, or nobody else would say so."""
-        return self._relay is None or self.purse.budget.remaining_micro_usd > 0
+        if self.purse.budget.remaining_micro_usd > 0:
+            return True
+        if not self._on_record:
+            return self._relay is None
+        # Receivers say so, unless this worker cannot seal. A replay may have other keys: it goes by what was noted.
+        unsealed = self._relay is None or workflow.unsafe.is_replaying()
+        return unsealed and workflow.patched(f"{UNSEALED_ASKS}: {passage.handoff_id}")

@@ -343,6 +343,7 @@ class TestBudget:
         task = await trace(safeguards, result.task_id)
         assert ("handoff", "REJECTED", "score") in story(task)
         assert task.cost.micro_usd == 210_000
+        await assert_replays(handle, PIPELINES)  # where nobody has the keys
 
 
 class TestRetries:

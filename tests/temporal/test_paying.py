@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +22,7 @@ from baton.protocol.budget import Budget, OnExhaustion
 from baton.protocol.errors import PipelineError
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.pending import HandoffAction, HandoffDecision
-from baton.testing import assert_replays
+from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, Handle, approve, event, overview, sealing_worker, until, until_waiting
 from tests.temporal.paying_pipelines import PIPELINES, Takes
 from tests.temporal.paying_stages import BILLS, STAGES
@@ -129,6 +130,36 @@ async def test_a_child_is_given_what_its_limit_allows(worker: Worker) -> None:
     given = (await read_run(worker.client, child)).start.budget
     assert given is not None
     assert (given.initial_micro_usd, told(run)) == (2_000, 1_000)
+
+
+async def test_a_worker_that_lost_its_keys_asks_for_money_itself(
+    server: DevServer, worker: Worker, safeguards: Safeguards
+) -> None:
+    """No receiver would refuse, where nothing is left; what was done without keys replays with them, and without."""
+    params: dict[str, Any] = {"steps": ["first", "sleep", "second"], "events": 10_000, "patient": True}
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as sealing:
+        handle = await sealing.client.start_workflow(
+            Takes.run,
+            PipelineInput(goal="Pay", budget=Budget(initial_micro_usd=1_000), params=params),
+            id=f"unsealed-{uuid4()}",
+            task_queue=sealing.task_queue,
+            execution_timeout=LIMIT,
+            task_timeout=timedelta(seconds=2),
+        )
+        await event(handle, EventType.EVENT_TYPE_TIMER_STARTED)
+    plain = await Client.connect(server.address, plugins=[BatonPlugin()])
+    async with pipeline_worker(plain, PIPELINES, STAGES, task_queue=sealing.task_queue):
+        await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    assert BILLS[handle.id] == 1_000
+    async with pipeline_worker(worker.client, PIPELINES, STAGES, task_queue=sealing.task_queue):
+        [waiting] = await run_inbox(worker.client, handle.id)
+        assert waiting.handoff is not None
+        top_up = HandoffDecision(
+            handoff_id=waiting.handoff.handoff_id, action=HandoffAction.TOP_UP, who="ann", micro_usd=5_000
+        )
+        await resolve_handoff(worker.client, handle.id, top_up)
+        assert told(await ended(worker, handle)) == 2_000
+    await assert_replays(handle, PIPELINES)
 
 
 async def test_what_people_add_to_a_child_is_its_parents_as_well(worker: Worker) -> None:
