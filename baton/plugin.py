@@ -37,7 +37,7 @@ from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.edge.runner import runner_for
 from baton.edge.tracing import Tracing
 from baton.edge.tracing_interceptors import tracing_interceptors
-from baton.protocol.history import SPENT
+from baton.protocol.history import SPENT, TOPPED_UP
 from baton.protocol.messages import Overview, PipelineInput
 from baton.protocol.names import ASKS_WHETHER_IT_SEALS, QUERY_DETAILS, QUERY_STATUS, SEALS
 from baton.workflow.faults import AnyFault
@@ -320,13 +320,17 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
 
 
 def _bill(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
-    """Return what the pipeline of an event loop was charged, as its failure tells it; nothing if it is put aside."""
+    """Return what the pipeline of an event loop was charged, and given by people, as its failure tells it.
+
+    One that is put aside tells nothing.
+    """
     status = workflow.get_query_handler(QUERY_STATUS) if runs_in(loop) else None
     overview = None if status is None else status()
     if not isinstance(overview, Overview):
         return []
     billed = overview.billed or overview.spend
-    return [{SPENT: billed.model_dump(mode="json")}] if billed else []
+    more = {TOPPED_UP: overview.topped_up_micro_usd} if overview.topped_up_micro_usd else {}
+    return [{SPENT: billed.model_dump(mode="json"), **more}] if billed or more else []
 
 
 def _first(error: BaseException) -> BaseException:

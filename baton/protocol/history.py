@@ -84,6 +84,24 @@ def told_spend(details: Iterable[Any]) -> Spend:
     return Spend()
 
 
+TOPPED_UP = "baton_topped_up_micro_usd"
+"""The member beside that, by which a pipeline that failed tells what people had added to its budget."""
+
+
+def told_top_up(details: Iterable[Any]) -> int:
+    """Return what people had added to the budget of a pipeline, as the details of its failure tell it.
+
+    Returns:
+        Millionths of a US dollar, 0 where it does not say.
+
+    Example:
+        >>> told_top_up([{SPENT: {"micro_usd": 500}, TOPPED_UP: 5_000}])
+        5000
+    """
+    told = [one.get(TOPPED_UP) for one in details if isinstance(one, dict)]
+    return next((one for one in told if isinstance(one, int) and one > 0), 0)
+
+
 class StepKind(StrEnum):
     """What kind of step an entry or outcome belongs to."""
 

@@ -136,6 +136,7 @@ class Overview(CompactRecord):
         spend: What all steps cost together.
         billed: What was really charged, refused attempts included; absent where that is the same.
         remaining_micro_usd: What is left of the budget; absent without one.
+        topped_up_micro_usd: What people added to it.
         digest: The digest of the baton now.
         notes: What operators should know: roll-backs, refused signals; the newest 50.
     """
@@ -147,6 +148,7 @@ class Overview(CompactRecord):
     spend: Spend = Spend()
     billed: Spend | None = None
     remaining_micro_usd: Whole | None = None
+    topped_up_micro_usd: Whole = Field(default=0, ge=0)
     digest: str
     notes: list[str] = Field(default_factory=list)
 

@@ -21,7 +21,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 from baton.protocol.baton import Baton
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff
-from baton.protocol.history import Spend, told_spend
+from baton.protocol.history import Spend, told_spend, told_top_up
 from baton.protocol.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.protocol.stages import Retries
 from baton.workflow.handing import Handing
@@ -210,13 +210,18 @@ async def run_child(
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"child {step!r} was cancelled") from error
-        raise StageRaisedError(f"child {step!r} failed: {_reason(error)}", _spent(error)) from error
+        told = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+        raise StageRaisedError(
+            f"child {step!r} failed: {_reason(error)}", _spent(error), topped_up_micro_usd=told_top_up(told)
+        ) from error
     return result
 
 
 @contextmanager
 def giving_back(purse: Purse, step: str) -> Iterator[None]:
     """Charge what a child told that it had spent, and free the rest, if it fails or is cancelled in the block.
+
+    What people had added to its budget is the parent's then as well, as far as the child told.
 
     Args:
         purse: The parent's.
@@ -226,7 +231,8 @@ def giving_back(purse: Purse, step: str) -> Iterator[None]:
         yield
     except (StageFailedError, asyncio.CancelledError) as error:
         if workflow.patched(CHILD_GIVES_BACK):
-            purse.child_ended(step, error.spend if isinstance(error, StageRaisedError) else Spend())
+            told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageRaisedError) else (Spend(), 0)
+            purse.child_ended(step, told[0], topped_up_micro_usd=told[1])
         raise
 
 

@@ -97,6 +97,7 @@ class Desk:
             spend=self._state.spend,
             billed=self._purse.billed(self._state.spend),
             remaining_micro_usd=self._purse.budget.remaining_micro_usd if self._purse.limited else None,
+            topped_up_micro_usd=self._purse.budget.topped_up_micro_usd,
             digest=self._state.baton.digest,
             notes=self.notes,
         )

@@ -76,8 +76,13 @@ class Purse:
         """Charge what was spent by something for which nothing is set apart."""
         self.budget = self.budget.owe(stage, spend)
 
-    def child_ended(self, name: str, spend: Spend) -> None:
-        """Charge what a child cost, as one bill, and give back what it left."""
+    def child_ended(self, name: str, spend: Spend, *, topped_up_micro_usd: int = 0) -> None:
+        """Charge what a child cost, as one bill, and give back what it left; what people added is this one's as well.
+
+        Without that the chain would have spent their money twice: in the child, and here where it is charged.
+        """
+        if topped_up_micro_usd:
+            self.top_up(topped_up_micro_usd)
         if name not in self.budget.open:
             self.budget = self.budget.owing(name, name)
         if spend:
@@ -85,13 +90,9 @@ class Purse:
         self.settle(name)
 
     def child_returned(self, name: str, result: PipelineResult) -> None:
-        """Charge what a child cost, and go on with what it left; what people added to its budget is this one's as well.
-
-        Without that the chain would have spent their money twice: in the child, and here where it is charged.
-        """
-        if result.topped_up_micro_usd:
-            self.top_up(result.topped_up_micro_usd)
-        self.child_ended(name, result.spend if result.billed is None else result.billed)
+        """Charge what a child that completed cost, and go on with what it left."""
+        spend = result.spend if result.billed is None else result.billed
+        self.child_ended(name, spend, topped_up_micro_usd=result.topped_up_micro_usd)
 
     def settle(self, name: str) -> None:
         """Give back what was set apart and not used."""

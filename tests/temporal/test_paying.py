@@ -162,9 +162,10 @@ async def test_a_worker_that_lost_its_keys_asks_for_money_itself(
     await assert_replays(handle, PIPELINES)
 
 
-async def test_what_people_add_to_a_child_is_its_parents_as_well(worker: Worker) -> None:
+@pytest.mark.parametrize("end", [pytest.param([], id="that completes"), pytest.param(["fail"], id="that fails")])
+async def test_what_people_add_to_a_child_is_its_parents_as_well(worker: Worker, end: list[str]) -> None:
     """The first of several counts, once, and the parent goes on with what is left of it (S3-9-c)."""
-    steps: list[Any] = [{"child": ["first"] * 4}, "second"]
+    steps: list[Any] = [{"child": ["first"] * 4 + end}, "second"]
     handle = await worker.client.start_workflow(
         Takes.run,
         PipelineInput(goal="Pay", budget=Budget(initial_micro_usd=2_500), params={"steps": steps, "patient": True}),
@@ -193,7 +194,7 @@ async def test_what_people_add_to_a_child_is_its_parents_as_well(worker: Worker)
 
     assert [isinstance(one, PipelineError) for one in answers if one is not counts] == [True, True]
     assert run.result is not None
-    assert run.result.output == []
+    assert run.result.output == ["child 'part' failed: ValueError: it was told to" for _ in end]
     assert (told(run), paid(run)) == (5_000, 5_000)
     assert (await overview(handle)).remaining_micro_usd == 2_500 + counts.micro_usd - 5_000
 
