@@ -18,9 +18,9 @@ from baton.edge.ledger import Ledger
 from baton.edge.schema_gate import handoff_gate
 from baton.edge.sealing import open_sealed
 from baton.protocol.admission import reply_to_of
-from baton.protocol.audit import FAILED, AuditCost, AuditEntry, Status, digest_of
+from baton.protocol.audit import FAILED, AuditEntry, Status, digest_of
 from baton.protocol.audit_chain import ChainHead
-from baton.protocol.audit_entries import AGAIN, LONGEST_NAME, cost_of, handoff_entry, usable_name
+from baton.protocol.audit_entries import AGAIN, LONGEST_NAME, cost_after, handoff_entry, usable_name
 from baton.protocol.audit_privacy import RedactionPolicy, redact
 from baton.protocol.canonical_json import canonical_json
 from baton.protocol.detector import detect
@@ -232,7 +232,7 @@ class Gate:
             timestamp=self.clock(),
             from_agent=message["toAgent"]["agentType"],
             run_id=run_id,
-            cost=_with(cost_of(message), spend),
+            cost=cost_after(message, spend),
             message=self._redacted(dict(answer), message["handoffId"]),
         )
         return await self._append(entry)  # a run before this one may be on record, and have answered otherwise
@@ -269,7 +269,7 @@ class Gate:
                 from_agent=message["toAgent"]["agentType"],
                 details=error[:LONGEST_ERROR],
                 run_id=run_id,
-                cost=_with(cost_of(message), spend) if spend else None,
+                cost=cost_after(message, spend) if spend else None,
                 message={},
             )
         )
@@ -366,19 +366,3 @@ def _attempt(message: Mapping[str, Any]) -> int:
     step = message.get("step")
     attempt = step.get("attempt", 1) if isinstance(step, Mapping) else 1
     return attempt if isinstance(attempt, int) and 0 < attempt < 1_000_000 else 1
-
-
-def _with(cost: AuditCost | None, spend: Spend) -> AuditCost | None:
-    """Return the figures of a handoff after its receiver's own cost."""
-    if cost is None:
-        return None
-    left = cost.remaining_micro_usd
-    return cost.model_copy(
-        update={
-            "spent_micro_usd": cost.spent_micro_usd + spend.micro_usd,
-            "remaining_micro_usd": None if left is None else left - spend.micro_usd,
-            "own_micro_usd": spend.micro_usd,
-            "prompt_tokens": cost.prompt_tokens + spend.prompt_tokens,
-            "completion_tokens": cost.completion_tokens + spend.completion_tokens,
-        }
-    )

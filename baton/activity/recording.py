@@ -49,4 +49,5 @@ def entry_of(event: RecordedEvent, run_id: str | None) -> AuditEntry:
         actor=event.actor,
         run_id=run_id,
         message={**event.message},
+        cost=event.cost,
     )

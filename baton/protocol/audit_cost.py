@@ -11,7 +11,8 @@ before the first one's return.) There an agent's share is the own cost that its 
 beyond all that is known so far (a run that failed, a summary) is its sender's; the total is their sum.
 
 A receiver that ran again because it had failed, or because what it had returned was lost, tells in the second return
-what it told in the first, as far as that was known by then: what the last return adds to those before counts.
+what it told in the first, as far as that was known by then: what the last return adds to those before counts. Of one
+that was lost for good the pipeline tells, in the record of the roll-back.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,7 +52,8 @@ class TaskCost(CamelRecord):
         prompt_tokens: All tokens sent to models.
         completion_tokens: All tokens that models answered with.
         shares: The same by record, in order.
-        complete: Whether the last agent's own cost is in it, because what it returned is on record.
+        complete: Whether the last agent's own cost is in it, because what it returned, or spent until it was lost, is
+            on record.
         findings: What does not add up, a sentence each: money that came back, a budget that changed.
     """
 
@@ -140,13 +142,16 @@ def _counted(records: Iterable[AuditHeader]) -> list[tuple[AuditHeader, AuditCos
 
 
 def _event(record: AuditHeader) -> str:
-    """Return the id of the event that a record is of."""
-    return record.event_id.partition(AGAIN)[0]
+    """Return the id of the event that a record is of; that of a roll-back is its handoff's and the attempt."""
+    event_id = record.event_id.partition(AGAIN)[0]
+    return event_id.rpartition(".")[0] if record.kind == Kind.ROLLBACK else event_id
 
 
 def _attempt(record: AuditHeader) -> int:
-    """Return which attempt of the handoff a return is of; a failure has that in its status."""
+    """Return which attempt of the handoff a return is of; a failure has that in its status, a roll-back in its id."""
     nth = record.status.partition(f"{FAILED}_")[2]
+    if record.kind == Kind.ROLLBACK:
+        nth = record.event_id.partition(AGAIN)[0].rpartition(".")[2]
     return int(nth) if nth.isdecimal() else record.attempt
 
 
@@ -154,7 +159,7 @@ def _is_concurrent(records: Sequence[AuditHeader]) -> bool:
     """Return whether several pipelines worked at the task, or one agent began before the last had returned."""
     pipelines = {record.run_id.rpartition("/")[0] for record in records if record.run_id}
     began = {record.event_id: place for place, record in enumerate(records) if not _is_return(record)}
-    waits = (place - began.get(record.event_id, place) for place, record in enumerate(records))
+    waits = (place - began.get(_event(record), place) for place, record in enumerate(records))
     return len(pipelines) > 1 or any(wait > 1 for wait in waits)
 
 
@@ -207,7 +212,8 @@ def _all_returned(counted: Sequence[AuditHeader], returned: set[str]) -> bool:
 
 
 def _is_return(record: AuditHeader) -> bool:
-    return record.kind == Kind.COMPLETION
+    """Return whether a record tells what an agent made of a handoff: its return, or that it failed or was lost."""
+    return record.kind == Kind.COMPLETION or (record.kind == Kind.ROLLBACK and record.cost is not None)
 
 
 def _is_rejected(record: AuditHeader) -> bool:
@@ -218,7 +224,7 @@ def _share(record: AuditHeader, before: AuditCost, cost: AuditCost) -> CostShare
     own = cost.spent_micro_usd - before.spent_micro_usd if cost.own_micro_usd is None else cost.own_micro_usd
     return CostShare(
         sequence=record.sequence,
-        agent=record.from_agent,
+        agent=record.to_agent if record.kind == Kind.ROLLBACK else record.from_agent,
         micro_usd=own,
         prompt_tokens=cost.prompt_tokens - before.prompt_tokens,
         completion_tokens=cost.completion_tokens - before.completion_tokens,

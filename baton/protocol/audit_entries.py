@@ -12,6 +12,7 @@ from typing import Any
 
 from baton.protocol.audit import AuditCost, AuditEntry, Kind, Status
 from baton.protocol.canonical import digest
+from baton.protocol.history import Spend
 from baton.protocol.money import micro_usd
 
 LONGEST_NAME = 255
@@ -160,6 +161,35 @@ def cost_of(message: Mapping[str, Any]) -> AuditCost | None:
         )
     except (KeyError, TypeError, ValueError, ArithmeticError):
         return None
+
+
+def cost_after(message: Mapping[str, Any], spend: Spend) -> AuditCost | None:
+    """Return the figures of a handoff after its receiver's own cost, or None if it says none that can be read.
+
+    Args:
+        message: The handoff.
+        spend: What its receiver spent.
+
+    Example:
+        >>> tracking = {"costSpentSoFarUSD": 0.08, "costBudgetRemainingUSD": 0.32,
+        ...             "tokenSpent": {"prompt": 4200, "completion": 1800}}
+        >>> after = cost_after({"costTracking": tracking}, Spend(micro_usd=500))
+        >>> after.spent_micro_usd, after.own_micro_usd
+        (80500, 500)
+    """
+    cost = cost_of(message)
+    if cost is None:
+        return None
+    left = cost.remaining_micro_usd
+    return cost.model_copy(
+        update={
+            "spent_micro_usd": cost.spent_micro_usd + spend.micro_usd,
+            "remaining_micro_usd": None if left is None else left - spend.micro_usd,
+            "own_micro_usd": spend.micro_usd,
+            "prompt_tokens": cost.prompt_tokens + spend.prompt_tokens,
+            "completion_tokens": cost.completion_tokens + spend.completion_tokens,
+        }
+    )
 
 
 def _micro(amount: Any) -> int:

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field, JsonValue
 
+from baton.protocol.audit import AuditCost
 from baton.protocol.record import CompactRecord, Timestamp
 
 RECORD = "baton.record"
@@ -32,6 +33,7 @@ class RecordedEvent(CompactRecord):
         agent: The agent it is about.
         at: When (workflow time).
         message: Anything further, as JSON.
+        cost: Of a receiver that failed, or was lost: what it had spent, as far as it told.
     """
 
     kind: EventKind = Field(strict=False)
@@ -44,3 +46,4 @@ class RecordedEvent(CompactRecord):
     agent: str | None = None
     at: Timestamp
     message: dict[str, JsonValue] = Field(default_factory=dict)
+    cost: AuditCost | None = None

@@ -94,7 +94,7 @@ async def run_stage(
                 handing.purse.raised(passage.key, message.attempt, error.spend)
                 passage.outages += error.is_outage
                 if not (error.is_outage and await handing.sit_out(passage)):
-                    await handing.failed(passage, str(error))
+                    await handing.failed(passage, error)
                 continue
             if returned.verdict is None and returned.seq != message.seq:
                 raise StageFailedError(

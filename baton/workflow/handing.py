@@ -13,6 +13,8 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 
+from baton.protocol.audit import AuditCost
+from baton.protocol.audit_entries import cost_after
 from baton.protocol.baton import Baton
 from baton.protocol.budget import OnExhaustion
 from baton.protocol.contract_expiry import is_expired_contract
@@ -263,17 +265,21 @@ class Handing:
         """Wait before a handoff is sent again that the ledger could not take; see `baton.workflow.outage`."""
         return await sit_out(self._desk, passage.spec.name, passage.given.seq, passage.outages)
 
-    async def failed(self, passage: Passage, reason: str) -> None:
+    async def failed(self, passage: Passage, error: StageRaisedError) -> None:
         """See to a receiver that failed for good after accepting; on return the handoff is to be sent again.
+
+        What it told that it had spent is on record then: one that was lost could not put it there itself.
 
         Raises:
             StageFailedError: The pipeline handles failures in its own code, or a person gave it up.
         """
-        passage.mended = []
+        passage.mended, reason = [], str(error)
         if self._on_record:
+            sent = None if passage.message is None else passage.message.to_json_object()
+            cost = cost_after(sent or {}, error.spend) if error.spend else None
             self._desk.note(f"{passage.spec.name!r} failed after it had accepted; rolled back to before the handoff")
             self._desk.metrics.rolled_back(RECEIVER_FAILED)
-            await self._record(passage, None, EventKind.ROLLBACK, "PENDING_HANDOFF", reason)
+            await self._record(passage, None, EventKind.ROLLBACK, "PENDING_HANDOFF", reason, cost=cost)
         if not self._terms.ask_when_failed:
             raise StageFailedError(reason)
         await self._ask(passage, Verdict(valid=False, details=reason), Fate.ESCALATE)
@@ -396,6 +402,7 @@ class Handing:
         status: str,
         details: str,
         decision: HandoffDecision | None = None,
+        cost: AuditCost | None = None,
     ) -> None:
         """Put on record what became of a handoff, before anything follows from it; tried until it is there."""
         if not self._on_record:
@@ -412,6 +419,7 @@ class Handing:
             agent=passage.spec.name,
             seq=passage.given.seq,
             reason=reason,
+            cost=cost,
         )
 
     def _leaves_something(self, passage: Passage) -> bool:

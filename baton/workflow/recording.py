@@ -7,6 +7,7 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
+from baton.protocol.audit import AuditCost
 from baton.protocol.pending import HandoffDecision, PendingHandoff
 from baton.protocol.recording import RECORD, EventKind, RecordedEvent
 from baton.protocol.verdict import Code
@@ -31,6 +32,7 @@ async def put_on_record(
     agent: str,
     seq: int,
     reason: Code | None = None,
+    cost: AuditCost | None = None,
 ) -> None:
     """Write an event of this moment to the ledger; tried until it is there.
 
@@ -44,6 +46,7 @@ async def put_on_record(
         agent: The receiver.
         seq: The number of the step.
         reason: The code of the handoff's verdict.
+        cost: What a receiver that failed had spent.
     """
     event = RecordedEvent(
         kind=kind,
@@ -56,6 +59,7 @@ async def put_on_record(
         agent=agent,
         at=workflow.now(),
         message=decision.content if decision else {},
+        cost=cost,
     )
     await workflow.execute_local_activity(
         RECORD,

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +30,7 @@ from tests.temporal.paying_stages import BILLS, STAGES
 
 BUDGET = Budget(initial_micro_usd=1_000_000)
 RAISES = [{"charge": [500], "end": "raise"}]
+LOST = [{"charge": [500], "end": "lost"}]
 REFUSED = [{"spend": 400, "end": "refused"}, {"spend": 7}]
 
 
@@ -88,6 +90,8 @@ def told(run: RunRecord) -> int:
         pytest.param(["first", "second"], {"first": RAISES}, 2_500, id="raised to the end"),
         pytest.param(["first"], {"first": [{"charge": [500], "end": "raise for good"}]}, 500, id="raised for good"),
         pytest.param(["light"], {"light": RAISES}, 500, id="a light stage that raised"),
+        pytest.param(["first", "brief"], {"brief": LOST}, 1_500, id="lost for good"),
+        pytest.param(["first", ["brief", "second"]], {"brief": LOST}, 2_500, id="a branch that is lost for good"),
         pytest.param(["first"], {"first": REFUSED}, 407, id="refused"),
         pytest.param(["first"], {"first": [{"spend": 400, "end": "unreadable"}, {"spend": 7}]}, 407, id="unreadable"),
         pytest.param([["first", "second"]], {"first": RAISES}, 2_500, id="a branch that raised"),
@@ -223,6 +227,18 @@ async def test_a_fork_takes_over_the_bills_before_the_step(
     forked = await ended(worker, handle)
 
     assert (told(forked), forked.billed.micro_usd) == (before + paid(forked),) * 2
+
+
+async def test_what_is_lost_in_a_fork_is_on_record_as_well(worker: Worker, safeguards: Safeguards) -> None:
+    """The old run spent more after the step than the fork tells of at its next handoff, and that is beside it."""
+    run = await taken(worker, ["first", "second", "brief", "second"], {"brief": LOST})
+
+    forked = await ended(worker, await fork(worker.client, run.workflow_id, "2", by="ann", why="try again"))
+
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        cost = await ledger.task_cost(run.task_id or "")
+    assert (paid(run), paid(forked)) == (3_500, 2_500)
+    assert (cost.micro_usd, cost.complete, cost.by_agent["brief"]) == (6_000, True, Decimal("0.001"))
 
 
 async def test_a_fork_knows_what_branches_have_spent_of_their_limits(worker: Worker) -> None:
