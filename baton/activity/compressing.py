@@ -11,6 +11,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from baton.activity.context import current_parts
+from baton.activity.heartbeats import heartbeats
 from baton.protocol.compressing import Compressed, CompressInput, ContextTooLargeError, Plan, plan
 from baton.protocol.history import Spend
 from baton.protocol.money import usd
@@ -84,7 +85,8 @@ async def compress(given: CompressInput) -> Compressed:
     """
     parts = current_parts()
     try:
-        return await compress_history(given, parts.summariser, counter=parts.counter)
+        with heartbeats(activity.info().heartbeat_timeout):
+            return await compress_history(given, parts.summariser, counter=parts.counter)
     except ContextTooLargeError as error:
         raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
 

@@ -5,13 +5,11 @@ A worker runs it as an activity that takes a `StageInput` and answers with a `St
 patch is accepted, the workflow decides; a patch that is not even a patch comes back as findings.
 """
 
-import asyncio
-import contextlib
 import functools
 import inspect
 import time
 import typing
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -19,6 +17,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import activity
 
 from baton.activity.context import StageContext, current_parts
+from baton.activity.heartbeats import heartbeats, still_alive
 from baton.activity.raising import as_failure, leaves, ungrouped
 from baton.activity.receiving import (
     accepted,
@@ -135,17 +134,17 @@ class Stage(Generic[GivenT, AnswerT]):
         parts = current_parts()
         gate = gate_of(parts.gate)
         # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would go on.
-        with _heartbeats(self.spec.heartbeat, _still_alive):
+        with heartbeats(self.spec.heartbeat, still_alive):
             receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
         if given is None:
             return refused(receipt, self.spec, message)
         try:
             returned = await self._run(given)
         except Exception as error:
-            with _heartbeats(self.spec.heartbeat, _still_alive):
+            with heartbeats(self.spec.heartbeat, still_alive):
                 await failed_on_record(gate, message, error)
             raise
-        with _heartbeats(self.spec.heartbeat, _still_alive):
+        with heartbeats(self.spec.heartbeat, still_alive):
             anchor = await returned_on_record(gate, message, returned, receipt.anchor)
         return returned.model_copy(update={"anchor": anchor})
 
@@ -162,7 +161,7 @@ class Stage(Generic[GivenT, AnswerT]):
         findings: list[str] = []
         paid = Spend()
         try:
-            with _heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
+            with heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
                 answer: Any = await ungrouped(self._function(argument))
             paid = answer.spend if isinstance(answer, StageResult) else paid
             result = _written(_as_result(answer, self, baton))
@@ -366,32 +365,3 @@ def _findings(error: ValidationError) -> list[str]:
             for fault in error.errors(include_url=False, include_context=False)
         ]
     )
-
-
-def _still_alive() -> None:
-    """Send a heartbeat that keeps what an earlier run said in its last one."""
-    activity.heartbeat(*activity.info().heartbeat_details)
-
-
-@contextlib.contextmanager
-def _heartbeats(timeout: timedelta | None, send: Callable[[], None]) -> Iterator[None]:
-    """Send a heartbeat four times within the timeout while the block runs."""
-    if timeout is None or not activity.in_activity() or activity.info().is_local:
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    pause = timeout.total_seconds() / 4
-
-    timer: asyncio.TimerHandle | None = None
-
-    def beat() -> None:
-        nonlocal timer
-        send()
-        timer = loop.call_later(pause, beat)
-
-    # A timer and not a task: most stages end before the first heartbeat, and a task costs as much as they do.
-    timer = loop.call_later(pause, beat)
-    try:
-        yield
-    finally:
-        timer.cancel()

@@ -24,6 +24,7 @@ COMPRESS = "baton.compress"
 """The activity that compresses a conversation; it runs only when one grows too long."""
 
 _COMPRESSION_TIMEOUT = timedelta(minutes=2)
+_COMPRESSION_HEARTBEAT = timedelta(seconds=10)  # as a stage's: a worker that died is not waited for
 _ENVELOPE_TOKENS = 600  # what a handoff costs beside baton and conversation
 
 
@@ -97,6 +98,7 @@ class Conversation:
                     result_type=Compressed,
                     task_queue=task_queue,
                     start_to_close_timeout=_COMPRESSION_TIMEOUT,
+                    heartbeat_timeout=_COMPRESSION_HEARTBEAT,
                     retry_policy=RetryPolicy(maximum_attempts=3),
                     summary=f"step {message.seq}: history compressed for {spec.name}"[:200],
                 )

@@ -1,11 +1,14 @@
 """Conversations on a real server: compressed for the next agent's window, on the pipeline's own terms."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -20,6 +23,7 @@ from baton.protocol.relay import HandoffTerms
 from baton.protocol.summarising import Price, Summariser, Summary
 from baton.protocol.tokens import estimate_tokens
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
+from baton.workflow.conversing import COMPRESS
 from tests.support import sealing_worker
 from tests.temporal.handoff_pipelines import PIPELINES, Talks
 from tests.temporal.handoff_stages import STAGES
@@ -94,6 +98,34 @@ class TestConversation:
         assert estimate_tokens(json.dumps(body)) <= 0.35 * 6_000
         assert len(body["conversationHistoryVerbatim"]) == 2
         assert body["conversationHistorySummary"].endswith("— last 2 turns verbatim below]")
+
+
+async def _slow(prompt: str, max_tokens: int) -> Summary:
+    """Summarise, once the server has heard of the work twice."""
+    handle = activity.client().get_workflow_handle(str(activity.info().workflow_id))
+    heard: set[int] = set()
+    while len(heard) < 2:
+        [pending] = (await handle.describe()).raw_description.pending_activities
+        heard.add(pending.last_heartbeat_time.ToNanoseconds())
+        await asyncio.sleep(0.05)
+    return await _scribe(prompt, max_tokens)
+
+
+async def test_a_model_that_takes_its_time_is_known_to_be_at_work(server: DevServer, safeguards: Safeguards) -> None:
+    """So a worker that dies meanwhile is missed after seconds, as with a stage."""
+    parts = WorkerParts(summariser=Summariser(_slow, Price(prompt=Decimal("0.01"), completion=Decimal("0.01"))))
+    client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+    async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+        run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk"))
+
+    assert isinstance(run.result.output, dict)
+    assert str(run.result.output["summary"]).startswith(WRITTEN)
+    [limit] = [
+        scheduled.heartbeat_timeout.ToTimedelta()
+        for one in (await run.handle.fetch_history()).events
+        if (scheduled := one.activity_task_scheduled_event_attributes).activity_type.name == COMPRESS
+    ]
+    assert limit == timedelta(seconds=10)
 
 
 class TestUpstream:

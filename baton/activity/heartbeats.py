@@ -1,0 +1,42 @@
+"""Signs of life of an activity that takes its time: without them nobody knows that its worker died."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from temporalio import activity
+
+
+def still_alive() -> None:
+    """Send a heartbeat that keeps what an earlier run said in its last one."""
+    activity.heartbeat(*activity.info().heartbeat_details)
+
+
+@contextlib.contextmanager
+def heartbeats(timeout: timedelta | None, send: Callable[[], None] = still_alive) -> Iterator[None]:
+    """Send a heartbeat four times within the timeout while the block runs; none in a local activity, which has none.
+
+    Args:
+        timeout: After how long without one the run counts as lost; None for no heartbeats.
+        send: Sends one.
+    """
+    if timeout is None or not activity.in_activity() or activity.info().is_local:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    pause = timeout.total_seconds() / 4
+
+    timer: asyncio.TimerHandle | None = None
+
+    def beat() -> None:
+        nonlocal timer
+        send()
+        timer = loop.call_later(pause, beat)
+
+    # A timer and not a task: most stages end before the first heartbeat, and a task costs as much as they do.
+    timer = loop.call_later(pause, beat)
+    try:
+        yield
+    finally:
+        timer.cancel()
