@@ -95,8 +95,9 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
         if returned.seq < seq:
             turns += returned.turns if order >= since else []
             personal |= returned.personal_data or {}
-    if before or turns or summary or released:
-        handing = {**before, "turns": turns, "summary": summary, "released": released}
+    on_record = bool(run.anchors) or before.get("on_record", False)  # so what fails first in the fork is as well
+    if before or turns or summary or released or on_record:
+        handing = {**before, "turns": turns, "summary": summary, "released": released, "on_record": on_record}
         if relay := before.get("relay"):
             handing["relay"] = {**relay, "personal_data": {**relay["personal_data"], **personal}}
         carried = {**carried, "handing": handing}

@@ -93,6 +93,7 @@ class Handing:
         return {
             **self._said.carried(),
             "released": {**self._released},
+            "on_record": self._on_record,
             "relay": None if self._relay is None else self._relay.carried(),
         }
 
@@ -100,6 +101,7 @@ class Handing:
         """Go on where the run before left off."""
         self._said.restore(carried)
         self._released = carried.get("released", {})
+        self._on_record = carried.get("on_record", False)
         if self._relay is not None and carried.get("relay"):
             self._relay.restore(carried["relay"])
 

@@ -229,16 +229,21 @@ async def test_a_fork_takes_over_the_bills_before_the_step(
     assert (told(forked), forked.billed.micro_usd) == (before + paid(forked),) * 2
 
 
-async def test_what_is_lost_in_a_fork_is_on_record_as_well(worker: Worker, safeguards: Safeguards) -> None:
+@pytest.mark.parametrize(
+    ("at", "bills"), [pytest.param("2", 2_500, id="later"), pytest.param("3", 1_500, id="in its first step")]
+)
+async def test_what_is_lost_in_a_fork_is_on_record_as_well(
+    worker: Worker, safeguards: Safeguards, at: str, bills: int
+) -> None:
     """The old run spent more after the step than the fork tells of at its next handoff, and that is beside it."""
     run = await taken(worker, ["first", "second", "brief", "second"], {"brief": LOST})
 
-    forked = await ended(worker, await fork(worker.client, run.workflow_id, "2", by="ann", why="try again"))
+    forked = await ended(worker, await fork(worker.client, run.workflow_id, at, by="ann", why="try again"))
 
     async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
         cost = await ledger.task_cost(run.task_id or "")
-    assert (paid(run), paid(forked)) == (3_500, 2_500)
-    assert (cost.micro_usd, cost.complete, cost.by_agent["brief"]) == (6_000, True, Decimal("0.001"))
+    assert (paid(run), paid(forked)) == (3_500, bills)
+    assert (cost.micro_usd, cost.complete, cost.by_agent["brief"]) == (3_500 + bills, True, Decimal("0.001"))
 
 
 async def test_a_fork_knows_what_branches_have_spent_of_their_limits(worker: Worker) -> None:
