@@ -23,9 +23,10 @@ from pydantic import ValidationError
 
 from baton.integrations.agent_tools import misfit
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentTool, AgentWork
+from baton.integrations.endings import unfinished
 from baton.integrations.http_post import Answered, checked_url, key_from, post_json
 from baton.integrations.prices import cost
-from baton.integrations.provider_errors import code_of, is_permanent
+from baton.integrations.provider_errors import code_of, is_permanent, of_redirect
 from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.handoff_errors import MalformedMessageError
 from baton.protocol.history import Spend
@@ -250,10 +251,9 @@ def _body(answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:
     error = body.get("error") if isinstance(body, dict) else None
     code = code_of(error) if isinstance(error, dict) else None
     shown = f" ({code})" if code else ""
-    if 300 <= answered.status < 400:
-        shown += ", a redirect, which is not followed; name the address that it leads to"
     raise AgentError(
-        f"agent {agent.name!r}: the endpoint of {agent.model!r} answered {answered.status}{shown}",
+        f"agent {agent.name!r}: the endpoint of {agent.model!r} answered {answered.status}{shown}"
+        f"{of_redirect(answered.status)}",
         permanent=is_permanent(answered.status, code),
         retry_after=answered.retry_after,
     )
@@ -263,8 +263,8 @@ def _message(body: Mapping[str, Any], agent: ChatCompletionsAgent) -> dict[str, 
     """Return the message in a body.
 
     Raises:
-        AgentError: There is none, or a filter stopped it.
-        PatchError: The model refused, or its answer was cut off; it may do better on another attempt.
+        AgentError: There is none, or the model refused, or a filter stopped it.
+        PatchError: The answer was cut off; it may be briefer on another attempt.
     """
     try:
         choice = body["choices"][0]
@@ -275,12 +275,9 @@ def _message(body: Mapping[str, Any], agent: ChatCompletionsAgent) -> dict[str, 
         well_formed = False
     if not well_formed:
         raise AgentError(f"agent {agent.name!r}: the endpoint's answer has no message that can be read")
-    if choice.get("finish_reason") == "content_filter":
-        raise AgentError(f"agent {agent.name!r}: the provider's content filter stopped the answer", permanent=True)
-    if choice.get("finish_reason") == "length":
-        raise PatchError(["the answer was cut off at the most tokens a model may write; answer more briefly"])
-    if message.get("refusal"):
-        raise PatchError(["the model refused to answer"])
+    reason = "refusal" if message.get("refusal") else choice.get("finish_reason")
+    if (early := unfinished(reason, agent.name)) is not None:
+        raise early
     return message
 
 

@@ -29,7 +29,7 @@ class Watch(BaseCallbackHandler):
         price: What the models cost, where the public price list does not know them.
 
     Attributes:
-        failed: What a model raised last, if one did.
+        message: What a chat model answered last, if one did.
     """
 
     raise_error = True
@@ -41,7 +41,7 @@ class Watch(BaseCallbackHandler):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._calls: dict[UUID, tuple[str, str]] = {}
-        self.failed: BaseException | None = None
+        self.message: BaseMessage | None = None
 
     async def settle(self) -> None:
         """Put denied calls on record."""
@@ -72,13 +72,10 @@ class Watch(BaseCallbackHandler):
         for choices in response.generations:
             for choice in choices:
                 if (message := getattr(choice, "message", None)) is not None:
+                    self.message = message
                     self._in_loop(self._charge, message)
                 if choice.text.strip():
                     self._in_loop(self._work.context.session.model_response, choice.text)
-
-    def on_llm_error(self, error: BaseException, **kwargs: Any) -> None:
-        """Remember what a model raised."""
-        self.failed = error
 
     def on_tool_start(
         self,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 from uuid import uuid4
 
+from langchain_core.exceptions import OutputParserException
+from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import StateGraph
@@ -21,10 +23,11 @@ from pydantic import BaseModel, JsonValue
 
 from baton.activity import Stage, StageContext
 from baton.integrations.agents import AgentAnswer, AgentTerms, AgentWork, agent_stage
+from baton.integrations.endings import NO_USABLE_FORM, unfinished
 from baton.integrations.langchain_watch import Watch
 from baton.integrations.limiting import in_time
-from baton.integrations.provider_errors import provider_error, unreadable
-from baton.protocol.errors import AgentError
+from baton.integrations.provider_errors import provider_error, stumbled, unreadable
+from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.messages import StageResult
 from baton.protocol.summarising import Price
 
@@ -136,10 +139,12 @@ class LangGraphAgent:
             if error.args != (_OUTSIDE_A_GRAPH,):
                 raise
             raise self._interrupted() from None
+        except OutputParserException:  # it quotes the answer
+            raise self._early(watch.message) or PatchError([NO_USABLE_FORM]) from None
         except Exception as error:
             if (told := provider_error(error, self.name)) is not None:
                 raise told from None
-            if error is watch.failed and not isinstance(error, AgentError | AssertionError):  # the latter is a test's
+            if stumbled(error, BaseLanguageModel):
                 raise unreadable(error, self.name) from None
             raise
         finally:
@@ -202,7 +207,7 @@ class LangGraphAgent:
         if unknown := taken.keys() - fields - {ANSWER, OUTPUT}:
             raise AgentError(_unknown(self.name, "out", min(unknown), [*fields, ANSWER, OUTPUT]), permanent=True)
         answer, output = taken.pop(ANSWER, None), taken.pop(OUTPUT, None)
-        told = work.read(_text(state.get(answer))) if answer is not None else AgentAnswer()
+        told = self._read(work, state.get(answer)) if answer is not None else AgentAnswer()
         changed = self._changed(before, self._taken(work, state))
         patch = {field: changed[member] for field, member in taken.items() if member in changed}
         if output is not None:
@@ -210,6 +215,27 @@ class LangGraphAgent:
         return dataclasses.replace(
             told, patch={**_members(told.patch), **patch} or told.patch, output=told.output if goto is None else goto
         )
+
+    def _read(self, work: AgentWork, answer: Any) -> AgentAnswer:
+        """Return the answer in a text, a message, or the last of several messages.
+
+        Raises:
+            AgentError: The model refused, or a filter stopped it.
+            PatchError: It is in no usable form, or was cut off.
+        """
+        last = answer[-1] if isinstance(answer, list | tuple) and answer else answer
+        if (early := self._early(last)) is not None:
+            raise early
+        return work.read(_text(last))
+
+    def _early(self, message: Any) -> AgentError | PatchError | None:
+        """Return what is raised for a message that its model did not bring to an end; None if it did."""
+        said: Mapping[str, Any] = getattr(message, "response_metadata", None) or {}
+        if (getattr(message, "additional_kwargs", None) or {}).get("refusal"):
+            return unfinished("refusal", self.name)
+        reasons = [said.get(name) for name in ("finish_reason", "stop_reason", "stopReason")]
+        reasons.append((said.get("incomplete_details") or {}).get("reason"))
+        return next((early for one in reasons if (early := unfinished(one, self.name))), None)
 
     def _changed(self, before: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the members that are new; of a list that only grew where it may only grow, what was added to it.
@@ -292,9 +318,8 @@ def _as_json(value: Any) -> Any:
     return list(value) if isinstance(value, set | frozenset | tuple) else str(value)
 
 
-def _text(value: Any) -> str:
-    """Return the text of an answer: a text, a message, or the last of several messages."""
-    last = value[-1] if isinstance(value, list | tuple) and value else value
+def _text(last: Any) -> str:
+    """Return the text of an answer, which is a text or a message."""
     content = last.get("content") if isinstance(last, Mapping) else getattr(last, "content", last)
     if isinstance(content, list):  # blocks, of which some are texts
         return "".join(one if isinstance(one, str) else str(one.get("text", "")) for one in content)

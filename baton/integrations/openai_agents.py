@@ -16,6 +16,7 @@ Example:
     {'decision_log': ['Offer 10 %']}
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -33,23 +34,32 @@ from agents import (
     Runner,
 )
 from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
-from openai import APIError, AsyncOpenAI, OpenAIError
+from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentWork
+from baton.integrations.endings import NO_USABLE_FORM, unfinished
 from baton.integrations.limiting import in_time
-from baton.integrations.openai_agents_run import Cast, Rehearsal, RunOnRecord, contract_input_filter
-from baton.integrations.provider_errors import provider_error, raised_in, unreadable
+from baton.integrations.openai_agents_run import (
+    Cast,
+    Rehearsal,
+    RunOnRecord,
+    ToolRaisedError,
+    contract_input_filter,
+)
+from baton.integrations.provider_errors import provider_error, stumbled, unreadable
 from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.summarising import Price
 from baton.protocol.tools import ToolDeniedError
 
 __all__ = ["OpenAIAgent", "contract_input_filter", "provider"]
 
+_ENDED = re.compile(r"(?:finish_reason=|incomplete_details=IncompleteDetails\(reason=)'(\w+)'")
+
 
 def provider(
     *, base_url: str | None = None, api_key: str | None = None, api: Literal["responses", "chat"] = "responses"
 ) -> ModelProvider:
-    """Return a provider of models that asks once: repeating is Temporal's.
+    """Return a provider of models that asks once, and follows no redirect: repeating is Temporal's.
 
     Args:
         base_url: Where the models are; by default what the environment says, and else OpenAI.
@@ -59,7 +69,8 @@ def provider(
     Raises:
         openai.OpenAIError: There is no key.
     """
-    client = AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    direct = DefaultAsyncHttpxClient(follow_redirects=False)  # it would carry the prompt to whoever it names
+    client = AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0, http_client=direct)
     return OpenAIProvider(openai_client=client, use_responses=api == "responses")
 
 
@@ -159,6 +170,7 @@ class OpenAIAgent:
             handoff_input_filter=passed_on,
             tracing_disabled=True,
             trace_include_sensitive_data=False,
+            tool_not_found_behavior="return_error_to_model",
         )
         # Set afterwards: the constructor would read the types of all members at every run.
         config.model_settings = ModelSettings(extra_headers={HANDOFF_HEADER: work.handoff_id})
@@ -216,6 +228,8 @@ def _reported(error: Exception, agent: str) -> Exception:
     for one in _chain(error):
         if isinstance(one, ToolDeniedError | PatchError | AgentError):  # the SDK wraps what a tool or a schema raises
             return one
+        if isinstance(one, ToolRaisedError):
+            return one.error
     if (told := provider_error(error, agent)) is not None:
         return told
     match error:
@@ -225,14 +239,22 @@ def _reported(error: Exception, agent: str) -> Exception:
             return AgentError(f"{who} is not set up to run: {error}", permanent=True)
         case OpenAIError() if not isinstance(error, APIError):
             return AgentError(f"{who} is not set up to run: its provider has no key or no address", permanent=True)
-        case Exception() if raised_in(error, Model) and not isinstance(error, AssertionError):  # that one is a test's
+        case ModelBehaviorError() if (early := unfinished(_reason(error), agent)) is not None:
+            return early
+        case Exception() if stumbled(error, Model):
             return unreadable(error, agent)
         case ModelBehaviorError():
-            return PatchError(["the model did not answer in a form that can be used; answer in the form asked for"])
+            return PatchError([NO_USABLE_FORM])
         case AgentsException():
             return AgentError(f"{who} was stopped ({type(error).__name__})", permanent=True)
         case _:
             return error
+
+
+def _reason(error: ModelBehaviorError) -> str | None:
+    """Return why an answer of a model ended, where the SDK says so; it does in its message alone."""
+    found = _ENDED.search(error.message)
+    return found[1] if found else None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -42,6 +42,18 @@ from baton.protocol.summarising import Price
 from baton.protocol.tools import ToolDeniedError
 
 
+class ToolRaisedError(Exception):
+    """Carries what a tool raised out of a run; the SDK would take it for a wrong set-up, and put its words before it.
+
+    Attributes:
+        error: What the tool raised.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
+
+
 class Cast:
     """An agent and all that it may hand off to, as they take part in the run of a stage.
 
@@ -293,7 +305,7 @@ def _guarded(tool: FunctionTool, work: AgentWork) -> FunctionTool:
                 function_tool=tool, context=context, error=error
             )
             if told is None:
-                raise
+                raise ToolRaisedError(error) from error
             return told
 
     made = copy.copy(tool)
@@ -318,7 +330,7 @@ def _of_stage(tool: AgentTool) -> FunctionTool:
         except ValidationError as error:
             return f"error: the arguments do not fit: {misfit(error)}"
         except Exception as error:
-            return f"The tool {tool.wire_name} failed: {type(error).__name__}"
+            raise ToolRaisedError(error) from error
 
     return FunctionTool(tool.wire_name, tool.description, {**tool.parameters}, invoke, strict_json_schema=False)
 

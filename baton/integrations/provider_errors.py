@@ -13,7 +13,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from baton.protocol.errors import AgentError
+from temporalio.exceptions import TemporalError
+
+from baton.integrations.endings import unfinished
+from baton.protocol.errors import AgentError, BatonError, PatchError
 
 _PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Statuses that another run may not meet again; every other one that is no success is permanent."""
@@ -21,10 +24,19 @@ _PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
 _SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
 _UNREACHABLE = ("APIConnectionError", "APITimeoutError")
+_UNFINISHED = {
+    "LengthFinishReasonError": "length",
+    "ContentFilterFinishReasonError": "content_filter",
+    "OpenAIRefusalError": "refusal",
+    "ModelRefusalError": "refusal",
+}
+"""What clients raise of an answer that did not come to its end, and why it did not."""
 
 
-def provider_error(error: Exception, agent: str) -> AgentError | None:
+def provider_error(error: Exception, agent: str) -> AgentError | PatchError | None:
     """Return what a stage raises for an error of a provider's client; None if it is none.
+
+    It is a `PatchError` where the answer was cut off, which the model may mend.
 
     Args:
         error: What was raised.
@@ -43,12 +55,13 @@ def provider_error(error: Exception, agent: str) -> AgentError | None:
     status = getattr(error, "status_code", None)
     if isinstance(status, int) and status >= 300:
         code = code_of({name: getattr(error, name, None) for name in ("code", "type")})
-        text = f"agent {agent!r}: the provider answered {status} ({f'{kind}, {code}' if code else kind})"
+        shown = f"{kind}, {code}" if code else kind
+        text = f"agent {agent!r}: the provider answered {status} ({shown}){of_redirect(status)}"
         headers = getattr(getattr(error, "response", None), "headers", None) or {}
         return AgentError(text, permanent=is_permanent(status, code), retry_after=wait_of(headers))
     if any(one.__name__ in _UNREACHABLE for one in type(error).__mro__):
         return AgentError(f"agent {agent!r}: the provider could not be reached ({kind})")
-    return None
+    return unfinished(_UNFINISHED.get(kind), agent)
 
 
 def unreadable(error: BaseException, agent: str) -> AgentError:
@@ -71,6 +84,25 @@ def raised_in(error: BaseException, kind: type) -> bool:
     """
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(isinstance(frame.f_locals.get("self"), kind) for frame in frames)
+
+
+def stumbled(error: Exception, model: type) -> bool:
+    """Return whether a client came to grief over an answer: any error out of a method of such a model.
+
+    Those of Baton and of Temporal, and a test's `AssertionError`, mean what they say.
+    """
+    return raised_in(error, model) and not isinstance(error, AssertionError | BatonError | TemporalError)
+
+
+def of_redirect(status: int) -> str:
+    """Return what is to be said of a status that is a redirect: none is followed, with prompt and key.
+
+    Example:
+        >>> of_redirect(307), of_redirect(404)
+        (', a redirect, which is not followed; name the address that it leads to', '')
+    """
+    told = ", a redirect, which is not followed; name the address that it leads to"
+    return told if 300 <= status < 400 else ""
 
 
 def is_permanent(status: int, code: str | None = None) -> bool:

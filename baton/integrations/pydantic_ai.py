@@ -38,7 +38,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from baton.integrations.agent_tools import AgentTool, misfit
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentLimits, AgentWork, AnswerForm
 from baton.integrations.pydantic_ai_errors import reported
-from baton.integrations.pydantic_ai_run import RunOnRecord, names_of_tools
+from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools
 from baton.protocol.money import usd
 from baton.protocol.summarising import Price
 
@@ -138,7 +138,9 @@ class PydanticAgent:
 def _shape(schema: str, answer: str) -> Any:
     """Return how a model is made to answer in a schema; made once, for it costs as much as a request by script."""
     kind = StructuredDict(json.loads(schema), name="answer", description="The answer of the stage.")
-    return {"tool": ToolOutput, "native": NativeOutput, "prompted": PromptedOutput}[answer](kind)
+    if answer == "tool":
+        return ToolOutput(kind, name=OUTPUT_TOOL)
+    return {"native": NativeOutput, "prompted": PromptedOutput}[answer](kind)
 
 
 async def _beating(

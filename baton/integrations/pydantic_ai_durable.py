@@ -18,7 +18,7 @@ from typing import Any, Unpack
 from pydantic_ai import Agent, AgentRunResult, RunContext, StructuredDict, ToolOutput, capture_run_messages
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
-from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
@@ -32,7 +32,7 @@ from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTerms, Agen
 from baton.integrations.answers import read_answer
 from baton.integrations.pydantic_ai_durable_errors import WithoutWords
 from baton.integrations.pydantic_ai_errors import reported
-from baton.integrations.pydantic_ai_run import names_of_tools, offered
+from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, finished, names_of_tools, offered
 from baton.protocol.baton import Baton
 from baton.protocol.errors import AgentError, PatchError, StageFailedError
 from baton.protocol.history import Spend
@@ -41,7 +41,6 @@ from baton.protocol.money import micro_usd, usd
 from baton.protocol.tools import ToolDeniedError
 from baton.workflow import Pipeline
 
-_OUTPUT_TOOL = "final_result"
 _TOOLS, _WITHHELD = "tools", "withheld"
 ANSWERS_ARE_MENDED = "baton-durable-answers-are-mended"
 """Marks the runs whose model was told what does not fit, in Temporal's way of changing workflow code."""
@@ -49,6 +48,8 @@ RUNS_END_IN_TIME = "baton-durable-runs-end-in-time"
 """Marks the runs that keep the time of their limits, in the same way."""
 FAILURES_ARE_TOLD = "baton-durable-failures-are-told"
 """Marks the runs that put on record what a failed run cost, in the same way."""
+ENDINGS_ARE_TOLD = "baton-durable-endings-are-told"
+"""Marks the runs in which an answer that was cut off or stopped is not asked for again in vain, in the same way."""
 ANSWERED_ONCE = "baton-durable-answered-once"
 """Marks the runs that put an answer on record once, and not again where it is refused, in the same way."""
 
@@ -94,11 +95,18 @@ class UnderContract(AbstractCapability[Any]):
 
         Raises:
             ToolDeniedError: It does; none of its calls is made.
+            UnexpectedModelBehavior: It was cut off, or stopped.
         """
         metadata = ctx.metadata or {}
         for call in response.tool_calls:
             if call.tool_name in metadata.get(_WITHHELD, ()):
                 raise ToolDeniedError(call.tool_name, metadata["handoff_id"], allowed=metadata[_TOOLS])
+        if _schema.get() is not None:
+            try:
+                finished(response)
+            except UnexpectedModelBehavior:
+                if workflow.patched(ENDINGS_ARE_TOLD):
+                    raise
         return response
 
     async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
@@ -205,7 +213,8 @@ class DurableAgent:
             What the agent answered, applied to the baton.
 
         Raises:
-            AgentError: The provider refused, or a limit was reached.
+            AgentError: The provider or the model refused, or a limit was reached.
+            PatchError: The model gave no usable answer, as often as the agent's own retries allow.
             ToolDeniedError: It called a tool that its contract does not allow; the tool did not run.
             StageFailedError: Its handoff or its answer was refused.
         """
@@ -231,7 +240,7 @@ class DurableAgent:
         _schema.set(opened["schema"])
         return await self.agent.run(
             opened["prompt"],
-            output_type=ToolOutput(StructuredDict(opened["schema"], name="answer"), name=_OUTPUT_TOOL),
+            output_type=ToolOutput(StructuredDict(opened["schema"], name="answer"), name=OUTPUT_TOOL),
             instructions=self._instructions or None,
             model_settings={"max_retries": 0},
             usage=usage,
@@ -328,9 +337,9 @@ def _events(messages: Sequence[ModelMessage]) -> list[Any]:
     for message in messages:
         for part in message.parts:
             match part:
-                case ToolCallPart(tool_name=tool) if tool != _OUTPUT_TOOL:
+                case ToolCallPart(tool_name=tool) if tool != OUTPUT_TOOL:
                     found.append({"kind": "call", "tool": tool, "text": cut(part.args_as_json_str())})
-                case ToolReturnPart(tool_name=tool) if tool != _OUTPUT_TOOL:
+                case ToolReturnPart(tool_name=tool) if tool != OUTPUT_TOOL:
                     text = cut(part.model_response_str())
                     result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
                     found.append({**result, "success": part.outcome == "success"})

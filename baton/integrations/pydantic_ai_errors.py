@@ -14,13 +14,16 @@ from pydantic_ai.exceptions import (
     ModelHTTPError,
     ModelQuotaExceededError,
     ModelRequestRejectedError,
+    OutputTokenLimitExceeded,
     RunTimedOut,
     UnexpectedModelBehavior,
     UsageLimitExceeded,
     UserError,
 )
+from pydantic_ai.models import Model
 
-from baton.integrations.provider_errors import is_permanent
+from baton.integrations.endings import cut_off, stopped
+from baton.integrations.provider_errors import is_permanent, of_redirect, stumbled, unreadable
 from baton.protocol.errors import AgentError, PatchError
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
@@ -61,15 +64,19 @@ def reported(error: Exception, agent: str) -> Exception:
         case RunTimedOut():
             return AgentError(f"{who} did not come to an end in the time that its stage has")
         case ContentFilterError():
-            return AgentError(f"{who}: the provider's content filter stopped the answer", permanent=True)
+            return stopped(agent)
+        case OutputTokenLimitExceeded():
+            return cut_off()
         case UnexpectedModelBehavior() if _EXHAUSTED.search(error.message):
             return PatchError([f"the model gave no usable answer: {error.message}"])
         case UnexpectedModelBehavior():
-            return AgentError(f"{who}: the provider's answer cannot be read ({type(error).__name__})")
+            return unreadable(error, agent)
         case UserError():
             return AgentError(f"{who} is not set up to run: {error.message}", permanent=True)
         case AgentRunError():
             return AgentError(f"{who} failed ({type(error).__name__})")
+        case _ if stumbled(error, Model):
+            return unreadable(error, agent)
         case _:
             return error
 
@@ -87,5 +94,5 @@ def _told(error: ModelAPIError) -> str:
     if code and _CODE.fullmatch(code) and not _KEY.search(code):
         kind += f", {code}"
     if (status := _status(error)) is not None:
-        return f"the provider of {error.model_name!r} answered {status} ({kind})"
+        return f"the provider of {error.model_name!r} answered {status} ({kind}){of_redirect(status)}"
     return f"the provider of {error.model_name!r} could not be reached or read ({kind})"

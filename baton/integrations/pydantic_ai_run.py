@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.exceptions import ContentFilterError, ModelRetry, OutputTokenLimitExceeded
 from pydantic_ai.messages import (
     ModelResponse,
     NativeToolCallPart,
@@ -28,6 +28,9 @@ from baton.protocol.errors import PatchError
 from baton.protocol.history import Spend
 from baton.protocol.money import micro_usd
 from baton.protocol.summarising import Price
+
+OUTPUT_TOOL = "final_result"
+"""How the tool is called by which a model answers."""
 
 _HARMLESS = frozenset({"tool_search"})
 """What the framework adds to every agent itself: it finds only tools of the agent's own, which are checked."""
@@ -70,12 +73,14 @@ class RunOnRecord(AbstractCapability[Any]):
 
         Raises:
             ToolDeniedError: One of them is not; none of them is made.
+            ContentFilterError: The model refused, or a filter stopped it.
+            OutputTokenLimitExceeded: It was cut off.
         """
         self._charge(self._spend(response.usage))
         self._record(response)
         calls = [one.tool_name for one in response.parts if isinstance(one, ToolCallPart | NativeToolCallPart)]
         self._work.refuse_forbidden(calls)
-        return response
+        return finished(response)
 
     async def after_tool_validate(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
@@ -161,6 +166,22 @@ def names_of_tools(agent: Agent[Any, Any]) -> frozenset[str]:
     own = frozenset(name for one in agent.toolsets if isinstance(one, FunctionToolset) for name in one.tools)
     native = agent.root_capability.get_native_tools()
     return own | frozenset(one.unique_id for one in native if isinstance(one, AbstractNativeTool)) - _HARMLESS
+
+
+def finished(response: ModelResponse) -> ModelResponse:
+    """Return a response that its model brought to an end; the framework would ask again, and not say why.
+
+    The call of a tool that was cut off stays the framework's, which has the model mend it in the same conversation.
+
+    Raises:
+        ContentFilterError: The model refused, or a filter stopped it.
+        OutputTokenLimitExceeded: It was cut off.
+    """
+    if response.finish_reason == "content_filter":
+        raise ContentFilterError("the answer was stopped")
+    if response.finish_reason == "length" and all(one.tool_name == OUTPUT_TOOL for one in response.tool_calls):
+        raise OutputTokenLimitExceeded("the answer was cut off")
+    return response
 
 
 def offered(request: ModelRequestContext, allows: Callable[[str], bool]) -> ModelRequestContext:

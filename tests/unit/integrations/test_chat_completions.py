@@ -188,18 +188,6 @@ class TestConversation:
             await stage(server)(context())
         assert server.left == []
 
-    @pytest.mark.parametrize(
-        ("reply", "finding"),
-        [
-            pytest.param(completion("{", finish="length"), "was cut off", id="cut off"),
-            pytest.param({"choices": [{"message": {"refusal": "no"}}]}, "refused to answer", id="a refusal"),
-        ],
-    )
-    async def test_what_may_go_better_leads_to_another_attempt(self, reply: Any, finding: str) -> None:
-        """The agent is told."""
-        with chat_server(reply) as server, pytest.raises(PatchError, match=finding):
-            await stage(server)(context())
-
     async def test_a_report_is_the_models_text(self) -> None:
         """No shape is asked for."""
         with chat_server(completion("## Agent Handoff Report\n")) as server:
