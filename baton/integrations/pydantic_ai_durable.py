@@ -360,7 +360,7 @@ def _why(agent: str, error: ActivityError) -> str:
     cause = error.cause or error
     told = getattr(cause, "message", None) or str(cause)
     if isinstance(cause, ApplicationError) and cause.type:
-        if cause.type == AgentError.__name__:
+        if cause.type in (AgentError.__name__, PatchError.__name__):
             return told
         told = f"{cause.type}: {told}"
     return f"agent {agent!r}: {error.activity_type}: {told}"

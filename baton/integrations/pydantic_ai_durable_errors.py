@@ -10,14 +10,14 @@ import dataclasses
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from baton.integrations.pydantic_ai_errors import reported
-from baton.protocol.errors import AgentError
+from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.json_values import well_formed
 
 _ENCODED = "pydantic_ai_model_error"  # where the framework puts what its workflow makes the error of
@@ -48,11 +48,9 @@ class _Inbound(ActivityInboundInterceptor):
             return _whole(await super().execute_activity(input))
         except ModelAPIError as error:
             raise ApplicationError(_text(error), type=type(error).__name__) from None
-        except ContentFilterError:
-            raise
-        except UnexpectedModelBehavior as error:  # it quotes the answer; under its own name it would not be tried again
-            raise ApplicationError(_text(error), type=AgentError.__name__) from None
         except ApplicationError as error:
+            if isinstance(error.__cause__, UnexpectedModelBehavior):  # the framework's, with its words as they are
+                raise _told(error.__cause__) from None
             if not isinstance(error.__cause__, ModelAPIError):
                 raise
             raise ApplicationError(
@@ -62,6 +60,10 @@ class _Inbound(ActivityInboundInterceptor):
                 non_retryable=error.non_retryable,
                 next_retry_delay=error.next_retry_delay,
             ) from None
+        except Exception as error:
+            if (told := _told(error)) is error:
+                raise
+            raise told from None
 
 
 def _whole(result: Any) -> Any:
@@ -93,10 +95,27 @@ def _mended(value: Any) -> Any:
     return value
 
 
-def _text(error: ModelAPIError | UnexpectedModelBehavior) -> str:
-    """Return what happened, in words of our own; the agent's name is in that of its activity."""
+def _told(error: Exception) -> Exception:
+    """Return what an activity fails with for what the framework raised; the error itself where it is not its own.
+
+    What the model has to mend is final here: the request would be the same again.
+    """
+    made = reported(error, _agent())
+    if not isinstance(made, AgentError | PatchError) or made is error:
+        return error
+    final = isinstance(made, PatchError) or made.permanent
+    return ApplicationError(str(made), type=type(made).__name__, non_retryable=final)
+
+
+def _text(error: ModelAPIError) -> str:
+    """Return what happened, in words of our own."""
+    return str(reported(error, _agent()))
+
+
+def _agent() -> str:
+    """Return the name of the agent whose activity it is, which is in the activity's name."""
     named = activity.info().activity_type.split("__")
-    return str(reported(error, named[1] if len(named) > 1 else named[0]))
+    return named[1] if len(named) > 1 else named[0]
 
 
 def _wordless(detail: Any, error: ModelAPIError) -> Any:

@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
 
     from pydantic_ai import Agent
     from pydantic_ai.durable_exec.temporal import PydanticAIWorkflow, TemporalDurability
-    from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
+    from pydantic_ai.exceptions import ContentFilterError, ModelHTTPError, UnexpectedModelBehavior
     from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 
@@ -47,6 +47,14 @@ def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise ModelHTTPError(401, "house-1", body={"error": {"message": f"no such key: {KEY}"}})
     if "garbled" in wishes:
         raise UnexpectedModelBehavior("Invalid response: input_value", KEY)
+    if "filtered" in wishes:
+        raise ContentFilterError(f"Content filter triggered. Refusal: {KEY!r}", body=KEY)
+    if "empty" in wishes:
+        raise IndexError(KEY)
+    if "refuses" in wishes:
+        return ModelResponse(parts=[TextPart("I will not")], finish_reason="content_filter")
+    if "long" in wishes:
+        return ModelResponse(parts=[TextPart("The plan has 1")], finish_reason="length")
     if "overdoes" in wishes:
         return ModelResponse(parts=[ToolCallPart("final_result", OVERDONE)])
     if len(messages) == 1:
@@ -93,7 +101,11 @@ WAITS = made("waits", "You plan: waits.", AgentLimits(seconds=1.0))
 HALVES = made("halves", "You plan: halves.")
 GARBLED = made("garbled", "You plan: garbled.")
 BREAKS = made("breaks", "You plan: breaks.")
-ALL = (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS, HALVES, GARBLED, BREAKS)
+FILTERED = made("filtered", "You plan: filtered.")
+EMPTY = made("empty", "You plan: empty.")
+REFUSES = made("refuses", "You plan: refuses.")
+LONG = made("long", "You plan: long.")
+ALL = (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS, HALVES, GARBLED, BREAKS, FILTERED, EMPTY, REFUSES, LONG)
 AGENTS = {one.name: one for one in ALL}
 
 

@@ -1,6 +1,7 @@
 """Fine-grained durable agents on a real server."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -152,6 +153,34 @@ class TestDurableAgent:
 
         assert "agent 'garbled': the provider's answer cannot be read" in await failure(handle)
         assert_not_seen(KEY, await surfaces_of(worker.client, handle.id))
+
+    @pytest.mark.parametrize(
+        ("agent", "told"),
+        [
+            pytest.param("filtered", "the model refused to answer, or its provider's content filter", id="a filter"),
+            pytest.param("empty", r"the provider's answer cannot be read \(IndexError\)", id="no choices"),
+        ],
+    )
+    async def test_what_a_request_raises_is_told_without_its_words(self, worker: Worker, agent: str, told: str) -> None:
+        """Also where the framework makes an error of its own of it, with the provider's words in it."""
+        handle = await start(worker, Thinks.run, agent=agent)
+
+        assert re.search(rf"agent '{agent}': {told}", await failure(handle))
+        assert_not_seen(KEY, await surfaces_of(worker.client, handle.id))
+
+    @pytest.mark.parametrize(
+        ("agent", "told"),
+        [
+            pytest.param("refuses", "agent 'refuses': the model refused to answer", id="a refusal"),
+            pytest.param("long", "the answer was cut off at the most tokens", id="cut off"),
+        ],
+    )
+    async def test_an_answer_without_an_end_is_not_asked_for_again(self, worker: Worker, agent: str, told: str) -> None:
+        """The framework would only say that it is no call of the answer's tool, and pay again."""
+        handle = await start(worker, Thinks.run, agent=agent)
+
+        assert told in await failure(handle)
+        assert len([name for name in await activities(handle) if "model_request" in name]) == 1
 
     async def test_a_tool_that_fails_for_good_is_named_with_its_reason(self, worker: Worker) -> None:
         """And not only that an activity failed."""
