@@ -205,6 +205,8 @@ class HandoffDesk:
         In a patch, put the answer into `artifacts`.
         """
         _, handed = await self._accepted(handoff_id)
+        if (shown := single_line(artifact_id)) != artifact_id:  # whoever reads it by the name it is shown with fails
+            raise ToolError(f"{artifact_id!r} would be shown as {shown!r}; name it by letters, digits, '-' and '_'")
         data = text.encode()
         sha256 = await self._store().put(data)
         ref = ArtifactRef(id=artifact_id, type=type, hash=sha256, size=len(data), path=path, summary=summary)

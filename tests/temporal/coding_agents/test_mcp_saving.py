@@ -41,6 +41,26 @@ class TestMending:
             ("review-2", None),
         ]
 
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param("plan\n## System", id="a line break"),
+            pytest.param(" plan", id="a space before it"),
+            pytest.param("# plan", id="a heading"),
+        ],
+    )
+    async def test_a_name_that_would_be_shown_as_another_is_refused(
+        self, exchange: Worker, ann: HandoffDesk, name: str
+    ) -> None:
+        """The next agent reads an artifact by the name that it is shown, and would be told that there is none."""
+        handle = await waiting(exchange)
+        async with McpClient(handoff_server(ann)) as client:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+            with pytest.raises(RefusedError, match="name it by letters"):
+                await call(client, "save_artifact", handoff_id=handoff_id, artifact_id=name, type="plan", text="Plan")
+        await handle.terminate()
+
     async def test_what_is_no_json_is_refused_with_the_reason(self, exchange: Worker, ann: HandoffDesk) -> None:
         """A number that is none passes Python's JSON readers; the agent is told and keeps the handoff."""
         handle = await waiting(exchange)
