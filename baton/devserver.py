@@ -318,10 +318,10 @@ def _ports(port: int, ui_port: int | None) -> tuple[int, int | None]:
     would hand out somebody else's server.
     """
     with contextlib.ExitStack() as held:
-        return _free(port, held), None if ui_port is None else _free(ui_port, held)
+        return _free(port, held, "port"), None if ui_port is None else _free(ui_port, held, "ui_port")
 
 
-def _free(port: int, held: contextlib.ExitStack) -> int:
+def _free(port: int, held: contextlib.ExitStack, setting: str) -> int:
     """Return ``port``, or any free one for 0; it is kept from others while ``held`` is open."""
     probe = held.enter_context(socket.socket())
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: just closed is free
@@ -329,7 +329,8 @@ def _free(port: int, held: contextlib.ExitStack) -> int:
         probe.bind((HOST, port))
     except OSError as error:
         raise ServerError(
-            f"port {port} of {HOST} is taken: {error.strerror or error}; choose another, or 0 for a free one"
+            f"port {port} of {HOST} is taken: {error.strerror or error}; choose another, or 0 for a free one, by "
+            f"`{setting}` (--{setting.replace('_', '-')} of a command)"
         ) from error
     bound: int = probe.getsockname()[1]
     return bound

@@ -111,8 +111,10 @@ class TestDevServer:
     async def test_a_taken_port_is_an_error_and_not_a_strangers_server(self, full_server: DevServer) -> None:
         """Who asks for a port that another server answers on is told so."""
         port = int(full_server.address.rpartition(":")[2])
-        with pytest.raises(ServerError, match=f"port {port} of 127.0.0.1 is taken: .*choose another, or 0"):
+        with pytest.raises(ServerError, match=f"port {port} of 127.0.0.1 is taken: .*another, or 0 .*--port of"):
             await DevServer(DevServerOptions(port=port)).start()
+        with pytest.raises(ServerError, match=f"port {port} of 127.0.0.1 is taken: .*`ui_port` \\(--ui-port of"):
+            await DevServer(DevServerOptions(ui_port=port)).start()
 
     async def test_a_port_that_is_taken_just_before_the_launch_is_exchanged(
         self, monkeypatch: pytest.MonkeyPatch
