@@ -99,6 +99,9 @@ def _said(news: News, run: RunRecord) -> str:
         case NewsKind.EDITED:
             by = f" by {news.entries[-1].by}" if news.entries[-1].by else ""
             return f"the baton was edited{by}"
+        case NewsKind.RUN_ENDED:
+            told = (step.failure for step in run.steps if step.status is StepStatus.FAILED and step.failure)
+            return next((news.text.removesuffix(f": {why}") for why in told if news.text.endswith(why)), news.text)
         case _:
             return news.text
 

@@ -156,7 +156,7 @@ class _Told:
                     yield News(NewsKind.STEP_REFUSED, step.ended or self._now, step.failure or "", step)
             case StepStatus.DONE if not self._knows((step.seq, False), entries) or (old and old.began != step.began):
                 yield News(NewsKind.STEP_DONE, step.ended or self._now, step=step, entries=entries)
-            case StepStatus.FAILED if old is None or (was, old.failure) != (step.status, step.failure):
+            case StepStatus.FAILED if not (old and was is step.status and _same_failure(old, step)):
                 yield News(NewsKind.STEP_FAILED, step.ended or self._now, step.failure or "", step)
 
     def handoffs(self, after: RunRecord) -> Iterator[News]:
@@ -193,6 +193,14 @@ def _by_step(run: RunRecord) -> dict[tuple[int, bool], list[HistoryEntry]]:
 def _timeless(entries: list[HistoryEntry]) -> list[dict[str, Any]]:
     """Return the entries without their times."""
     return [entry.model_dump(exclude={"timestamp"}) for entry in entries]
+
+
+def _same_failure(old: Step, new: Step) -> bool:
+    """Return whether a failure is the one that was told: the workflow puts words of its own before the attempt's.
+
+    One that a continued run took over has no time.
+    """
+    return (new.failure or "").endswith(old.failure or "") and new.ended in (old.ended, None)
 
 
 def _ending(run: RunRecord) -> str:

@@ -222,7 +222,9 @@ class _Fold:
         step = self._steps.setdefault(outcome.seq, Step(outcome.seq, outcome.name, outcome.kind))
         step.name, step.kind, step.status = outcome.name, outcome.kind, status
         if outcome.failure is not None:
-            step.status, step.failure = StepStatus.FAILED, outcome.failure
+            if step.kind is not StepKind.STAGE or not (step.failure and outcome.failure.endswith(f": {step.failure}")):
+                step.failure = outcome.failure  # else the attempt said it already, without the name of the stage
+            step.status = StepStatus.FAILED
             return
         if step.ended is None or step.kind not in (StepKind.CHILD, StepKind.MERGE):
             step.ended = max((entry.timestamp for entry in outcome.entries), default=None)

@@ -22,6 +22,7 @@ from baton.protocol.history import StepKind
 from baton.protocol.messages import PipelineInput
 from baton.testing import pipeline_worker
 from tests.support import GOAL, Handle, approve, start, until_waiting
+from tests.temporal.mishaps import FallsBack
 from tests.temporal.pipelines import Gated, Linear, Long
 
 
@@ -75,6 +76,19 @@ class TestFollow:
         events = [update.run.last_event for update in updates if update.run]
         assert events == sorted(set(events))
         assert whats(updates).count(("step_done", 1)) == 1
+
+    async def test_each_failure_is_told_once(self, client: Client, worker: Worker) -> None:
+        """The workflow says it in words of its own, after the attempt, and again where it continues as new."""
+        handle = await start(worker, FallsBack.run)
+        following = asyncio.create_task(heard(client, handle))
+        await handle.result()
+
+        updates = await following
+        failures = [(news.step, news.text) for update in updates for news in update.news if "failed" in news.kind]
+        assert [step.seq for step, _ in failures if step] == [1, 2, 3]
+        assert updates[0].run is not None
+        first = await read_run(client, handle.id, updates[0].run.run_id)
+        assert failures[0][1] == first.steps[0].failure == "ConnectionError: the model is gone"
 
     async def test_it_goes_on_where_a_run_continues_as_new(self, client: Client, worker: Worker) -> None:
         """Nothing is told twice, and the follower ends with the last of the runs."""

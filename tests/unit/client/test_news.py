@@ -93,6 +93,15 @@ class TestNewsOf:
         """Each change of a step is told once."""
         assert told(run(*before), run(*after)) == news
 
+    def test_a_failure_that_the_workflow_says_in_its_own_words_is_no_second_one(self) -> None:
+        """What failed anew, or for another reason, is."""
+        failed = step(1, StepStatus.FAILED, failure="OSError: no")
+        worded = step(1, StepStatus.FAILED, failure="stage 'stage1' failed: OSError: no")
+
+        assert told(run(failed), run(worded)) == []
+        assert told(run(failed), run(replace(failed, failure="OSError: yes"))) == [("step_failed", 1)]
+        assert told(run(failed), run(replace(worded, ended=at(9)))) == [("step_failed", 1)]
+
     def test_a_handoff_that_waits_is_told_once_with_its_reason(self) -> None:
         """And again if the same step's next handoff waits."""
         stuck = step(2, StepStatus.RUNNING, failure="its handoff was not accepted")
