@@ -9,6 +9,7 @@ from rich.text import Text
 
 from baton.cli.output import counted, grid, plain
 from baton.protocol.history import HistoryEntry, StepKind
+from baton.protocol.merging import MergeStrategy
 
 _ONE = {
     "current_state": "state",
@@ -20,6 +21,9 @@ _ONE = {
     "acceptance": "acceptance",
 }
 """What one entry of each field is called."""
+
+_KEEP_ALL = (MergeStrategy.UNION, MergeStrategy.MEMBERS)
+"""The merges that lose nothing of what the branches wrote; of the others somebody should know."""
 
 
 def changes(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
@@ -77,8 +81,11 @@ def remarks(entry: HistoryEntry) -> list[Text]:
     if entry.removed_constraints:
         lines.append(Text(f"! took away {counted(len(entry.removed_constraints), 'constraint')}", "yellow"))
     for conflict in entry.conflicts:
-        stages = " and ".join(conflict.values)
-        lines.append(plain(f"! {stages} both wrote {conflict.field}; merged by {conflict.strategy}", "yellow"))
+        *others, last = conflict.values
+        stages = f"{', '.join(others)} and {last}"
+        all_kept = conflict.strategy in _KEEP_ALL
+        sign, style = ("=", "dim") if all_kept else ("!", "yellow")
+        lines.append(plain(f"{sign} {stages} wrote {conflict.field}; merged by {conflict.strategy}", style))
     return lines
 
 

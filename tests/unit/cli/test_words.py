@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from baton.cli.words import changes, difference, remarks
 from baton.protocol.history import Conflict, HistoryEntry, StepKind
@@ -93,11 +94,22 @@ class TestRemarks:
             kind=StepKind.MERGE,
             warnings=["current_state: 1 bullet"],
             removed_constraints=["No new database"],
-            conflicts=[Conflict(field="current_state", strategy="union", values={"test": ["a"], "review": ["b"]})],
+            conflicts=[Conflict(field="current_state", strategy="last", values={"test": ["a"], "review": ["b"]})],
         )
 
         assert [line.plain for line in remarks(made)] == [
             "! current_state: 1 bullet",
             "! took away 1 constraint",
-            "! test and review both wrote current_state; merged by union",
+            "! test and review wrote current_state; merged by last",
         ]
+
+    @pytest.mark.parametrize("strategy", ["union", "members"])
+    def test_a_merge_that_keeps_all_is_no_warning(self, strategy: str) -> None:
+        """It is told who wrote the field, by a line that does not ask for attention."""
+        values: dict[str, JsonValue] = {"test": ["a"], "review": ["b"], "audit": ["c"]}
+        made = entry(kind=StepKind.MERGE, conflicts=[Conflict(field="artifacts", strategy=strategy, values=values)])
+
+        (line,) = remarks(made)
+
+        assert line.plain == f"= test, review and audit wrote artifacts; merged by {strategy}"
+        assert line.style == "dim"
