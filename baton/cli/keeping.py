@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from baton.cli.exits import ExitCode
-from baton.cli.output import make_table, moment, plain
+from baton.cli.output import make_table, moment, plain, without_breaks
 from baton.cli.running import command
 from baton.cli.session import KEYS_FOLDER, Session
 from baton.edge.key_files import ALGORITHMS, DEVELOPMENT_FILE, KeyFile, read_file, write_file
@@ -152,13 +152,13 @@ def _show(session: Session, file: Path | None, keys: list[Key], *, development: 
         where = str(file) if file else None
         session.write_json({"file": where, "development": development, "keys": [_as_json(key) for key in keys]})
         return
-    table = make_table("Key", "Purpose", "Mark", "Made", "Retired", whole=["Key", "Mark"])
+    table = make_table("Key", "Purpose", "Retired", "Mark", "Made", whole=["Key", "Mark"])
     for key in keys:
         retired = moment(key.retired_at) if key.retired_at else "current"
         style = "dim" if key.retired_at else ""
-        row = (key.id, key.purpose.value, key.mark.hex(), moment(key.created_at), retired)
+        row = (key.id, key.purpose.value, retired, key.mark.hex(), moment(key.created_at))
         table.add_row(*(plain(text, style) for text in row))
-    session.show(table)
+    session.show(without_breaks(table, session.out, keep=3))
     if development:
         session.note("these are development keys; BATON_ENV=production refuses them")
 

@@ -18,11 +18,11 @@ from baton.edge.sealing import open_sealed, seal
 from baton.protocol.audit_chain import to_base64url
 
 
-def baton(function: Callable[..., None], *words: str, columns: int = 200) -> Result:
+def baton(function: Callable[..., None], *words: str, columns: int = 200, **environment: str) -> Result:
     """Call one command in this process, in a terminal of so many columns."""
     app = typer.Typer()
     app.command()(function)
-    return CliRunner().invoke(app, list(words), env={"COLUMNS": str(columns)})
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": str(columns), **environment})
 
 
 @pytest.fixture
@@ -86,8 +86,9 @@ class TestList:
         """A name that is broken in two cannot be copied."""
         assert baton(keeping.rotate, "--keys", str(file)).exit_code == 0
 
-        shown = baton(keeping.list_, "--keys", str(file), columns=80).output
+        shown = baton(keeping.list_, "--keys", str(file), columns=80, FORCE_COLOR="1").stdout
         assert all(key["id"] in shown for key in listed("--keys", str(file)))
+        assert len(shown.splitlines()) == 1 + len(listed("--keys", str(file)))  # nothing else is broken either
 
     def test_it_finds_the_file_in_the_environment(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """As workers do."""
