@@ -1,7 +1,5 @@
 """How records, traces and verdicts look on a terminal."""
 
-from datetime import datetime
-
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -14,6 +12,7 @@ from baton.protocol.audit_trace import Trace
 from baton.protocol.evidence import EvidenceReport
 
 _STYLES = {Verdict.VALID: "bold green", Verdict.UNVERIFIED: "bold yellow", Verdict.INVALID: "bold red"}
+_NAME_AT_LEAST = 18
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
 
 
@@ -58,21 +57,23 @@ def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
 
 def trace_page(trace: Trace) -> RenderableType:
     """Return everything that happened to a task, on a page."""
-    table = make_table("#", "recorded", "what", "from → to", "spent", "why", right=("#", "spent"), whole=("recorded",))
-    began: datetime | None = None
+    table = make_table("#", "recorded", "what", "spent", "from → to, why", right=("#", "spent"), whole=("recorded",))
+    names = [name for header in trace.headers for name in _who(header).split(" ")]
+    table.columns[4].min_width = min(max(map(len, names), default=0), _NAME_AT_LEAST)
+    began = trace.headers[0].recorded_at if trace.headers else None
     for header in trace.headers:
+        why = " ".join(one for one in (header.reason, _first_line(header.details)) if one)
         table.add_row(
             str(header.sequence),
             moment(header.recorded_at, began),
             _what(header),
-            plain(_who(header)),
             dollars(header.cost.spent_micro_usd) if header.cost else "",
-            plain(" ".join(one for one in (header.reason, _first_line(header.details)) if one)),
+            plain("\n".join(one for one in (_who(header), why) if one)),
         )
-        began = began or header.recorded_at
     output = trace.output
     return stack(
         chain_page(trace.report),
+        plain(f"  begun {moment(began)}", "dim") if began else None,
         "",
         table,
         "",

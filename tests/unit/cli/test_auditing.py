@@ -7,20 +7,26 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
+from baton.cli.audit_pages import trace_page
 from baton.cli.audit_sources import heads_of
+from baton.cli.output import moment
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
 from baton.protocol.audit import AuditCost, AuditEntry, Kind, Status
 from baton.protocol.audit_chain import ChainHead
 from baton.protocol.audit_entries import completion_entry, handoff_entry
+from baton.protocol.audit_proof import verify_chain
+from baton.protocol.audit_trace import Trace
 from baton.protocol.ledger_errors import LedgerError
-from tests.unit.ledger.material import NOW, TASK, message
+from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, message
 
 ROOT = Path(__file__).parents[3]
 NOBODY = "127.0.0.1:1"
@@ -124,6 +130,22 @@ class TestTrace:
         for part in ("SCHEMA_INVALID", "agent-0 → agent-1", "agent-1 → agent-2", "$0.05", 'Output: {"risk":"low"}'):
             assert part in done.stdout
         assert "\x1b" not in done.stdout
+
+    @pytest.mark.parametrize("columns", [60, 80])
+    def test_names_stay_whole_in_a_narrow_terminal(self, columns: int) -> None:
+        """A name that is broken in two cannot be searched for; the day is told once, above the records' times."""
+        hop = {"fromAgent": {"agentId": "take-snapshot"}, "toAgent": {"agentType": "review-performance"}}
+        refused = handoff_entry(
+            message(0, **hop), task_id=TASK, status=Status.REJECTED, reason="SCHEMA_INVALID", timestamp=NOW
+        )
+        records = chain(entries=[refused, *entries()[-1:]])
+        trace = Trace(TASK, tuple(records), verify_chain(records, ledger=LEDGER, task_id=TASK, verifier=KEYS))
+        page = StringIO()
+        Console(file=page, width=columns, color_system=None, force_terminal=True).print(trace_page(trace))
+
+        for part in ("take-snapshot →", "review-performance", "SCHEMA_INVALID", "$0.01", "handoff", moment(NOW)[11:]):
+            assert part in page.getvalue()
+        assert page.getvalue().count(moment(NOW)[:10]) == 1
 
     def test_as_json_every_record_comes_with_its_message(self, baton: Desk) -> None:
         """The reasoning and the data behind a decision are there for a program, too (S3-6.2-c, S3-6.2-f)."""
