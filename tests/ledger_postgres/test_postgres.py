@@ -147,7 +147,7 @@ class TestMigrate:
 
     async def test_a_database_without_tables_is_not_a_ledger(self, server: Server) -> None:
         """A worker does not migrate; it says who does."""
-        with pytest.raises(LedgerSchemaError, match="migrate it as its owner"):
+        with pytest.raises(LedgerSchemaError, match="its owner makes them by `baton audit migrate`"):
             async with Ledger(server.url("postgres")):
                 pass
 
@@ -304,3 +304,22 @@ class TestUnavailable:
             async with Ledger(f"postgresql://baton:secret@/ledger?host={tmp_path}"):
                 pass
         assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("role", "remedy"),
+        [
+            pytest.param("postgres", "check the database, and that it may be read", id="the database is gone"),
+            pytest.param("baton_nobody", "by `baton audit migrate --writer", id="the role may not read"),
+        ],
+    )
+    async def test_who_only_reads_is_not_told_to_append_again(
+        self, server: Server, urls: Urls, options: LedgerOptions, role: str, remedy: str
+    ) -> None:
+        """What cannot be read is said with what to do about that."""
+        await execute(server.url("postgres"), "DROP ROLE IF EXISTS baton_nobody", "CREATE ROLE baton_nobody LOGIN")
+        database = urls.owner.replace("/ledger_", "/gone_") if role == "postgres" else urls.owner
+        with pytest.raises(LedgerError) as caught:
+            async with Ledger(database.replace("postgres@", f"{role}@"), options):
+                pass
+        assert "append" not in str(caught.value)
+        assert remedy in str(caught.value)

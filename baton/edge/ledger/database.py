@@ -90,12 +90,15 @@ def refused(where: str, error: BaseException) -> LedgerError:
     return LedgerError(f"the ledger at {where!r} refused: {first_line(error)}")
 
 
-def unavailable(where: str, error: BaseException) -> LedgerUnavailableError:
-    """Return the error for a ledger that cannot be used right now."""
-    return LedgerUnavailableError(
-        f"the ledger at {where!r} cannot be used: {first_line(error)}; nothing was recorded, so nothing may go on. "
+def unavailable(where: str, error: BaseException, *, writing: bool) -> LedgerUnavailableError:
+    """Return the error for a ledger that cannot be written, or even read, right now."""
+    remedy = (
+        "nothing was recorded, so nothing may go on. "
         "Check the database and its disk, then append again: what was recorded after all is not recorded twice"
+        if writing
+        else "check the database, and that it may be read by who asks"
     )
+    return LedgerUnavailableError(f"the ledger at {where!r} cannot be used: {first_line(error)}; {remedy}")
 
 
 def first_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 
 from baton.edge.ledger.database import APPEND_ONLY, Connection, Row, T, Work, first_line, refused, shown, unavailable
-from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableError
+from baton.protocol.ledger_errors import LedgerConflictError, LedgerError, LedgerUnavailableError
 
 _CONNECTIONS = 8
 _WAIT_SECONDS = 15
@@ -70,11 +70,11 @@ class PostgresDatabase:
 
     async def read(self, work: Work[T]) -> T:
         """Return what ``work`` returns, within one transaction."""
-        return await self._run(work)
+        return await self._run(work, writing=False)
 
     async def write(self, work: Work[T]) -> T:
         """Return what ``work`` returns, once what it wrote is committed."""
-        return await self._run(work)
+        return await self._run(work, writing=True)
 
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
         """Keep every other writer from these tasks' chains until the transaction ends."""
@@ -99,13 +99,13 @@ class PostgresDatabase:
             await self._pool.close()
         self._threads.shutdown()
 
-    async def _run(self, work: Work[T]) -> T:
+    async def _run(self, work: Work[T], *, writing: bool) -> T:
         # A caller who is cancelled leaves; the connection stays taken until the thread that uses it is done.
-        running = asyncio.ensure_future(self._named(work))
+        running = asyncio.ensure_future(self._named(work, writing))
         running.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(running)
 
-    async def _named(self, work: Work[T]) -> T:
+    async def _named(self, work: Work[T], writing: bool) -> T:
         """Run ``work``, and turn what the database raises into a `LedgerError`."""
         try:
             try:
@@ -115,11 +115,14 @@ class PostgresDatabase:
         except asyncpg.IntegrityConstraintViolationError as error:
             raise LedgerConflictError(f"the ledger at {self.where!r} refused a row: {first_line(error)}") from error
         except asyncpg.PostgresError as error:
+            if isinstance(error, asyncpg.InsufficientPrivilegeError) and APPEND_ONLY not in str(error):
+                remedy = "its owner gives roles their rights by `baton audit migrate --writer ROLE --keeper ROLE`"
+                raise LedgerError(f"{refused(self.where, error)}; {remedy}") from error
             if isinstance(error, _REFUSED) or APPEND_ONLY in str(error):
                 raise refused(self.where, error) from error
-            raise unavailable(self.where, error) from error
+            raise unavailable(self.where, error, writing=writing) from error
         except (asyncpg.InterfaceError, OSError, TimeoutError) as error:
-            raise unavailable(self.where, error) from error
+            raise unavailable(self.where, error, writing=writing) from error
 
     async def _once(self, work: Work[T]) -> T:
         pool = await self._connected()

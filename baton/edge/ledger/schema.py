@@ -77,13 +77,13 @@ def check_revision(found: str | None, where: str) -> None:
     """
     if found is None:
         raise LedgerSchemaError(
-            f"the ledger at {where!r} has no tables; migrate it as its owner if it is new, or restore it with all of "
-            "its files if it had records"
+            f"the ledger at {where!r} has no tables; its owner makes them by `baton audit migrate` if it is new, or "
+            "restore it with all of its files if it had records"
         )
     if found != VERSION:
         raise LedgerSchemaError(
             f"the ledger at {where!r} has tables of revision {found!r}, this version of Baton works with {VERSION!r}; "
-            "migrate it as its owner, or upgrade temporal-baton if the ledger is the newer one"
+            "its owner migrates it by `baton audit migrate`, or upgrade temporal-baton if the ledger is the newer one"
         )
 
 

@@ -20,6 +20,7 @@ from baton.edge.ledger.database import APPEND_ONLY, Row, T, Work, first_line, re
 from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableError
 
 _READERS = 4
+_WRITING = "BEGIN IMMEDIATE"
 _PAUSE = 0.01  # seconds between two tries to set up a connection
 _PRAGMAS = (
     "journal_mode=wal",
@@ -76,7 +77,7 @@ class SqliteDatabase:
     async def write(self, work: Work[T]) -> T:
         """Return what ``work`` returns, once what it wrote is on the disk."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writer, self._transaction, "BEGIN IMMEDIATE", work)
+        return await loop.run_in_executor(self._writer, self._transaction, _WRITING, work)
 
     def hold_tasks(self, connection: object, task_ids: Sequence[str]) -> None:
         """Do nothing: BEGIN IMMEDIATE keeps every other writer from the whole file."""
@@ -112,7 +113,7 @@ class SqliteDatabase:
                 raise refused(str(self.path), error) from error
             raise LedgerConflictError(f"the ledger at {str(self.path)!r} refused a row: {first_line(error)}") from error
         except (sqlite3.Error, OSError) as error:
-            raise unavailable(str(self.path), error) from error
+            raise unavailable(str(self.path), error, writing=begin == _WRITING) from error
 
     def _connected(self) -> sqlite3.Connection:
         found: sqlite3.Connection | None = getattr(self._mine, "connection", None)
