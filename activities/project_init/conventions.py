@@ -17,8 +17,8 @@ from activities.project_init.python_tests import python_tests
 from activities.project_init.records import Command, EntryPoint, Evidence, Manifest, Purpose, Technology
 from activities.project_init.roles import is_test_code
 
-Step = tuple[Purpose, str, str] | tuple[Purpose, str, str, Evidence]
-"""Purpose, command, what it does; and where the project declares it, for one that it does declare."""
+Step = tuple[Purpose, str, str, *tuple[Evidence, ...]]
+"""Purpose, command, what it does; and what shows it, where that is not the manifest as a whole."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Place:
         tools: Names of the technologies in use anywhere in the project.
         entry_points: Where programs of the project start.
         tree: The project.
+
+    Without a manifest, one of the code's files stands in its place, and implies nothing by itself.
     """
 
     folder: str
@@ -43,6 +45,10 @@ class Place:
     def prefix(self) -> str:
         """What every path below this folder begins with."""
         return f"{self.folder}/" if self.folder else ""
+
+    def without_manifest(self, path: str) -> tuple[Evidence, ...]:
+        """Return a file as what implies a command, where there is no manifest that does."""
+        return (Evidence(path=path),) if self.manifest.path.endswith(".py") and not self.has("setup.py") else ()
 
     def has(self, *names: str) -> str:
         """Return the first of ``names`` that is a file of this folder, or ""."""
@@ -107,17 +113,24 @@ def _python(place: Place) -> Iterator[Step]:
         if entry.kind == "main module" and "/" in path:  # the top is no package to itself
             home, call = python_main(place.tree, path.rpartition("/")[0])
             if place.holds(home) and call.split()[-1] not in scripts:
-                yield "run", in_folder(place.inside(home), run + call), f"starts `{path}`"
+                yield (
+                    "run",
+                    in_folder(place.inside(home), run + call),
+                    f"starts `{path}`",
+                    *place.without_manifest(path),
+                )
     for entry in place.entry_points:
         folder, _, name = entry.evidence.path.rpartition("/")
         is_ours = entry.kind == "script" and entry.target.startswith("python ") and folder == place.folder
         if is_ours and name not in ("manage.py", "setup.py"):  # these do nothing without a word more
-            yield "run", f"{run}python {quote(name)}", f"starts `{entry.evidence.path}`"
+            path = entry.evidence.path
+            yield "run", f"{run}python {quote(name)}", f"starts `{path}`", *place.without_manifest(path)
     if place.has("manage.py"):
         yield "run", f"{run}python manage.py runserver", "starts Django's development server"
     calls = python_tests(place.tree, place.folder, place.tests(".py"), with_pytest="pytest" in place.tools)
     if calls:
-        yield "test", " && ".join(run + call for call in calls), "runs the tests"
+        shown = place.without_manifest(next(place.tests(".py"), place.manifest.path))
+        yield "test", " && ".join(run + call for call in calls), "runs the tests", *shown
     checks = {"Ruff": "ruff check .", "mypy": _mypy(place), "Pyright": "pyright", "Flake8": "flake8"}
     for tool, command in checks.items():
         if tool in place.tools:
@@ -340,13 +353,14 @@ def conventional_commands(
         loose = next((path for path in tree.by_path if path.endswith(".py")), None)
         if loose is not None:
             places["python", ""] = Manifest(path=loose, ecosystem="python")
+    paths = {manifest.path for manifest in manifests}
     for (ecosystem, folder), manifest in places.items():
         place = Place(folder, manifest, tools, entry_points, tree)
         for purpose, line, about, *declared in _CUSTOMS[ecosystem](place):
             yield Command(
                 line=in_folder(folder, line),
                 purpose=purpose,
-                origin="declared" if declared else "conventional",
+                origin="declared" if declared and declared[0].path in paths else "conventional",
                 about=about,
                 evidence=declared[0] if declared else Evidence(path=manifest.path),
             )

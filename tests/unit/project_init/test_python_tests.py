@@ -45,6 +45,16 @@ class TestPythonTests:
         assert found is not None
         assert found.line == line
 
+    def test_are_what_shows_their_command_where_there_is_no_manifest(self, stack_of: StackOf) -> None:
+        """And a program is what shows how it is started; the first file of the code shows neither."""
+        program = "if __name__ == '__main__':\n    print('Hello')\n"
+        found = stack_of({"calc.py": "", "main.py": program, "tests/test_calc.py": FUNCTION}).commands
+
+        assert {one.line: (one.origin, str(one.evidence)) for one in found} == {
+            "python main.py": ("conventional", "main.py"),
+            "python -m pytest": ("conventional", "tests/test_calc.py"),
+        }
+
     @pytest.mark.parametrize(
         "files",
         [
