@@ -180,8 +180,8 @@ class TestSettings:
         assert given <= WORKER_VARIABLES
 
     def test_the_operators_manual_lists_every_variable_of_the_worker(self) -> None:
-        """docs/operations.md leaves out no setting of worker.py and invents none."""
-        manual = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+        """docs/deployment.md leaves out no setting of worker.py and invents none."""
+        manual = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 
         assert set(re.findall(r"(?m)^\| `(BATON_\w+)` \|", manual)) == WORKER_VARIABLES
 
