@@ -29,7 +29,8 @@ async def doctor(
     session: Session,
     fix: Annotated[bool, typer.Option("--fix", help="Add the search attributes that the namespace lacks.")] = False,
     task_queue: Annotated[
-        str, typer.Option(metavar="NAME", help="The task queue whose workers are looked for.")
+        str,
+        typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="The task queue whose workers are looked for."),
     ] = DEFAULT_TASK_QUEUE,
 ) -> None:
     """Check the installation, keys and ledger, the server and the namespace.

@@ -45,7 +45,9 @@ async def run(
     ] = None,
     id: IdOption = None,
     task_id: Annotated[str | None, typer.Option(metavar="ID", help="The task it belongs to; a new one else.")] = None,
-    task_queue: Annotated[str, typer.Option(metavar="NAME", help="Where its workers listen.")] = DEFAULT_TASK_QUEUE,
+    task_queue: Annotated[
+        str, typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="Where its workers listen.")
+    ] = DEFAULT_TASK_QUEUE,
     watch: WatchOption = False,
 ) -> None:
     """Start a pipeline.

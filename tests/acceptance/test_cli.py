@@ -5,6 +5,7 @@ import json
 import re
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,15 @@ class TestDeciding:
         said = await operator.refused("approve", "unheard", "--why", "it is tested")
 
         assert "no worker of task queue 'nobody' answers" in said
+
+    async def test_the_task_queue_is_the_workers_environments(self, operator: Operator) -> None:
+        """Who starts and checks in a worker's environment means its queue."""
+        worker = replace(operator, variables={**operator.variables, "BATON_TASK_QUEUE": "elsewhere"})
+
+        _, said = await worker.both("run", "Delivery", "-g", "Add login", "--id", "elsewhere-1")
+
+        assert "'elsewhere'" in said
+        assert "none asks the task queue 'elsewhere' for work" in await worker("doctor")
 
 
 class TestRepairing:
