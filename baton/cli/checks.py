@@ -18,7 +18,11 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import IndexedValueType, WorkerVersioningMode
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, PollWorkflowTaskQueueRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueResponse,
+    PollWorkflowTaskQueueRequest,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -189,25 +193,34 @@ async def _add(client: Client, names: Sequence[str]) -> None:
 async def workers(client: Client, task_queue: str) -> Finding:
     """Check that somebody works for the task queue, and is given runs."""
     answer = await described_queue(client, task_queue)
-    seen = sorted({one.identity for one in answer.pollers})
-    builds = [one.deployment_options for one in answer.pollers]
-    versions = answer.versioning_info
-    chosen = versions.HasField("current_deployment_version") or versions.HasField("ramping_deployment_version")
-    if seen and not chosen and all(one.worker_versioning_mode == _VERSIONED for one in builds):
-        newest = builds[0]
-        return Finding(
-            "workers",
-            Mark.WARN,
-            f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no build of theirs is given runs",
-            f"temporal worker deployment set-current-version --deployment-name {newest.deployment_name} "
-            f"--build-id {newest.build_id}",
-        )
-    if stranded := await _stranded(client, task_queue):
-        return stranded
-    if seen:
+    if finding := _given_no_runs(answer, task_queue) or await _stranded(client, task_queue):
+        return finding
+    if seen := {one.identity for one in answer.pollers}:
         return Finding("workers", Mark.OK, f"{len(seen)} asked the task queue {task_queue!r} for work lately")
     return Finding(
         "workers", Mark.WARN, f"none asks the task queue {task_queue!r} for work", "start one; `baton dev` does"
+    )
+
+
+async def given_no_runs(client: Client, task_queue: str) -> Finding | None:
+    """Return that no build of the workers was ever made current, so that no run begins; None where runs do."""
+    return _given_no_runs(await described_queue(client, task_queue), task_queue)
+
+
+def _given_no_runs(answer: DescribeTaskQueueResponse, task_queue: str) -> Finding | None:
+    """Return the same of what the server says of the task queue."""
+    seen = {one.identity for one in answer.pollers}
+    builds = [one.deployment_options for one in answer.pollers]
+    versions = answer.versioning_info
+    chosen = versions.HasField("current_deployment_version") or versions.HasField("ramping_deployment_version")
+    if not seen or chosen or any(one.worker_versioning_mode != _VERSIONED for one in builds):
+        return None
+    return Finding(
+        "workers",
+        Mark.WARN,
+        f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no build of theirs is given runs",
+        f"temporal worker deployment set-current-version --deployment-name {builds[0].deployment_name} "
+        f"--build-id {builds[0].build_id}",
     )
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.cli.checks import given_no_runs
 from baton.cli.completion import complete_stage
 from baton.cli.output import plain
 from baton.cli.running import command
@@ -62,8 +63,11 @@ async def run(
     with session.progress("starting"):
         handle = await _started(session, client, pipeline, start, workflow_id, task_queue)
         has_worker = await has_pollers(client, task_queue)
+        waits = await given_no_runs(client, task_queue)
     if not has_worker:
         session.note(f"no worker asks the task queue {task_queue!r} for work: the run begins once one does")
+    elif waits:
+        session.note(f"{waits.found}: the run begins once one is, by\n{waits.remedy}")
     await _report(session, client, handle, pipeline, watch=watch)
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client
+from temporalio.common import VersioningBehavior
 
 from baton.activity import WorkerParts
+from baton.cli.checks import given_no_runs
 from baton.client import read_run
 from baton.client.waiting import waits
 from baton.devserver import DevServer, DevServerOptions
@@ -21,6 +23,7 @@ from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineInput
 from tests.acceptance.operating import ROOT, Operator, heard
 from tests.support import Handle, approve, until_waiting
+from tests.temporal.test_builds import versioned
 
 PIPELINES = "tests.acceptance.operated_pipelines"
 CHANGED = "tests.acceptance.changed_pipelines"
@@ -264,6 +267,17 @@ class TestDeciding:
         said = await operator.refused("approve", "unheard", "--why", "it is tested")
 
         assert "no worker of task queue 'nobody' answers" in said
+
+    async def test_with_workers_that_are_given_no_runs_that_is_said(self, operator: Operator) -> None:
+        """Whoever watches would see nothing, without end."""
+        client = await Client.connect(operator.variables["TEMPORAL_ADDRESS"], plugins=[BatonPlugin()])
+        async with versioned(client, "unchosen", "one", VersioningBehavior.PINNED):
+            while not await given_no_runs(client, "unchosen"):  # noqa: ASYNC110 - its first poll has to arrive
+                await asyncio.sleep(0.1)
+            _, said = await operator.both("run", "Delivery", "-g", "Add login", "--task-queue", "unchosen")
+
+        assert "no build of theirs is given runs: the run begins once one is, by" in said
+        assert "set-current-version --deployment-name unchosen --build-id one" in said
 
     async def test_the_task_queue_is_the_workers_environments(self, operator: Operator) -> None:
         """Who starts and checks in a worker's environment means its queue."""
