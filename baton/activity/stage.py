@@ -241,6 +241,7 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
         ValueError: `reads` or `writes` name a field the baton does not have.
 
     Example:
+        >>> import asyncio
         >>> @stage(writes=["current_state", "decision_log"])
         ... async def plan(baton: Baton) -> BatonPatch:
         ...     return BatonPatch(current_state=[f"Plan for: {baton.goal}"])

@@ -226,5 +226,5 @@ class TestFailure:
         assert await failure(handle) == "stage 'answer' failed: KeyError: 'answers'"
         run = await read_run(client, handle.id)
         assert run.failure == "StageFailedError: stage 'answer' failed: KeyError: 'answers'"
-        assert run.steps[0].failure == "stage 'answer' failed: KeyError: 'answers'"
+        assert (run.steps[0].name, run.steps[0].failure) == ("answer", "KeyError: 'answers'")
         await assert_reads_back(client, handle)
