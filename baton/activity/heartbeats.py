@@ -8,18 +8,18 @@ from datetime import timedelta
 from temporalio import activity
 
 
-def still_alive() -> None:
+def _still_alive() -> None:
     """Send a heartbeat that keeps what an earlier run said in its last one."""
     activity.heartbeat(*activity.info().heartbeat_details)
 
 
 @contextlib.contextmanager
-def heartbeats(timeout: timedelta | None, send: Callable[[], None] = still_alive) -> Iterator[None]:
+def heartbeats(timeout: timedelta | None, send: Callable[[], None] = _still_alive) -> Iterator[None]:
     """Send a heartbeat four times within the timeout while the block runs; none in a local activity, which has none.
 
     Args:
         timeout: After how long without one the run counts as lost; None for no heartbeats.
-        send: Sends one.
+        send: Sends one; by default one that keeps what an earlier run said in its last.
     """
     if timeout is None or not activity.in_activity() or activity.info().is_local:
         yield

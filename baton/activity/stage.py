@@ -17,7 +17,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import activity
 
 from baton.activity.context import StageContext, current_parts
-from baton.activity.heartbeats import heartbeats, still_alive
+from baton.activity.heartbeats import heartbeats
 from baton.activity.raising import as_failure, leaves, ungrouped
 from baton.activity.receiving import (
     accepted,
@@ -134,17 +134,17 @@ class Stage(Generic[GivenT, AnswerT]):
         parts = current_parts()
         gate = gate_of(parts.gate)
         # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would go on.
-        with heartbeats(self.spec.heartbeat, still_alive):
+        with heartbeats(self.spec.heartbeat):
             receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
         if given is None:
             return refused(receipt, self.spec, message)
         try:
             returned = await self._run(given)
         except Exception as error:
-            with heartbeats(self.spec.heartbeat, still_alive):
+            with heartbeats(self.spec.heartbeat):
                 await failed_on_record(gate, message, error)
             raise
-        with heartbeats(self.spec.heartbeat, still_alive):
+        with heartbeats(self.spec.heartbeat):
             anchor = await returned_on_record(gate, message, returned, receipt.anchor)
         return returned.model_copy(update={"anchor": anchor})
 

@@ -26,6 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from baton.cli.output import counted
 from baton.cli.publishing import installed
 from baton.client.listing import pinned_elsewhere
 from baton.client.waiting import described_queue, pinned_build, polling_builds
@@ -233,11 +234,11 @@ async def _stranded(client: Client, task_queue: str) -> Finding | None:
         build = pinned_build(await client.get_workflow_handle(run.id, run_id=run.run_id).describe())
         if build is None or build in builds:  # it was moved a moment ago
             return None
-        found = f"{count} run{' is' if count == 1 else 's are'} pinned to builds without workers, such as {run.id!r}"
+        found = f"{counted(count, 'run')} {'is' if count == 1 else 'are'} pinned to builds without workers"
         return Finding(
             "workers",
             Mark.WARN,
-            f"{found} to {build.id!r}: nothing of them moves",
+            f"{found}, such as {run.id!r} to {build.id!r}: nothing of them moves",
             f"start workers of such a build again, or move its runs: `baton show {shlex.quote(run.id)}` tells how",
         )
     return None

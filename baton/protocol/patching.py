@@ -170,9 +170,8 @@ def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], li
 def _echoed(log: list[str], value: list[str]) -> int:
     """Return how many entries at the end of the log a value begins with: in one pass, however alike they are."""
     row = [*value, None, *log[max(0, len(log) - len(value)) :]]
-    borders = [0] * len(
-        row
-    )  # how many entries up to each place are those that the row begins with (Knuth et al., 1977)
+    # How many entries up to each place are those that the row begins with (Knuth, Morris and Pratt, 1977).
+    borders = [0] * len(row)
     for at in range(1, len(row)):
         length = borders[at - 1]
         while length and row[at] != row[length]:

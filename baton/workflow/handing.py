@@ -277,8 +277,9 @@ class Handing:
         """
         passage.mended, reason = [], str(error)
         if self._on_record:
-            sent = None if passage.message is None else passage.message.to_json_object()
-            cost = cost_after(sent or {}, error.spend) if error.spend else None
+            cost = None
+            if error.spend and passage.message is not None:
+                cost = cost_after(passage.message.to_json_object(), error.spend)
             self._desk.note(f"{passage.spec.name!r} failed after it had accepted; rolled back to before the handoff")
             self._desk.metrics.rolled_back(RECEIVER_FAILED)
             await self._record(passage, None, EventKind.ROLLBACK, "PENDING_HANDOFF", reason, cost=cost)
