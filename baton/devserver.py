@@ -11,7 +11,9 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -50,8 +52,11 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _LOCK_SECONDS = 3.0  # a server that is just stopping needs about one
 _POLL_SECONDS = 0.02
+_SETTLE_SECONDS = 3.0  # from its first answer to the line below; half a second is usual
+_SAYS_IT_SERVES = r"^(?:Temporal )?Server: +\S+:%d$"
 _TAKEN = "address already in use"
-_TAIL_BYTES = 2000
+_TRACE = "\ngoroutine "
+_TAIL_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,17 +194,18 @@ class DevServer:
         # The process inherits both and keeps them; this program needs them only until it serves.
         with lock, self._open_log() as log:
             for again in (True, True, False):
-                begin = os.fstat(log.fileno()).st_size
-                self._port, self._ui_port = _ports(self.options.port, self.options.ui_port)
-                try:
-                    self._process = await self._launch(program, log, lock)
-                    await self._serving(self._process, log, begin)
-                    break
-                except BaseException as error:
-                    await self._end(grace=0)
-                    # Between the look and the launch somebody else may take a port, this one or an inner one.
-                    if not (again and isinstance(error, ServerError) and _TAKEN in str(error)):
-                        raise
+                output = _Output(log, os.fstat(log.fileno()).st_size)
+                with contextlib.ExitStack() as held:
+                    self._port, self._ui_port = _ports(self.options.port, self.options.ui_port, held)
+                    try:
+                        self._process = await self._launch(program, log, lock)
+                        await self._serving(self._process, output)
+                        break
+                    except BaseException as error:
+                        await self._end(grace=0)
+                        # Somebody else may take an inner port, or one of these where none can be held.
+                        if not (again and isinstance(error, ServerError) and _TAKEN in output.text()):
+                            raise
         return self
 
     async def stop(self) -> None:
@@ -253,9 +259,9 @@ class DevServer:
         lock.describe(f"the server at {HOST}:{self._port} (process {process.pid})")
         return process
 
-    async def _serving(self, process: asyncio.subprocess.Process, log: IO[bytes], begin: int) -> None:
-        """Wait until the server answers and has what was asked of it; ``begin`` is where its output begins."""
-        answering, ending = asyncio.create_task(self._until_it_answers()), asyncio.create_task(process.wait())
+    async def _serving(self, process: asyncio.subprocess.Process, output: "_Output") -> None:
+        """Wait until the server answers and has what was asked of it."""
+        answering, ending = asyncio.create_task(self._until_it_serves(output)), asyncio.create_task(process.wait())
         try:
             await asyncio.wait((answering, ending), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if answering.done() and process.returncode is None:
@@ -268,11 +274,20 @@ class DevServer:
             what = f"does not serve at {self.address!r} after {_START_SECONDS:.0f} seconds"
         else:
             what = f"ended with code {process.returncode} before it served"
-        raise ServerError(f"the Temporal server {what}; its last output:\n{_tail(log, begin)}")
+        raise ServerError(f"the Temporal server {what}; its last output:\n{output.last_words()}")
 
-    async def _until_it_answers(self) -> None:
+    async def _until_it_serves(self, output: "_Output") -> None:
+        """Wait for an answer, and for the line that the process writes once all its services have begun.
+
+        Until then what answers may be another server that took the port, and a service may still fail to begin. A
+        release of the program that writes no such line has a few seconds to fail.
+        """
         while not await self._answers():  # noqa: ASYNC110 - a server gives no event
             await asyncio.sleep(_POLL_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                while not re.search(_SAYS_IT_SERVES % self._port, output.text(), re.MULTILINE):  # noqa: ASYNC110 - nor a log
+                    await asyncio.sleep(_POLL_SECONDS)
 
     async def _answers(self) -> bool:
         request = ListSearchAttributesRequest(namespace=self.options.namespace)
@@ -311,18 +326,42 @@ def _folder_of(file: Path) -> Iterator[None]:
         raise ServerError(f"{str(file)!r} cannot be opened: {reason}; choose another database or log") from error
 
 
-def _ports(port: int, ui_port: int | None) -> tuple[int, int | None]:
+@dataclass(frozen=True)
+class _Output:
+    """What a server has written to its log.
+
+    Attributes:
+        log: The log.
+        begin: Where in it this server's output begins.
+    """
+
+    log: IO[bytes]
+    begin: int
+
+    def text(self) -> str:
+        """Return all of it, without moving the writer's place."""
+        end = os.fstat(self.log.fileno()).st_size
+        return os.pread(self.log.fileno(), end - self.begin, self.begin).decode(errors="replace")
+
+    def last_words(self) -> str:
+        """Return the end of it that tells people something: if the server crashed, what stands above the trace."""
+        return self.text().partition(_TRACE)[0][-_TAIL_CHARACTERS:].strip() or "(nothing)"
+
+
+def _ports(port: int, ui_port: int | None, held: contextlib.ExitStack) -> tuple[int, int | None]:
     """Return the ports with each 0 replaced by a free one, and make sure that the others are free.
 
     The server would complain as well, but until it does, whoever has the port answers in its place, and we
-    would hand out somebody else's server.
+    would hand out somebody else's server. On Linux a port is given to nobody else who asks for a free one while
+    ``held`` is open, and the server can listen on it all the same; other systems would refuse that to the server.
     """
-    with contextlib.ExitStack() as held:
-        return _free(port, held, "port"), None if ui_port is None else _free(ui_port, held, "ui_port")
+    with contextlib.ExitStack() as looking:
+        keeping = held if sys.platform == "linux" else looking
+        return _free(port, keeping, "port"), None if ui_port is None else _free(ui_port, keeping, "ui_port")
 
 
 def _free(port: int, held: contextlib.ExitStack, setting: str) -> int:
-    """Return ``port``, or any free one for 0; it is kept from others while ``held`` is open."""
+    """Return ``port``, or any free one for 0; its socket stays open while ``held`` is."""
     probe = held.enter_context(socket.socket())
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: just closed is free
     try:
@@ -334,10 +373,3 @@ def _free(port: int, held: contextlib.ExitStack, setting: str) -> int:
         ) from error
     bound: int = probe.getsockname()[1]
     return bound
-
-
-def _tail(log: IO[bytes], begin: int) -> str:
-    """Return the end of what was written to ``log`` from ``begin`` on, without moving the writer's place."""
-    end = os.fstat(log.fileno()).st_size
-    start = max(begin, end - _TAIL_BYTES)
-    return os.pread(log.fileno(), end - start, start).decode(errors="replace").strip() or "(nothing)"

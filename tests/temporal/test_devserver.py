@@ -5,7 +5,6 @@ import json
 import mmap
 import os
 import signal
-import socket
 import sqlite3
 import sys
 import urllib.request
@@ -17,7 +16,6 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from baton import devserver
 from baton.devserver import TUNED, DevServer, DevServerOptions
 from baton.edge.temporal_cli import find_temporal
 from baton.protocol.errors import ServerError
@@ -115,24 +113,6 @@ class TestDevServer:
             await DevServer(DevServerOptions(port=port)).start()
         with pytest.raises(ServerError, match=f"port {port} of 127.0.0.1 is taken: .*`ui_port` \\(--ui-port of"):
             await DevServer(DevServerOptions(ui_port=port)).start()
-
-    async def test_a_port_that_is_taken_just_before_the_launch_is_exchanged(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Many servers start on one machine; here the look at the ports is as late as the one who takes it."""
-        look, looks = devserver._ports, 0
-        with socket.create_server(("127.0.0.1", 0)) as taker:
-
-            def too_late(port: int, ui_port: int | None) -> tuple[int, int | None]:
-                nonlocal looks
-                looks += 1
-                return (taker.getsockname()[1], None) if looks == 1 else look(port, ui_port)
-
-            monkeypatch.setattr(devserver, "_ports", too_late)
-            async with DevServer(DevServerOptions(ui_port=None)) as server:
-                assert not server.address.endswith(f":{taker.getsockname()[1]}")
-                await Client.connect(server.address)
-        assert looks == 2
 
     async def test_it_is_started_once(self, full_server: DevServer) -> None:
         """A second start is a programmer's mistake."""
