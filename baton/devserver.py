@@ -274,7 +274,7 @@ class DevServer:
             what = f"does not serve at {self.address!r} after {_START_SECONDS:.0f} seconds"
         else:
             what = f"ended with code {process.returncode} before it served"
-        raise ServerError(f"the Temporal server {what}; its last output:\n{output.last_words()}")
+        raise ServerError(f"the Temporal server {what}; its last output:\n{last_words(output.text())}")
 
     async def _until_it_serves(self, output: "_Output") -> None:
         """Wait for an answer, and for the line that the process writes once all its services have begun.
@@ -326,6 +326,16 @@ def _folder_of(file: Path) -> Iterator[None]:
         raise ServerError(f"{str(file)!r} cannot be opened: {reason}; choose another database or log") from error
 
 
+def last_words(output: str) -> str:
+    r"""Return the end of a server's output that tells people something: if it crashed, what stands above the trace.
+
+    Example:
+        >>> last_words("cannot listen\n\ngoroutine 1 [running]:\nmain.main()")
+        'cannot listen'
+    """
+    return output.partition(_TRACE)[0][-_TAIL_CHARACTERS:].strip() or "(nothing)"
+
+
 @dataclass(frozen=True)
 class _Output:
     """What a server has written to its log.
@@ -342,10 +352,6 @@ class _Output:
         """Return all of it, without moving the writer's place."""
         end = os.fstat(self.log.fileno()).st_size
         return os.pread(self.log.fileno(), end - self.begin, self.begin).decode(errors="replace")
-
-    def last_words(self) -> str:
-        """Return the end of it that tells people something: if the server crashed, what stands above the trace."""
-        return self.text().partition(_TRACE)[0][-_TAIL_CHARACTERS:].strip() or "(nothing)"
 
 
 def _ports(port: int, ui_port: int | None, held: contextlib.ExitStack) -> tuple[int, int | None]:

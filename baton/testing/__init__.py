@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from baton.testing.running import PipelineRun, pipeline_worker, run_pipeline
     from baton.testing.scripts import Expect, Script, ScriptedStage, ScriptError, scripted_stage
     from baton.testing.server import (
+        TEST_OPTIONS,
         TEST_SETTINGS,
         RemoteServer,
         TimeSkipper,
         connected,
+        ended_too_soon,
         local_server,
         time_skipping_server,
     )
@@ -72,7 +74,16 @@ _HOMES = {
     "replaying": ("assert_replays", "assert_replays_folder"),
     "running": ("PipelineRun", "pipeline_worker", "run_pipeline"),
     "scripts": ("Expect", "Script", "ScriptError", "ScriptedStage", "scripted_stage"),
-    "server": ("TEST_SETTINGS", "RemoteServer", "TimeSkipper", "connected", "local_server", "time_skipping_server"),
+    "server": (
+        "TEST_OPTIONS",
+        "TEST_SETTINGS",
+        "RemoteServer",
+        "TimeSkipper",
+        "connected",
+        "ended_too_soon",
+        "local_server",
+        "time_skipping_server",
+    ),
     "surfaces": ("LogCapture", "Surfaces", "surfaces_of"),
     "tampering": (
         "JSON_PLAIN",
@@ -94,9 +105,11 @@ __all__ = [  # noqa: RUF022 - in the order of the map above
     "local_server",
     "time_skipping_server",
     "RemoteServer",
+    "TEST_OPTIONS",
     "TEST_SETTINGS",
     "TimeSkipper",
     "connected",
+    "ended_too_soon",
     "BackgroundLoop",
     "pipeline_worker",
     "run_pipeline",

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ RECORD_VARIABLE = "BATON_RECORD"
 """Set to 1, it records as `--baton-record` does."""
 
 _PASSED = pytest.StashKey[bool]()
+_SERVER = pytest.StashKey["DevServer"]()
 _RECORDED = "baton recorded"
 _SETTLE_SECONDS = 0.3
 _LONGEST_NAME = 100
@@ -69,10 +71,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note whether a test passed, for the cassettes that it leaves."""
+    """Note whether a test passed, for the cassettes that it leaves; end the session if its server has ended."""
     report = yield
     if report.when == "call":
         item.stash[_PASSED] = report.passed
+    server = item.config.stash.get(_SERVER, None)
+    if report.failed and server is not None and (ended := kit.ended_too_soon(server)):
+        item.session.shouldfail = ended
     return report
 
 
@@ -116,18 +121,26 @@ def baton_server_options() -> "DevServerOptions | None":
 
 @pytest.fixture(scope="session")
 def baton_server(
-    request: pytest.FixtureRequest, baton_loop: "BackgroundLoop", baton_server_options: "DevServerOptions | None"
+    request: pytest.FixtureRequest,
+    baton_loop: "BackgroundLoop",
+    baton_server_options: "DevServerOptions | None",
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> "Iterator[DevServer | RemoteServer]":
     """Return a real Temporal server in memory, at ``baton_server.address``, or the one that `--baton-server` names.
 
-    It is shared by all tests of the session: give every workflow an id and every worker a task queue of its own.
+    It is shared by all tests of the session: give every workflow an id and every worker a task queue of its own. If
+    it ends by itself, the session ends at the first test that fails then, and says how the server ended.
     """
     address = request.config.getoption("--baton-server")
     if address:
         yield kit.RemoteServer(address)
         return
-    server = kit.local_server(baton_server_options)
-    yield baton_loop.run(server.__aenter__())
+    options = baton_server_options or kit.TEST_OPTIONS
+    log = options.log_file or tmp_path_factory.mktemp("server") / "temporal.log"
+    server = kit.local_server(replace(options, log=log))
+    request.config.stash[_SERVER] = baton_loop.run(server.__aenter__())
+    yield request.config.stash[_SERVER]
+    del request.config.stash[_SERVER]
     baton_loop.run(server.__aexit__(None, None, None))
 
 

@@ -16,15 +16,17 @@ from pathlib import Path
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper, WorkflowEnvironment
 
-from baton.devserver import DevServer, DevServerOptions
+from baton.devserver import DevServer, DevServerOptions, last_words
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import ServerError
 
 __all__ = [
+    "TEST_OPTIONS",
     "TEST_SETTINGS",
     "RemoteServer",
     "TimeSkipper",
     "connected",
+    "ended_too_soon",
     "find_test_server",
     "local_server",
     "time_skipping_server",
@@ -35,6 +37,9 @@ TEST_SETTINGS: Mapping[str, object] = {
     "frontend.WorkflowPauseEnabled": True,
 }
 """Server settings that tests want beyond the tuned ones of `DevServer`: a run can skip time, and be paused."""
+
+TEST_OPTIONS = DevServerOptions(ui_port=None, settings=TEST_SETTINGS)
+"""What tests' servers are started with: in memory, without the web UI, on a free port of this machine."""
 
 _TEST_SERVER = "temporal-test-server"
 
@@ -72,8 +77,21 @@ async def local_server(options: DevServerOptions | None = None) -> AsyncIterator
             client = await Client.connect(server.address, plugins=[BatonPlugin()])
         ```
     """
-    async with DevServer(options or DevServerOptions(ui_port=None, settings=TEST_SETTINGS)) as server:
+    async with DevServer(options or TEST_OPTIONS) as server:
         yield server
+
+
+def ended_too_soon(server: DevServer) -> str | None:
+    """Say how a server ended that nobody stopped, with the end of its log if it has one; None if it runs.
+
+    Args:
+        server: One that was started, and is needed still.
+    """
+    code, log = server.process.returncode, server.options.log_file
+    if code is None:
+        return None
+    said = f"; the end of {str(log)!r}:\n{last_words(log.read_text(errors='replace'))}" if log else ""
+    return f"the Temporal server of these tests, at {server.address!r}, ended with code {code} while they ran{said}"
 
 
 async def connected(address: str, plugin: BatonPlugin | None = None) -> Client:

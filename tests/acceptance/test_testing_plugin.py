@@ -45,6 +45,17 @@ LEFT_OVER = """
 def test_nobody_asks(baton_scripts):
     baton_scripts.agent("planner", {"current_state": ["Planned"]})
 """
+DEAD_SERVER = """
+import os
+import signal
+import pytest
+
+@pytest.mark.parametrize("number", range(5))
+def test_it_serves(baton_server, baton_loop, number):
+    os.kill(baton_server.process.pid, signal.SIGABRT)
+    baton_loop.run(baton_server.process.wait())
+    raise AssertionError
+"""
 NO_ASYNC_PLUGIN = """
 import asyncio
 
@@ -126,6 +137,16 @@ class TestGuide:
         ended = run_pytest(plain, "--baton-server", server.address, PATH="", BATON_TEMPORAL_CLI="none")
 
         assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    def test_a_server_that_ends_by_itself_ends_the_session(self, tmp_path: Path) -> None:
+        """One test fails, and not each that follows; what the server said last is told."""
+        (tmp_path / "test_it.py").write_text(DEAD_SERVER, encoding="utf-8")
+        for more in ((), ("-n", "1")):
+            ended = run_pytest(tmp_path, "-p", "no:asyncio", *more)
+            assert "1 failed" in ended.stdout, ended.stdout
+            assert re.search(r"the Temporal server .* ended with code -?\d+ while they ran; the end of", ended.stdout)
+            assert "Temporal Server:" in ended.stdout
+            assert "2 failed" not in ended.stdout
 
 
 class TestRecording:
