@@ -11,6 +11,7 @@ from activities.project_init.roles import belongs_to_project
 _COMPOSE = re.compile(r"(.*/)?(docker-)?compose([.-][\w.-]+)?\.ya?ml")
 _DOCKERFILE = re.compile(r"(.*/)?((Docker|Container)file([.-](?!dockerignore)[\w.-]+)?|[\w-]+\.(Docker|Container)file)")
 _REGISTRY_OR_TAG = re.compile(r"^(?:[\w-]+\.[\w.-]+|localhost)(?::\d+)?/|[:@].*")
+_HERE_DOCUMENT = re.compile(r"(?<!\S)\d*<<-?([\"']?)(\w+)\1")
 _MOST_FILES = 50
 _MOST_SERVICES = 100
 _KINDS = {
@@ -100,15 +101,19 @@ def find_images(tree: SourceTree) -> tuple[tuple[Technology, ...], tuple[EntryPo
 
 
 def _instructions(text: str) -> Iterator[tuple[int, list[str]]]:
-    waiting: list[str] = []
-    first = 0
+    """Yield each instruction with the line it begins on; comments and here-documents are left out."""
+    waiting, first = "", 0
+    here: list[str] = []  # the words that end the here-documents of the last instruction
     for number, line in enumerate(text.split("\n"), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        first = first if waiting else number
-        continued = words[-1].endswith("\\")
-        waiting += [word for word in words if word != "\\"]
-        if not continued:
-            yield first, waiting
-            waiting = []
+        said = line.strip()
+        if here:
+            here = here[said == here[0] :]
+        elif said and not said.startswith("#"):
+            first = first if waiting else number
+            waiting += line.rstrip().removesuffix("\\")
+            if not said.endswith("\\"):
+                yield first, waiting.split()
+                here = [word for _, word in _HERE_DOCUMENT.findall(waiting)]
+                waiting = ""
+    if waiting.strip():  # the file ends with a line that goes on
+        yield first, waiting.split()

@@ -178,6 +178,14 @@ class TestServices:
             ("container command", "y z", 7),
         ]
 
+    def test_reads_container_files_as_their_builder_does(self, tree_of: TreeOf) -> None:
+        """What continues a line belongs to no word, the last line may be continued, and scripts are no instructions."""
+        text = "FROM \\\n  a:1\nRUN <<A python <<-'B'\nFROM x\nA\nCMD no\n\tB\nRUN echo $((1<<2))\n"
+        text += "ENTRYPOINT serve\\\n  # note\n --fast \\\n"
+        bases, starts = find_images(tree_of({"Dockerfile": text}))
+        assert [(each.name, each.evidence.line) for each in bases] == [("a:1", 1)]
+        assert [(each.target, each.evidence.line) for each in starts] == [("serve --fast", 9)]
+
 
 class TestFindTasks:
     """Task runners, read as text."""
