@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 PATIENCE = 10
 """So many seconds an event loop may stand still before it is said."""
@@ -21,12 +22,23 @@ _FRAMES = 6  # of the stack, from where it stands upwards
 log = logging.getLogger("baton.worker")
 
 
+@dataclass
+class _Watch:
+    """The watch of a loop, and how many blocks share it."""
+
+    blocks: int = 0
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+_watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
+
+
 @contextmanager
 def watched_loop() -> Iterator[None]:
     """Warn, inside the `with` block, when the event loop stands still for `PATIENCE` seconds, and when it goes on.
 
     Seconds are counted by a thread that waits for each of them, so that a process or a machine that was paused is not
-    taken for a loop that is.
+    taken for a loop that is. Several workers on one loop share the thread, and all is said once.
 
     Raises:
         RuntimeError: No event loop is running.
@@ -38,18 +50,21 @@ def watched_loop() -> Iterator[None]:
         >>> asyncio.run(work())
     """
     loop = asyncio.get_running_loop()
-    ended = threading.Event()
-    watch = threading.Thread(
-        target=_watch, args=(loop, threading.get_ident(), ended), name="baton-loop-watch", daemon=True
-    )
-    watch.start()
+    watch = _watches.setdefault(loop, _Watch())
+    watch.blocks += 1
+    if watch.blocks == 1:
+        given = (loop, threading.get_ident(), watch.ended)
+        threading.Thread(target=_look, args=given, name="baton-loop-watch", daemon=True).start()
     try:
         yield
     finally:
-        ended.set()
+        watch.blocks -= 1
+        if not watch.blocks:
+            del _watches[loop]
+            watch.ended.set()
 
 
-def _watch(loop: asyncio.AbstractEventLoop, thread: int, ended: threading.Event) -> None:
+def _look(loop: asyncio.AbstractEventLoop, thread: int, ended: threading.Event) -> None:
     """Ask the loop each second for a sign of life, until told to end."""
     alive, still = threading.Event(), 0
     alive.set()
