@@ -25,6 +25,7 @@ _COMMENT = re.compile(r"(?:^|(?<=[ ]))#.*$")
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"(.*)')
 _SINGLE = re.compile(r"'((?:[^']|'')*)'(.*)")
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
+_NULLS = ("~", "null", "Null", "NULL")
 _ESCAPE = re.compile(r"\\(.)")
 
 
@@ -214,6 +215,8 @@ class _Reader:
         plain = _uncommented(text)
         if plain[:1] in tuple("\"'&*!|>%@`{}[],") or plain[:2] in ("? ", "- ", ": ") or plain in ("?", "-", ":"):
             raise self._error(number, f"has a value that begins with {plain[:1]!r}; put it in double quotes")
+        if plain in _NULLS:
+            raise self._error(number, f"has {plain}, which is no value; leave it out, or put it in double quotes")
         if ": " in plain or plain.endswith(":") or any(sign in plain for sign in inside):
             raise self._error(number, "has a value that YAML reads as something else; put it in double quotes")
         return plain

@@ -60,7 +60,11 @@ T = TypeVar("T")
 HandoffId = Annotated[str, Field(description="The handoff, as list_mine names it.")]
 Minutes = Annotated[
     int,
-    Field(ge=1, le=_LONGEST_LEASE_MINUTES, description="For how long it is reserved for you; accept or claim renews."),
+    Field(
+        ge=1,
+        le=_LONGEST_LEASE_MINUTES,
+        description="How long it is reserved; claim and accept renew, accept for 10 at least.",
+    ),
 ]
 
 

@@ -111,6 +111,8 @@ class TestFrontMatter:
             pytest.param('a: "\\u0041"', 2, id="an escape"),
             pytest.param("a: [x", 2, id="a list that goes on"),
             pytest.param("\ta: x", 2, id="a tab"),
+            pytest.param("b: x\na: ~ # none", 3, id="no value"),
+            pytest.param("a: [x, null]", 2, id="no value in a list"),
             pytest.param("words", 2, id="no member"),
         ],
     )
