@@ -37,6 +37,7 @@ from activities.contract_review.summary import DATA, REPORT, summarise, write_re
 from activities.workbench.parameters import required_text
 from baton import Retries, Spend, StageResult
 from baton.activity import StageContext, stage
+from baton.protocol.misfit import misfit
 from baton.protocol.record import Record
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -280,8 +281,7 @@ def _parameter(context: Context, name: str, kind: type[RecordT]) -> RecordT:
     try:
         return kind.model_validate_json(json.dumps(value if value is not None else {}))
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, one['loc'])) or name}: {one['msg']}" for one in error.errors())
-        raise ReviewError(f"the parameter {name!r} cannot be used: {faults}") from None
+        raise ReviewError(f"the parameter {name!r} cannot be used: {misfit(error, name)}") from None
 
 
 def _text(context: Context, name: str) -> str:

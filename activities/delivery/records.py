@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
 
 from baton.protocol.errors import BatonError
+from baton.protocol.misfit import misfit
 from baton.protocol.record import Record
 
 _SLUG = re.compile(r"[^a-z0-9]+")
@@ -146,9 +147,8 @@ class Order(Record):
             order = cls.model_validate_json(json.dumps(params))
             order.all_changes  # noqa: B018 - asks whether the short forms make changes
         except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
             raise DeliveryError(
-                f"delivery cannot use these parameters: {faults}. Start it with: baton run delivery --goal … "
+                f"delivery cannot use these parameters: {misfit(error)}. Start it with: baton run delivery --goal … "
                 "--param repository=DIR and one of --param patch=FILE, edits=[…] or command=…"
             ) from None
         if order.branch is not None and not _BRANCH.fullmatch(order.branch):

@@ -26,6 +26,7 @@ from baton.client.connecting import DEFAULT_TASK_QUEUE
 from baton.client.waiting import has_pollers
 from baton.protocol.baton import AnyBaton
 from baton.protocol.messages import PipelineInput
+from baton.protocol.misfit import misfit
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
 IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The new workflow id; made up by default.")]
@@ -165,10 +166,9 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], task_id: 
             "a text holds half a surrogate pair; write whole characters", param_hint="--param"
         ) from None
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors(include_url=False))
-        if all(f["loc"][:1] == ("params",) for f in error.errors()):
-            raise typer.BadParameter(faults, param_hint="--param") from error
-        raise typer.BadParameter(f"that is no baton: {faults}", param_hint="--baton") from error
+        if all(fault["loc"][:1] == ("params",) for fault in error.errors()):
+            raise typer.BadParameter(misfit(error), param_hint="--param") from error
+        raise typer.BadParameter(f"that is no baton: {misfit(error)}", param_hint="--baton") from error
     return start
 
 

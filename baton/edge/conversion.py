@@ -34,6 +34,7 @@ from baton.edge.external import external_storage
 from baton.edge.keyring import Keyring
 from baton.edge.sealing import seal_json
 from baton.protocol.errors import NewerPayloadError, PayloadError
+from baton.protocol.misfit import misfit
 from baton.protocol.sealed import SealError, UnverifiedHandoff
 
 RECORD = "baton-record"
@@ -102,9 +103,7 @@ class BatonPayloadConverter(CompositePayloadConverter):
         except FailureError:
             raise
         except ValidationError as error:
-            rows = error.errors(include_url=False, include_context=False, include_input=False)
-            faults = "; ".join(f"{'.'.join(map(str, row['loc'])) or 'value'}: {row['msg']}" for row in rows)
-            raise _invalid(f"this is no {error.title}: {faults}") from None
+            raise _invalid(f"this is no {error.title}: {misfit(error, 'value')}") from None
         except Exception as error:
             encodings = sorted({payload.metadata.get("encoding", b"").decode() for payload in payloads})
             raise _invalid(f"cannot read a payload with encoding {', '.join(encodings)}: {error}") from error

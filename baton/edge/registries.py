@@ -18,6 +18,7 @@ from baton.edge.schema_gate import SchemaGate
 from baton.protocol.agents import AgentEntry, AgentRegistry
 from baton.protocol.contract_errors import RegistryError
 from baton.protocol.handoff_errors import MalformedMessageError
+from baton.protocol.misfit import misfit
 from baton.protocol.output_schemas import OutputSchema, OutputSchemas
 from baton.protocol.strict_json import loads_strict
 
@@ -117,8 +118,7 @@ def _read(path: Path) -> _Source:
         try:
             agents.append(AgentEntry.model_validate(entry))
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-            raise RegistryError(f"{path}: {place}: {told}") from None
+            raise RegistryError(f"{path}: {place}: {misfit(error)}") from None
     schemas = [_schema(path, place, entry) for place, entry in _entries(path, tables, "output_schemas")]
     return _Source(str(path), agents, schemas)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from pydantic import TypeAdapter, ValidationError, validate_call
+from pydantic import TypeAdapter, validate_call
 
 from baton.activity import StageContext
 from baton.protocol.json_values import well_formed
@@ -94,21 +94,6 @@ class AgentTool:
             return _sendable(await self.function(**arguments))
         result = await asyncio.to_thread(self.function, **arguments)
         return _sendable(await result if inspect.isawaitable(result) else result)
-
-
-def misfit(error: ValidationError) -> str:
-    """Return what is wrong with arguments, as a model is told it: which ones, and nothing of their values.
-
-    Example:
-        >>> def find(customer: str) -> None: ...
-        >>> try:
-        ...     asyncio.run(AgentTool("find", validate_call(find)).call({}))
-        ... except ValidationError as error:
-        ...     print(misfit(error))
-        customer: Missing required argument
-    """
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)
 
 
 def _sendable(value: Any) -> Any:

@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from baton.integrations.agent_tools import misfit
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentTool, AgentWork
 from baton.integrations.endings import unfinished
 from baton.integrations.http_post import Answered, checked_url, key_from, post_json
@@ -30,6 +29,7 @@ from baton.integrations.provider_errors import code_of, is_permanent, of_redirec
 from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.handoff_errors import MalformedMessageError
 from baton.protocol.history import Spend
+from baton.protocol.misfit import misfit
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.summarising import Price
 

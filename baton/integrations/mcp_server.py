@@ -27,11 +27,11 @@ from temporalio.service import RPCError
 from baton import __version__
 from baton.client.outside import Found, OutsideAgents
 from baton.edge.artifacts import ArtifactStore
-from baton.integrations.agent_tools import misfit
 from baton.integrations.mcp_reading import HandedOver, artifact_page
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.errors import BatonError
 from baton.protocol.fencing import single_line
+from baton.protocol.misfit import misfit
 from baton.protocol.outside import LONGEST_LEASE
 from baton.protocol.report_parsing import parse_report
 from baton.protocol.report_patching import report_patch

@@ -29,7 +29,7 @@ from agents.tool_context import ToolContext
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseReasoningItem
 from pydantic import ValidationError
 
-from baton.integrations.agent_tools import AgentTool, misfit, wire_name
+from baton.integrations.agent_tools import AgentTool, wire_name
 from baton.integrations.agents import AgentWork
 from baton.integrations.limiting import Bill
 from baton.protocol.compiling import ContractRequest, compile_contract
@@ -38,6 +38,7 @@ from baton.protocol.contract_checks import validate_contract
 from baton.protocol.contract_rendering import render_contract
 from baton.protocol.errors import AgentError
 from baton.protocol.fencing import fence
+from baton.protocol.misfit import misfit
 from baton.protocol.summarising import Price
 from baton.protocol.tools import ToolDeniedError
 

@@ -35,10 +35,11 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from baton.integrations.agent_tools import AgentTool, misfit
+from baton.integrations.agent_tools import AgentTool
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentLimits, AgentWork, AnswerForm
 from baton.integrations.pydantic_ai_errors import reported
 from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools
+from baton.protocol.misfit import misfit
 from baton.protocol.money import usd
 from baton.protocol.summarising import Price
 

@@ -10,6 +10,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from baton.protocol.messages import Decided, Decision, Waiting
+from baton.protocol.misfit import misfit
 from baton.protocol.names import DECIDE
 from baton.workflow.plain import plain
 
@@ -188,9 +189,7 @@ class Approvals:
         try:
             decision = Decision.model_validate(given[0] if len(given) == 1 else given)
         except ValidationError as error:
-            rows = error.errors(include_url=False, include_input=False)
-            faults = "; ".join(f"{'.'.join(map(str, row['loc'])) or 'argument'}: {row['msg']}" for row in rows)
-            self._note(f"refused a signal {DECIDE!r} that is no decision: {faults}")
+            self._note(f"refused a signal {DECIDE!r} that is no decision: {misfit(error, 'argument')}")
             return
         refusal = self._refusal(decision)
         if refusal:

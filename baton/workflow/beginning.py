@@ -6,6 +6,7 @@ from temporalio import workflow
 from baton.protocol.baton import Baton
 from baton.protocol.errors import PipelineError
 from baton.protocol.messages import PipelineInput
+from baton.protocol.misfit import misfit
 from baton.protocol.names import MEMO_FIELDS
 from baton.protocol.relay import HandoffTerms, Relay
 from baton.workflow.relaying import relay_for
@@ -35,9 +36,8 @@ class Beginning:
         try:
             return self.start.first_baton(kind)
         except ValidationError as error:
-            found = error.errors(include_url=False)
-            faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in found)
-            if any(f["type"] == "extra_forbidden" for f in found):
+            faults = misfit(error)
+            if any(fault["type"] == "extra_forbidden" for fault in error.errors(include_url=False)):
                 faults += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
             self._fault = PipelineError(f"the pipeline cannot start from this input: {faults}")
             return kind(goal=_UNUSABLE)

@@ -13,6 +13,7 @@ from baton.protocol.handoff import CompletedSubtask, Handoff, Sender, Subtask, T
 from baton.protocol.handoff_errors import RoutingError
 from baton.protocol.history import Spend, StepKind
 from baton.protocol.hops import Trail
+from baton.protocol.misfit import misfit
 from baton.protocol.sealed import SealError
 from baton.protocol.tracing import task_traceparent
 from baton.workflow.correspondence import Receiver
@@ -125,7 +126,4 @@ class Outgoing:
 
 def _short(error: Exception) -> str:
     """Return what is wrong, without a value of the message."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    rows = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, row['loc']))}: {row['msg']}" for row in rows)
+    return misfit(error) if isinstance(error, ValidationError) else str(error)
