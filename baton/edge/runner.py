@@ -9,6 +9,10 @@ one answers for the workflow and its activities.
 Each entry into the sandbox is two lines of Python that the SDK gives to `exec` as text; they are compiled once here,
 and not at each entry, as are the workflow's modules (`baton.edge.workflow_code`). The sandbox itself, its restrictions
 and its determinism, is Temporal's, unchanged.
+
+And a run that has ended sends no more commands. Where its code ends while a step that was cancelled is still ending,
+the SDK goes on with that one in the same workflow task; what it leaves would stand behind the run's end, for which the
+server refuses the task as a whole, again and again: the run would never close.
 """
 
 from dataclasses import dataclass, field
@@ -30,6 +34,9 @@ from baton.edge.conversion import binds_to_workflow
 from baton.edge.workflow_code import WorkflowCode
 
 _ENTER = "_run_code"  # the method of the SDK's instance that gives a text to `exec`
+_ENDS = frozenset(
+    f"{end}_workflow_execution" for end in ("complete", "fail", "cancel", "continue_as_new")
+)  # the commands that end a run
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,9 @@ class PipelineRunner(SandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance made of the code as it was at first."""
+        return _Instance(self._sandboxed(det))
+
+    def _sandboxed(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         with self.code.in_use():
             return _compiling_once(super().create_instance(det))
 
@@ -60,7 +70,7 @@ class ContextFreeRunner(PipelineRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance that is not asked for contexts."""
-        return _ContextFreeInstance(super().create_instance(det))
+        return _ContextFreeInstance(self._sandboxed(det))
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,7 @@ class WorkflowContextRunner(PipelineRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance that is asked for the contexts of other workflows only."""
         own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
-        return _WorkflowContextInstance(super().create_instance(det), own)
+        return _WorkflowContextInstance(self._sandboxed(det), own)
 
 
 def runner_for(converter: DataConverter) -> type[PipelineRunner]:
@@ -95,26 +105,45 @@ def takes_context(converter: DataConverter) -> bool:
     return converter.with_context(probe) is not converter
 
 
-class _ContextFreeInstance(WorkflowInstance):
-    """An instance that forwards everything but the questions for a context."""
+class _Instance(WorkflowInstance):
+    """An instance that forwards everything, until its run has ended: then it answers queries, and commands nothing."""
 
     def __init__(self, inner: WorkflowInstance) -> None:
         self._inner = inner
+        self._ended = False
 
     def activate(self, act: Any) -> Any:
-        return self._inner.activate(act)
+        completion = self._inner.activate(act)
+        commands = completion.successful.commands
+        # What comes after the end in the same activation the SDK puts before it, and so it is in recorded histories.
+        if self._ended and commands:
+            answers = [one for one in commands if one.HasField("respond_to_query")]
+            del commands[:]
+            commands.extend(answers)
+        self._ended = self._ended or any(one.WhichOneof("variant") in _ENDS for one in commands)
+        return completion
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
-        return None
+        return self._inner.get_serialization_context(command_info)
 
     def get_external_store_context(self, command_info: Any) -> StorageDriverStoreContext:
-        return StorageDriverStoreContext(target=None)
+        return self._inner.get_external_store_context(command_info)
 
     def get_info(self) -> Any:
         return self._inner.get_info()
 
     def get_thread_id(self) -> int | None:
         return self._inner.get_thread_id()
+
+
+class _ContextFreeInstance(_Instance):
+    """An instance that is not asked for a context."""
+
+    def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
+        return None
+
+    def get_external_store_context(self, command_info: Any) -> StorageDriverStoreContext:
+        return StorageDriverStoreContext(target=None)
 
 
 class _WorkflowContextInstance(_ContextFreeInstance):

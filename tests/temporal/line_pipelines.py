@@ -157,3 +157,21 @@ class Buys:
         await self.pipeline.fan_out(costs, gamma)
         await self.pipeline.sleep(timedelta(hours=1))
         return self.pipeline.result()
+
+
+@workflow.defn
+class Races:
+    """Two stages at once; the one that does not end is cancelled as soon as the other has, and not waited for."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Take the first."""
+        racing = [asyncio.ensure_future(self.pipeline.stage(one)) for one in (charges, alpha)]
+        _, late = await workflow.wait(racing, return_when=asyncio.FIRST_COMPLETED)
+        for one in late:
+            one.cancel()
+        return self.pipeline.result()
