@@ -29,15 +29,22 @@ from baton.protocol.messages import PipelineInput, PipelineStatus
 from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import local_server, pipeline_worker, run_pipeline
+from tests.replay import detours
 from tests.support import GOAL, Handle, approve, start, until
 from tests.temporal import handoff_pipelines as handed
 from tests.temporal.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives, StreamsIn, StreamsOut
 from tests.temporal.handoff_stages import STAGES as HANDED_STAGES
+from tests.temporal.inbox_pipelines import ForgetsInABranch
+from tests.temporal.line_pipelines import Catches, Lines
+from tests.temporal.line_stages import STAGES as LINE_STAGES
+from tests.temporal.paying_pipelines import Takes
+from tests.temporal.paying_stages import STAGES as PAYING_STAGES
 from tests.temporal.pipelines import PIPELINES, FansOut, Gated, Light, LightTogether, Linear, Long, Parent
 from tests.temporal.stages import STAGES
 
-HANDED_PIPELINES: list[type] = [*handed.PIPELINES, *EXCHANGES, *CONTRACT_PIPELINES]
+PLAIN_PIPELINES: list[type] = [*PIPELINES, Catches, Lines]
+HANDED_PIPELINES: list[type] = [*handed.PIPELINES, *EXCHANGES, *CONTRACT_PIPELINES, ForgetsInABranch, Takes]
 HISTORIES = Path(__file__).with_name("histories")
 
 
@@ -95,6 +102,7 @@ RECORDINGS: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "continued": continued,
     "rolled-back": rolled_back,
     "forked": forked,
+    **detours.PLAIN,
 }
 
 
@@ -163,6 +171,7 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "streamed": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=False, count=5),
     "streamed-to": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
     "contracts": contracted,
+    **detours.HANDED,
 }
 """The recordings of workers with safeguards; they replay without keys."""
 
@@ -173,14 +182,21 @@ async def record() -> None:
         parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
         plugin = BatonPlugin(parts)
         client = await Client.connect(server.address, plugins=[plugin], identity="test")
-        async with pipeline_worker(client, PIPELINES, STAGES, task_queue="recording") as worker:
+        simple: list[Callable[..., Any]] = [*STAGES, *LINE_STAGES]
+        async with pipeline_worker(client, PLAIN_PIPELINES, simple, task_queue="recording") as worker:
             await _record(worker, RECORDINGS)
         with tempfile.TemporaryDirectory() as folder:
-            plugin = BatonPlugin(parts, safeguards=Safeguards.development(Path(folder)))
+            safeguards = Safeguards.development(Path(folder))
+            plugin = BatonPlugin(parts, safeguards=safeguards)
             client = await Client.connect(server.address, plugins=[plugin], identity="test")
-            stages: list[Callable[..., Any]] = [*HANDED_STAGES, *CONTRACT_STAGES, *EXCHANGE_ACTIVITIES]
+            stages: list[Callable[..., Any]] = [
+                *HANDED_STAGES,
+                *CONTRACT_STAGES,
+                *PAYING_STAGES,
+                *EXCHANGE_ACTIVITIES,
+            ]
             async with pipeline_worker(client, HANDED_PIPELINES, stages, task_queue="recording") as worker:
-                await _record(worker, HANDED)
+                await _record(worker, {**HANDED, "outside": detours.outside(safeguards)})
 
 
 async def _record(worker: Worker, recordings: dict[str, Callable[[Worker, str], Awaitable[Handle]]]) -> None:
@@ -189,8 +205,16 @@ async def _record(worker: Worker, recordings: dict[str, Callable[[Worker, str], 
         file = HISTORIES / f"{name}.json"
         if not file.exists():
             history = await (await recording(worker, name)).fetch_history()
-            file.write_text(json.dumps(json.loads(history.to_json()), indent=1) + "\n", encoding="utf-8")
+            told = _without_traces(json.loads(history.to_json()))
+            file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
             print(f"recorded {file.name}")
+
+
+def _without_traces(told: Any) -> Any:
+    """Return a history as JSON without the stack traces of failures, which name files of this machine."""
+    if isinstance(told, dict):
+        return {name: _without_traces(value) for name, value in told.items() if name != "stackTrace"}
+    return [_without_traces(one) for one in told] if isinstance(told, list) else told
 
 
 if __name__ == "__main__":

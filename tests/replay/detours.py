@@ -1,0 +1,234 @@
+"""Runs that do not go straight on, for `tests.replay.record`: somebody decides, gives up, is asked, or answers late."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from temporalio.client import WorkflowFailureError
+from temporalio.worker import Worker
+
+from baton.activity.safeguards import Safeguards
+from baton.client import fork, resolve_handoff
+from baton.client.outside import OutsideAgents
+from baton.protocol.budget import Budget
+from baton.protocol.messages import Decision, PipelineInput, PipelineStatus
+from baton.protocol.names import DECIDE, QUERY_INBOX
+from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
+from tests.support import GOAL, Handle, approve, start, until, until_waiting
+from tests.temporal import handoff_pipelines as handed
+from tests.temporal.exchange_pipelines import (
+    Accepts,
+    AsksTheInbox,
+    Broadcasts,
+    GoesOn,
+    HandsOutside,
+    Receives,
+    StreamsInAndGoesOn,
+    StreamsOut,
+    ThereAndBack,
+)
+from tests.temporal.inbox_pipelines import ForgetsInABranch
+from tests.temporal.line_pipelines import Catches, Lines
+from tests.temporal.paying_pipelines import Takes
+from tests.temporal.pipelines import AsksWhileWorking
+
+Recording = Callable[[Worker, str], Awaitable[Handle]]
+
+
+async def canceled(worker: Worker, id: str) -> Handle:
+    """Return a run that was cancelled while a stage was under way and two people were asked."""
+    handle = await start(worker, AsksWhileWorking.run, id=id, gate="shut", patch={})
+    await until_waiting(handle, "hold", "legal", "security")
+    await handle.cancel()
+    await _ended(handle)
+    return handle
+
+
+async def light_failed(worker: Worker, id: str) -> Handle:
+    """Return a run that goes on after a light stage that failed."""
+    return await _done(await start(worker, Catches.run, id=id, raises=True))
+
+
+async def lines_forked(worker: Worker, id: str) -> Handle:
+    """Return a fork, with an edit, of a run of two concurrent lines; the one that was started first ended last."""
+    handle = await start(worker, Lines.run, id=f"{id}-from")
+    await until_waiting(handle, "first", "second")
+    await handle.signal(DECIDE, Decision(approval="second", approved=True, who="ann", why="fine"))
+    await until_waiting(handle, "first")
+    await approve(worker.client, handle, "first")
+    await handle.result()
+    other = await fork(
+        worker.client, handle.id, "gamma", by="bob", why="cheaper", patch={"constraints": ["No SMS"]}, new_id=id
+    )
+    return await _done(other)
+
+
+PLAIN: dict[str, Recording] = {
+    "canceled": canceled,
+    "light-failed": light_failed,
+    "lines-forked": lines_forked,
+}
+"""Runs of workers without safeguards."""
+
+
+async def _taking(worker: Worker, id: str, steps: list[Any], micro_usd: int = 100_000, **params: Any) -> Handle:
+    """Start a run that takes these steps, with a budget."""
+    given = PipelineInput(
+        goal=GOAL, budget=Budget(initial_micro_usd=micro_usd), params={"steps": steps, "does": {}, **params}
+    )
+    return await worker.client.start_workflow(Takes.run, given, id=id, task_queue=worker.task_queue)
+
+
+async def children(worker: Worker, id: str) -> Handle:
+    """Return a run whose first child failed and gave back its money, and whose second one completed."""
+    return await _done(await _taking(worker, id, ["first", {"child": ["second", "fail"]}, {"child": ["first"]}]))
+
+
+async def continuing(worker: Worker, id: str, *, last: bool) -> Handle:
+    """Return the first or the last part of a run with handoffs, a fan-out and a budget that continued as new."""
+    steps: list[Any] = ["first", "sleep", ["first", "second"], "sleep", {"child": ["first"]}, "sleep", "ask", "second"]
+    handle = await _taking(worker, id, steps, events=20)
+    newest: Handle = worker.client.get_workflow_handle(id)
+    await approve(worker.client, newest)
+    await newest.result()
+    return newest if last else worker.client.get_workflow_handle(id, run_id=handle.first_execution_run_id)
+
+
+async def decided(worker: Worker, id: str, action: HandoffAction, **further: Any) -> Handle:
+    """Return a run in which a person decided about each handoff that nobody accepted, in a branch as well."""
+    handle = await start(worker, ForgetsInABranch.run, id=id)
+    await _decide(worker, handle, action, **further)
+    await _ended(handle)
+    return handle
+
+
+async def undone(worker: Worker, id: str) -> Handle:
+    """Return a run whose last stage failed after it had accepted, so that the others were compensated."""
+    return await _done(await start(worker, handed.Undoes.run, id=id))
+
+
+async def requeued(worker: Worker, id: str) -> Handle:
+    """Return a run whose receiver failed for good, was sent the handoff again by a person, and was given up then."""
+    handle = await start(worker, handed.Breaks.run, id=id)
+    before = await _decide(worker, handle, HandoffAction.REQUEUE)
+    await _decide(worker, handle, HandoffAction.ABANDON, after=before)
+    await _ended(handle)
+    return handle
+
+
+async def personal(worker: Worker, id: str) -> Handle:
+    """Return a run that handles data of a person, and waited in between."""
+    handle = await start(worker, handed.Personal.run, id=id, wait=True)
+    await approve(worker.client, handle, "go on")
+    return await _done(handle)
+
+
+async def broadcast(worker: Worker, id: str) -> Handle:
+    """Return a run that handed on to three, of which two are a quorum and are there."""
+    there = {agent: (await start(worker, Accepts.run, id=f"{id}-{agent}", agent=agent)).id for agent in ("risk", "tax")}
+    return await _done(await start(worker, Broadcasts.run, id=id, to={**there, "style": f"{id}-nobody"}, quorum=2))
+
+
+async def asked(worker: Worker, id: str) -> Handle:
+    """Return a run whose handoff nobody answered, until a person who was asked had it sent again."""
+    handle = await start(worker, AsksTheInbox.run, id=id, to=f"{id}-to", seconds=5)
+    await _pending(handle)
+    await start(worker, Receives.run, id=f"{id}-to")
+    await _decide(worker, handle, HandoffAction.REQUEUE)
+    return await _done(handle)
+
+
+async def went_on(worker: Worker, id: str) -> Handle:
+    """Return a run that goes on after a handoff that nobody answered."""
+    handle = await start(worker, GoesOn.run, id=id, to=f"{id}-nobody")
+    await until_waiting(handle, "sleep")
+    await handle.cancel()
+    await _ended(handle)
+    return handle
+
+
+async def there_and_back(worker: Worker, id: str) -> Handle:
+    """Return a run that started the receiver of its handoff, and was handed the task back."""
+    return await _done(await start(worker, ThereAndBack.run, id=id, to=f"{id}-to"))
+
+
+async def streamed_on(worker: Worker, id: str) -> Handle:
+    """Return the last part of a run that took in a stream and continued as new afterwards."""
+    receiver = await start(worker, StreamsInAndGoesOn.run, id=id)
+    await start(worker, StreamsOut.run, id=f"{id}-from", to=receiver.id, count=3, rest=1)
+    newest: Handle = worker.client.get_workflow_handle(id)
+    return await _done(newest)
+
+
+def outside(safeguards: Safeguards) -> Recording:
+    """Return what records a run that handed the task to an agent outside, who gave it back, took it again and made it.
+
+    Args:
+        safeguards: Seal the agent's moves.
+    """
+
+    async def recording(worker: Worker, id: str) -> Handle:
+        handle = await start(worker, HandsOutside.run, id=id)
+        await until(handle, lambda now: now.status is PipelineStatus.WAITING)
+        async with safeguards.shared().open() as guarded:
+            agents = OutsideAgents(worker.client, guarded.gate)
+            while not (found := await agents.list_open("reviewer")):  # noqa: ASYNC110 - the index tells nobody
+                await asyncio.sleep(0.05)
+            await agents.give_back(await agents.claim(found[0], "reviewer"), "reviewer")
+            await agents.accept(found[0], "reviewer")
+            await agents.return_patch(found[0], "reviewer", {"decision_log": ["Clause 4.2 is fine"]})
+        return await _done(handle)
+
+    return recording
+
+
+HANDED: dict[str, Recording] = {
+    "children": children,
+    "handoffs-continuing": lambda worker, id: continuing(worker, id, last=False),
+    "handoffs-continued": lambda worker, id: continuing(worker, id, last=True),
+    "handoffs-edited": lambda worker, id: decided(worker, id, HandoffAction.EDIT, edit={"work_scope": ["clauses/*"]}),
+    "handoffs-abandoned": lambda worker, id: decided(worker, id, HandoffAction.ABANDON),
+    "handoffs-requeued": requeued,
+    "undone": undone,
+    "personal": personal,
+    "broadcast": broadcast,
+    "asked": asked,
+    "went-on": went_on,
+    "there-and-back": there_and_back,
+    "streamed-on": streamed_on,
+}
+"""Runs of workers with safeguards."""
+
+
+async def _done(handle: Handle) -> Handle:
+    """Return a run that has completed."""
+    await handle.result()
+    return handle
+
+
+async def _ended(handle: Handle) -> None:
+    """Wait for the end of a run, whichever it is."""
+    try:
+        await handle.result()
+    except WorkflowFailureError:
+        return
+
+
+async def _pending(handle: Handle, after: PendingHandoff | None = None) -> PendingHandoff:
+    """Return the handoff that waits for a person, once there is one, or another question than that before."""
+    while True:
+        await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+        inbox: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+        if inbox and (after is None or inbox[0].since != after.since):
+            return inbox[0]
+        await asyncio.sleep(0.05)
+
+
+async def _decide(
+    worker: Worker, handle: Handle, action: HandoffAction, *, after: PendingHandoff | None = None, **further: Any
+) -> PendingHandoff:
+    """Decide as Ann about the handoff that waits, and return it."""
+    pending = await _pending(handle, after)
+    decision = HandoffDecision(handoff_id=pending.handoff_id, action=action, who="ann", why="looked at", **further)
+    await resolve_handoff(worker.client, handle.id, decision)
+    return pending
