@@ -40,7 +40,10 @@ async def migrate(
     where = ledger_place(ledger)
     if isinstance(where, Path):
         raise LedgerError(f"the ledger {str(where)!r} is a file, which is migrated when it is opened; name a database")
-    database = open_database(where)
+    try:
+        database = open_database(where)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--ledger") from error
     try:
         await migrated(database, writer=writer, keeper=keeper)
     finally:

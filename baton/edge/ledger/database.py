@@ -4,14 +4,16 @@ What the ledger does is written once, in SQL that both databases understand, as 
 Only what they differ in is in `sqlite.py`, `postgres.py` and the migrations.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from baton.protocol.ledger_errors import LedgerError, LedgerUnavailableError
 
 APPEND_ONLY = "handoff_audit is append-only"
 """What the triggers say."""
+
+_NAMED_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 T = TypeVar("T")
 
@@ -107,11 +109,15 @@ def first_line(error: BaseException) -> str:
 
 
 def shown(url: str) -> str:
-    """Return a database URL as messages may show it: without its password.
+    """Return a database URL as messages may show it: without its password, also where that makes it no URL.
 
     Example:
         >>> shown("postgresql://baton:secret@db.example/ledger")
         'postgresql://baton:***@db.example/ledger'
+        >>> shown("postgresql://baton:se@c#ret@db.example/ledger")
+        'postgresql://baton:***@db.example/ledger'
     """
-    password = urlsplit(url).password if "://" in url else None
-    return url.replace(f":{password}@", ":***@", 1) if password else url
+    scheme, sign, rest = url.partition("://")
+    account, at, place = _NAMED_PASSWORD.sub(r"\1***", rest).rpartition("@")
+    user, colon, _ = account.partition(":")
+    return f"{scheme}{sign}{user}{':***' if colon else ''}{at}{place}" if sign else url

@@ -9,6 +9,12 @@ from baton.protocol.ledger_errors import LedgerError
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme
 _SQLITE = "sqlite:///"
+_POSTGRES = re.compile(
+    r"postgres(ql)?://([^@/?#\[\]]*@)?"  # the account
+    r"([^@/?#:,]*|\[[^@/?#\]]*\])(:\d+)?(,([^@/?#:,]*|\[[^@/?#\]]*\])(:\d+)?)*"  # hosts, each with its port
+    r"(/[^@?#]*)?(\?([^=&@#]+=[^&#]*(&|$))*)?"  # the database, and what else is set
+)
+"""An address that is read as it was meant: a sign of the password's could end the account, or begin another part."""
 
 
 def open_database(where: str | Path, *, create: bool = True) -> Database:
@@ -20,7 +26,7 @@ def open_database(where: str | Path, *, create: bool = True) -> Database:
 
     Raises:
         LedgerError: The driver for Postgres is not installed.
-        ValueError: The URL is of another database.
+        ValueError: The URL is of another database, or a sign in it, as a password's, keeps it from being read.
 
     Example:
         >>> open_database("sqlite:///audit/ledger.db").dialect
@@ -32,6 +38,11 @@ def open_database(where: str | Path, *, create: bool = True) -> Database:
     if url.startswith(_SQLITE):
         return SqliteDatabase(Path(url.removeprefix(_SQLITE)), create=create)
     if url.startswith(("postgresql:", "postgres:")):
+        if not _POSTGRES.fullmatch(url):
+            raise ValueError(
+                f"the address {shown(url)!r} cannot be read; expected postgresql://user:password@host:port/database, "
+                "with signs such as @ / ? # [ in the password percent-encoded: %40 %2F %3F %23 %5B"
+            )
         try:
             # The driver is an extra.
             from baton.edge.ledger.postgres import PostgresDatabase  # noqa: PLC0415

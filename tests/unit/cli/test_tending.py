@@ -130,6 +130,13 @@ class TestMigrate:
         assert refused.exit_code == 1
         assert "is migrated when it is opened" in refused.output
 
+    def test_an_address_that_cannot_be_read_is_refused_in_words(self, desk: Desk) -> None:
+        """A password with a sign of URLs was a traceback that had its beginning."""
+        refused = desk("audit", "migrate", "--ledger", "postgresql://baton_owner:secret#1@127.0.0.1/ledger")
+        assert refused.exit_code == 2
+        assert "percent-encoded" in refused.output
+        assert "secret" not in refused.output
+
 
 class TestRewrap:
     """After a rotation the old key is needed no more."""

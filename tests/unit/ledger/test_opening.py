@@ -1,0 +1,40 @@
+"""From the name of a place to a database, and what messages show of it."""
+
+import pytest
+
+from baton.edge.ledger import open_database
+from baton.edge.ledger.database import shown
+
+PASSWORD = "t0psecret"
+
+
+@pytest.mark.parametrize("sign", ["@", "/", "?", "#", "[", "=#", "?x=@"])
+def test_a_password_that_breaks_its_url_is_neither_taken_for_a_host_nor_shown(sign: str) -> None:
+    """What the driver made of it was a traceback, with what stands before the sign."""
+    with pytest.raises(ValueError, match="percent-encoded") as refused:
+        open_database(f"postgresql://baton:{PASSWORD}{sign}{PASSWORD}@127.0.0.1/ledger")
+
+    assert "'postgresql://baton:***@127.0.0.1/ledger'" in str(refused.value)
+    assert PASSWORD not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("postgresql://baton:a%23b:c@db.example:5432/ledger?sslmode=require", id="all of it"),
+        pytest.param("postgres://baton@/ledger?host=%2Frun%2Fpostgresql", id="a socket"),
+        pytest.param("postgresql:///ledger?host=/run&user=baton&password=a@b", id="all but the database by name"),
+        pytest.param("postgresql://baton:a@[::1]:5432/ledger", id="an address of version 6"),
+        pytest.param("postgresql://one:5432,two/ledger?target_session_attrs=primary", id="several hosts"),
+    ],
+)
+def test_what_the_driver_reads_is_taken(url: str) -> None:
+    """Every form that its documentation has."""
+    assert open_database(url).dialect == "postgresql"
+
+
+def test_a_password_that_is_named_is_not_shown() -> None:
+    """It may stand behind the question mark, too."""
+    assert (
+        shown(f"postgresql:///ledger?password={PASSWORD}&user=baton") == "postgresql:///ledger?password=***&user=baton"
+    )
