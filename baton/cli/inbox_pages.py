@@ -27,6 +27,7 @@ _ENVELOPE = frozenset(
 )
 _LONGEST_EXCERPT = 2_000
 _FEWEST_SIGNS = 8
+_NAME_AT_LEAST = 18
 
 _MEANINGS = {
     HandoffAction.RELEASE: "a false alarm: send it with my name, audited again",
@@ -54,18 +55,21 @@ def inbox_table(waiting: Sequence[WaitingHandoff], now: datetime) -> Table:
     """
     longest = max((len(one.workflow_id) for one in waiting), default=0)
     whole = ("since", "deadline")
-    table = make_table("run", "step", "from → to", "reason", "since", "deadline", whole=whole, leading=longest)
+    table = make_table("run", "step", "since", "deadline", "from → to, why", whole=whole, leading=longest)
+    words = [1]
     for one in waiting:
         pending = one.handoff
         between = f"{pending.sender} → {pending.receiver}" if pending else f"? → {one.stage or '?'}"
+        why = Text.assemble(_line(between), ", ", plain(reason(pending) if pending else "unreadable", "red"))
+        words.extend(map(len, why.plain.split()))
         table.add_row(
             _line(one.workflow_id, "bold"),
             str(pending.seq) if pending else "?",
-            _line(between),
-            plain(reason(pending) if pending else "unreadable", "red"),
             ago(pending.since, now) if pending else "",
             moment(pending.until, now) if pending else "",
+            why,
         )
+    table.columns[-1].min_width = min(max(words), _NAME_AT_LEAST)
     return table
 
 

@@ -141,10 +141,9 @@ class TestList:
         assert one in by_name
         assert (one["handoff"]["reason"], one["handoff"]["seq"], one["answered"]) == ("SAFETY_VIOLATION", 3, True)
         assert one["actions"] == ["release", "requeue", "edit", "abandon"]
-        assert page.split()[:7] == ["run", "step", "from", "→", "to", "reason", "since"]
+        assert page.split()[:8] == ["run", "step", "since", "deadline", "from", "→", "to,", "why"]
         [line] = [line for line in page.splitlines() if line.startswith(handle.id)]
-        assert "3     analyse → score" in line
-        assert "SAFETY_VIOLATION" in line
+        assert "analyse → score, SAFETY_VIOLATION" in line
         await handle.terminate()
 
     async def test_options_count_without_a_commands_name(self, operator: Operator) -> None:

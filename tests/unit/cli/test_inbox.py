@@ -43,10 +43,10 @@ def of_run(handoff: PendingHandoff | None, **members: Any) -> WaitingHandoff:
     return WaitingHandoff("run-1", "r", "Delivery", "t", handoff, **members)
 
 
-def shown(row: RenderableType) -> str:
-    """Return what a terminal of 100 columns would show."""
+def shown(row: RenderableType, columns: int = 100) -> str:
+    """Return what a terminal of so many columns would show."""
     file = io.StringIO()
-    Console(file=file, width=100, highlight=False, markup=False, emoji=False).print(row)
+    Console(file=file, width=columns, highlight=False, markup=False, emoji=False).print(row)
     return file.getvalue()
 
 
@@ -199,7 +199,7 @@ class TestPages:
         """Its run and stage are known all the same."""
         page = shown(inbox_table([of_run(None, stage="score", answered=False, trouble="no key")], NOW))
 
-        assert page.splitlines()[1].split() == ["run-1", "?", "?", "→", "score", "unreadable"]
+        assert page.splitlines()[1].split() == ["run-1", "?", "?", "→", "score,", "unreadable"]
 
     def test_the_list_tells_since_when_and_until_when(self) -> None:
         """A line for each."""
@@ -208,4 +208,11 @@ class TestPages:
 
         until = moment(one.until, NOW)
         cells = [cell.strip() for cell in line.split("  ") if cell]
-        assert cells == ["run-1", "2", "extract → score", "SAFETY_VIOLATION", "3 h ago", until]
+        assert cells == ["run-1", "2", "3 h ago", until, "extract → score, SAFETY_VIOLATION"]
+
+    def test_a_terminal_of_80_columns_has_every_name_whole(self) -> None:
+        """A code or an agent that is broken in two reads as another."""
+        waiting = [of_run(pending(sender="project_init", receiver="detect-tech-stack"))]
+        page = shown(inbox_table(waiting, NOW), columns=80)
+
+        assert [word for word in ("run-1", "detect-tech-stack,", "SAFETY_VIOLATION") if word not in page.split()] == []
