@@ -11,6 +11,7 @@ seals a handoff, so nobody can have it vouch for one.
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import lru_cache, partial
 
 from google.protobuf import json_format
 from starlette.applications import Starlette
@@ -56,7 +57,8 @@ def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: 
 
     Body and answer are Temporal's `Payloads` as JSON. References to payloads in external storage pass
     through untouched, as the UI's `?preserveStorageRefs=true` asks. A request that can't be answered gets
-    400, 401 or 413 and one sentence of plain text.
+    400, 401 or 413 and one sentence of plain text. What keeps payloads from being shown is logged as well, each reason
+    once: the UI says of every refusal that it could not connect.
 
     Args:
         codecs: The codecs in the order in which they encode; decoding goes through them backwards.
@@ -69,11 +71,14 @@ def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: 
     if "*" in origins:
         raise ValueError("origins has '*'; name the exact origins of your UIs, e.g. 'http://localhost:8233'")
 
+    # One page asks for dozens of payloads, and its operator needs the reason once.
+    warn = lru_cache(maxsize=64)(partial(_log.warning, "the codec server cannot show payloads: %s"))
+
     def endpoint(transform: _Transform) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             if token is not None and not bears(request, token):
                 return PlainTextResponse("expected 'Authorization: Bearer <the token>'", status_code=401)
-            return await _answer(request, transform)
+            return await _answer(request, transform, warn)
 
         return answer
 
@@ -148,7 +153,7 @@ async def _gone(_: Request, __: Exception) -> Response:
     return PlainTextResponse("the body ended too soon", status_code=400)
 
 
-async def _answer(request: Request, transform: _Transform) -> Response:
+async def _answer(request: Request, transform: _Transform, warn: Callable[[str], None]) -> Response:
     body = await body_of(request, MAX_BODY_BYTES)
     if body is None:
         return PlainTextResponse(f"the body is larger than {MAX_BODY_BYTES} bytes", status_code=413)
@@ -159,6 +164,7 @@ async def _answer(request: Request, transform: _Transform) -> Response:
     try:
         result = await transform(given.payloads)
     except PayloadError as error:
+        warn(str(error))
         return PlainTextResponse(str(error), status_code=400)
     except Exception as error:  # codecs are the user's own code, and the browser needs an answer with CORS headers
         _log.exception("a payload codec failed at %s", request.url.path)

@@ -334,14 +334,18 @@ class TestCodecsFor:
 
         assert decoded.payloads == [asked]
 
-    async def test_a_missing_key_is_named_to_the_operator(self) -> None:
-        """The UI shows the sentence."""
+    async def test_a_missing_key_is_named_to_the_operator(self, caplog: pytest.LogCaptureFixture) -> None:
+        """In the answer, and once in the log: the UI says only that it could not connect, and asks again and again."""
         stored = await self.CONVERTER.encode(["hunter2"])
         async with serve_codec(codecs_for(Keyring.generate()), origins=[UI]) as url:
-            answer = await _call(f"{url}/decode", _body(*stored), origin=UI)
+            answers = [await _call(f"{url}/decode", _body(*stored), origin=UI) for _ in range(3)]
 
-        assert answer.status == 400
-        assert b"the keyring has no key of the mark " in answer.body
+        assert [answer.status for answer in answers] == [400] * 3
+        assert b"the keyring has no key of the mark " in answers[0].body
+        [told] = [record.getMessage() for record in caplog.records if record.name == "baton.edge.codec_server"]
+        assert told.startswith(
+            "the codec server cannot show payloads: a payload is encrypted, and the keyring has no key"
+        )
 
     async def test_without_keys_it_says_nothing_of_what_is_encrypted(self) -> None:
         """The payload comes back as it went."""
