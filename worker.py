@@ -231,8 +231,13 @@ def serving_metrics(address: str) -> Runtime:
         SettingError: It cannot at this address.
     """
     metrics = PrometheusConfig(bind_address=address, durations_as_seconds=True, histogram_bucket_overrides=BUCKETS)
-    with blamed("BATON_METRICS"):
+    try:
         return Runtime(telemetry=TelemetryConfig(metrics=metrics))
+    except ValueError as error:
+        raise SettingError(
+            f"BATON_METRICS: metrics cannot be served at {address!r}; expected an IP address and a port that is free, "
+            f"for example 127.0.0.1:9464: {error}"
+        ) from error
 
 
 def worker(client: Client, settings: Settings) -> Worker:
