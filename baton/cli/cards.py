@@ -143,7 +143,17 @@ def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
 
 def _nobody(run: RunRecord, waits: Waits) -> RenderableType:
     """Return that no worker can go on with the run, and of a run that is pinned to a build what else helps."""
-    queue, build = shlex.quote(waits.task_queue), waits.build
+    queue, build, unchosen = shlex.quote(waits.task_queue), waits.build, waits.unchosen
+    if unchosen is not None:
+        names = f"--deployment-name {shlex.quote(unchosen.deployment)} --build-id {shlex.quote(unchosen.id)}"
+        return stack(
+            plain(
+                f"workers ask the task queue {queue} for work, but none of their builds is current, so none is given "
+                "the run: nothing moves until one is, by",
+                "yellow",
+            ),
+            plain(f"temporal worker deployment set-current-version {names}", "dim"),
+        )
     if build is None:
         return plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow")
     move = (

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import IndexedValueType, WorkerVersioningMode
+from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
@@ -29,7 +29,7 @@ from temporalio.service import RPCError
 from baton.cli.output import counted
 from baton.cli.publishing import installed
 from baton.client.listing import pinned_elsewhere
-from baton.client.waiting import described_queue, pinned_build, polling_builds
+from baton.client.waiting import described_queue, pinned_build, polling_builds, unchosen_build
 from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.edge.compression import CompressionCodec
@@ -41,7 +41,6 @@ _OLDEST_PYTHON = (3, 11)
 _MOST_SKEW = timedelta(seconds=2)
 _POLL_SECONDS = 0.5
 _PROBE = b"baton doctor\n"
-_VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 _EXTRAS = {
     "tokens": (("splintr",), "exact token counts; without it they are estimated"),
     "objects": (("obstore",), "artifacts in S3, GCS or Azure; without it in folders only"),
@@ -211,17 +210,14 @@ async def given_no_runs(client: Client, task_queue: str) -> Finding | None:
 def _given_no_runs(answer: DescribeTaskQueueResponse, task_queue: str) -> Finding | None:
     """Return the same of what the server says of the task queue."""
     seen = {one.identity for one in answer.pollers}
-    builds = [one.deployment_options for one in answer.pollers]
-    versions = answer.versioning_info
-    chosen = versions.HasField("current_deployment_version") or versions.HasField("ramping_deployment_version")
-    if not seen or chosen or any(one.worker_versioning_mode != _VERSIONED for one in builds):
+    build = unchosen_build(answer)
+    if build is None:
         return None
     return Finding(
         "workers",
         Mark.WARN,
         f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no build of theirs is given runs",
-        f"temporal worker deployment set-current-version --deployment-name {builds[0].deployment_name} "
-        f"--build-id {builds[0].build_id}",
+        f"temporal worker deployment set-current-version --deployment-name {build.deployment} --build-id {build.id}",
     )
 
 

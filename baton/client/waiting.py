@@ -103,6 +103,7 @@ class Waits:
         tries: How often the worker's code was last given the run: more than once, and it could not go on.
         build: The build that the run is pinned to, so that no other one is given it.
         fault: Why the worker that was asked about the run cannot answer: its code does not fit it.
+        unchosen: A build of the workers that are there, where none was made current: none is given the run.
     """
 
     pending: list[Pending]
@@ -111,6 +112,7 @@ class Waits:
     tries: int = 1
     build: Build | None = None
     fault: str | None = None
+    unchosen: Build | None = None
 
 
 async def waits(client: Client, run: RunRecord) -> Waits | None:
@@ -132,7 +134,9 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
         return None
     description = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
     build = pinned_build(description)
-    has_worker = await has_pollers(client, description.task_queue, build)
+    queue = await described_queue(client, description.task_queue)
+    unchosen = unchosen_build(queue) if build is None else None
+    has_worker = bool(_builds_of(queue)) and unchosen is None if build is None else build in _builds_of(queue)
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     asks: dict[str, str | None] = {}
     fault = None
@@ -150,7 +154,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
         else:
             pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
     tries = description.raw_description.pending_workflow_task.attempt
-    return Waits(pending, description.task_queue, has_worker, max(1, tries), build, fault)
+    return Waits(pending, description.task_queue, has_worker, max(1, tries), build, fault, unchosen)
 
 
 def pinned_build(description: WorkflowExecutionDescription) -> Build | None:
@@ -198,7 +202,25 @@ async def polling_builds(client: Client, task_queue: str) -> set[Build | None]:
         client: A connected client.
         task_queue: The task queue.
     """
-    answer = await described_queue(client, task_queue)
+    return _builds_of(await described_queue(client, task_queue))
+
+
+def unchosen_build(answer: DescribeTaskQueueResponse) -> Build | None:
+    """Return a build of the workers of a task queue if none was ever made current, so that no run begins; else None.
+
+    Args:
+        answer: What the server says of the task queue.
+    """
+    builds = [one.deployment_options for one in answer.pollers]
+    versions = answer.versioning_info
+    chosen = versions.HasField("current_deployment_version") or versions.HasField("ramping_deployment_version")
+    if not builds or chosen or any(one.worker_versioning_mode != _VERSIONED for one in builds):
+        return None
+    return Build(builds[0].deployment_name, builds[0].build_id)
+
+
+def _builds_of(answer: DescribeTaskQueueResponse) -> set[Build | None]:
+    """Return the builds of the workers that asked lately; None for workers of no build."""
     now = datetime.now(UTC)
     return {
         Build(one.deployment_options.deployment_name, one.deployment_options.build_id)

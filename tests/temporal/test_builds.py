@@ -1,9 +1,11 @@
 """Runs that are pinned to a build of their workers."""
 
 import asyncio
+import io
 import uuid
 
 import pytest
+from rich.console import Console
 from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -12,6 +14,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import PipelineInput
 from baton.cli.asking import nobody
+from baton.cli.cards import waits_card
 from baton.client import read_run
 from baton.client.waiting import Build, has_pollers, waits
 from tests.support import GOAL, LIMIT, until_waiting
@@ -67,6 +70,30 @@ async def test_only_workers_of_its_build_go_on_with_a_run_that_is_pinned(
     assert now is not None
     assert (now.has_worker, now.build) == (True, Build(name, "one") if pinned else None)
     assert there == [True, False]
+
+
+async def test_a_run_says_that_no_build_of_the_workers_is_current(client: Client) -> None:
+    """They ask for work and are given none: without a word the run would look as if they were slow."""
+    name = f"builds-{uuid.uuid4()}"
+    async with versioned(client, name, "one", VersioningBehavior.PINNED):
+        handle = await client.start_workflow(
+            Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+        )
+        while not await has_pollers(client, name):  # noqa: ASYNC110 - the server tells no event
+            await asyncio.sleep(0.1)
+        run = await read_run(client, handle.id)
+        before = await waits(client, run)
+        await make_current(client, name, "one")
+        after = await waits(client, run)
+        await handle.terminate()
+
+    assert before is not None
+    assert after is not None
+    assert (before.has_worker, before.unchosen) == (False, Build(name, "one"))
+    assert (after.has_worker, after.unchosen) == (True, None)
+    file = io.StringIO()
+    Console(file=file, width=200).print(waits_card(run, before))
+    assert f"set-current-version --deployment-name {name} --build-id one" in file.getvalue()
 
 
 def test_nobody_names_the_build() -> None:
