@@ -28,6 +28,8 @@ HANDOFF_ANSWER = "handoff_answer"
 
 FIRST_OPENED = "what has come is opened in turn, and before a timer is started that it may stop"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+TIMERS_RUN_OUT = "a timer that an answer would stop runs out, and what has come by then is opened first"
+"""Marks the runs of which that is so, and what `FIRST_OPENED` says as well."""
 
 _A_WHILE = timedelta(seconds=10)
 _LONGEST_ID = 1_000  # bytes of a workflow id, as a server has it that nobody told otherwise
@@ -68,7 +70,7 @@ class Beside:
 
     When somebody asks a query in the task in which a local activity ends, the SDK hands its end on in the task after
     that, together with what has ended there, and in a replay in the task where it ended, by itself. Whatever this
-    changes the order of, the run no longer fits its own history: hence `in_turn`, and `done`.
+    changes the order of, the run no longer fits its own history: hence `in_turn`, `done`, and `in_time`.
     """
 
     def __init__(
@@ -85,7 +87,10 @@ class Beside:
         self._turn = asyncio.Lock()
         # Asked before anything comes: a mark that is made when something does may stand elsewhere in a replay, where
         # what came in a task that timed out is handed on together with what came in the task after it.
-        self._opens_first = workflow.patched(FIRST_OPENED)  # a run from before goes on as it did
+        # A run from before goes on as it did.
+        self._timers_run_out = workflow.patched(TIMERS_RUN_OUT)
+        self._opens_first = self._timers_run_out or workflow.patched(FIRST_OPENED)
+        self._unneeded: list[asyncio.Task[None]] = []
         self._in_turn = in_turn and self._opens_first
         self._messages: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,6 +111,36 @@ class Beside:
         """
         if self._opens_first:
             await workflow.wait_condition(lambda: not self._messages)
+
+    async def in_time(self, true: Callable[[], bool], within: timedelta, summary: str) -> bool:
+        """Wait until messages make something true, or the time is up, and return whether it is true.
+
+        The timer is not stopped by what makes it true: in the task in which it fires the run may be told of that only
+        afterwards, while a replay stops it before. So it runs out, or is stopped when the next one is started, and what
+        has come by the time it fires counts.
+
+        Args:
+            true: Says whether it is.
+            within: For how long to wait.
+            summary: What the timer is called in the UI.
+        """
+        if not self._timers_run_out:
+            try:
+                await workflow.wait_condition(true, timeout=within, timeout_summary=summary)
+            except TimeoutError:
+                return False
+            return True
+        if true():
+            return True
+        while self._unneeded:
+            self._unneeded.pop().cancel()
+        timer = asyncio.create_task(workflow.sleep(within, summary=summary))
+        try:
+            await workflow.wait_condition(lambda: timer.done() or true())
+        finally:
+            self._unneeded.append(timer)
+        await self.done()
+        return true()
 
     def pending(self) -> list[JsonValue]:
         """Return the messages that are being worked on, in base64."""

@@ -296,17 +296,11 @@ class Exchange:
         """
         for attempt in range(1, attempts + 1):
             await self._answers.done()
-            try:
-                await workflow.wait_condition(
-                    lambda: self._outbox.answer(id) is not None,
-                    timeout=within / attempts,
-                    timeout_summary=f"answer to handoff {id}, attempt {attempt}",
-                )
-            except TimeoutError:
-                if attempt < attempts:
-                    await again()
-            else:
+            summary = f"answer to handoff {id}, attempt {attempt}"
+            if await self._answers.in_time(lambda: self._outbox.answer(id) is not None, within / attempts, summary):
                 break
+            if attempt < attempts:
+                await again()
         await self._answers.done()  # the person who is asked next has a timer as well
         return self._outbox.answer(id)
 

@@ -3,6 +3,7 @@
 They stand in a file of their own because a workflow is loaded again in its sandbox, by the name of its module.
 """
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -223,6 +224,13 @@ class Broadcasts:
             timeout_suffices=params.get("enough", False),
         )
         return self.pipeline.result(gathered.model_dump(mode="json"))
+
+    @workflow.query
+    def pondered(self) -> str:
+        """Answer a question that takes a while."""
+        with workflow.unsafe.sandbox_unrestricted():
+            time.sleep(1)
+        return "yes"
 
 
 @workflow.defn

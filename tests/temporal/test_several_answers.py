@@ -15,15 +15,26 @@ from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineInput
 from baton.protocol.names import QUERY_STATUS
 from baton.testing import assert_replays, pipeline_worker
-from tests.support import GOAL, LIMIT, event, start
+from tests.support import GOAL, LIMIT, Handle, event, start
 from tests.temporal.exchange_pipelines import EXCHANGES, Accepts, Broadcasts
 
 AGENTS = ("risk", "tax", "style", "terms")
+LONG = 120  # seconds: nothing is sent a second time, however slow the machine is
+SHORT = 15  # of which a third passes before the second attempt
 
 
-async def test_a_question_in_the_moment_of_several_answers(server: DevServer, tmp_path: Path) -> None:
-    """In whatever order they are opened, any worker can take the run up from its history afterwards."""
-    safeguards = Safeguards(Keyring.generate(), tmp_path / "ledger.db")
+async def answered(server: DevServer, folder: Path, *, senders: int, seconds: int, query: str, apart: float) -> None:
+    """Have answers come to senders that have no worker, and a question to each, before a worker takes them up.
+
+    Args:
+        server: The server.
+        folder: Where the ledger is.
+        senders: How many.
+        seconds: How long each waits for its answers.
+        query: What each is asked.
+        apart: How many seconds there are between one sender and the next.
+    """
+    safeguards = Safeguards(Keyring.generate(), folder / "ledger.db")
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     here, there = f"here-{uuid.uuid4()}", f"there-{uuid.uuid4()}"
 
@@ -33,20 +44,32 @@ async def test_a_question_in_the_moment_of_several_answers(server: DevServer, tm
         return (await client.start_workflow(Accepts.run, given, id=id, task_queue=there, execution_timeout=LIMIT)).id
 
     async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=here) as gone:
-        senders = [
-            await start(gone, Broadcasts.run, to={one: await receiver(one) for one in AGENTS}) for _ in range(12)
-        ]
-        for sender in senders:
-            await event(sender, EventType.EVENT_TYPE_TIMER_STARTED, len(AGENTS))
+        sent: list[Handle] = []
+        for _ in range(senders):
+            to = {one: await receiver(one) for one in AGENTS}
+            sent.append(await start(gone, Broadcasts.run, to=to, seconds=seconds))
+            await asyncio.sleep(apart)
+        for one in sent:
+            await event(one, EventType.EVENT_TYPE_TIMER_STARTED, len(AGENTS))
     async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=there):
-        for sender in senders:
-            await event(sender, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, len(AGENTS))
-    asked = [asyncio.create_task(sender.query(QUERY_STATUS)) for sender in senders]
+        for one in sent:
+            await event(one, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, len(AGENTS))
+    asked = [asyncio.create_task(one.query(query)) for one in sent]
     await asyncio.sleep(0.5)
     async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=here):
-        results = [await sender.result() for sender in senders]
+        results = [await one.result() for one in sent]
         await asyncio.gather(*asked)
 
-    assert [sorted(result.output["answers"]) for result in results] == [sorted(AGENTS)] * 12
-    for sender in senders:
-        await assert_replays(sender, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
+    assert [sorted(result.output["answers"]) for result in results] == [sorted(AGENTS)] * senders
+    for one in sent:
+        await assert_replays(one, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_question_in_the_moment_of_several_answers(server: DevServer, tmp_path: Path) -> None:
+    """In whatever order they are opened, any worker can take the run up from its history afterwards."""
+    await answered(server, tmp_path, senders=12, seconds=LONG, query=QUERY_STATUS, apart=0)
+
+
+async def test_a_question_in_the_moment_in_which_the_time_is_up(server: DevServer, tmp_path: Path) -> None:
+    """The run is told of an answer after the time is up, and in a replay before; that makes no difference to it."""
+    await answered(server, tmp_path, senders=8, seconds=SHORT, query="pondered", apart=0.4)
