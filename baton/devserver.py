@@ -12,8 +12,6 @@ import contextlib
 import json
 import os
 import re
-import socket
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +24,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.edge.child import ChildLock, bound_to_parent
+from baton.edge.ports import held_port
 from baton.edge.temporal_cli import find_temporal
 from baton.protocol.errors import ServerError
 from baton.protocol.names import SEARCH_ATTRIBUTES
@@ -358,24 +357,17 @@ def _ports(port: int, ui_port: int | None, held: contextlib.ExitStack) -> tuple[
     """Return the ports with each 0 replaced by a free one, and make sure that the others are free.
 
     The server would complain as well, but until it does, whoever has the port answers in its place, and we
-    would hand out somebody else's server. On Linux a port is given to nobody else who asks for a free one while
-    ``held`` is open, and the server can listen on it all the same; other systems would refuse that to the server.
+    would hand out somebody else's server. They are held for it while ``held`` is open.
     """
-    with contextlib.ExitStack() as looking:
-        keeping = held if sys.platform == "linux" else looking
-        return _free(port, keeping, "port"), None if ui_port is None else _free(ui_port, keeping, "ui_port")
+    return _free(port, held, "port"), None if ui_port is None else _free(ui_port, held, "ui_port")
 
 
 def _free(port: int, held: contextlib.ExitStack, setting: str) -> int:
-    """Return ``port``, or any free one for 0; its socket stays open while ``held`` is."""
-    probe = held.enter_context(socket.socket())
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: just closed is free
+    """Return ``port``, or any free one for 0."""
     try:
-        probe.bind((HOST, port))
+        return held.enter_context(held_port(port, host=HOST))
     except OSError as error:
         raise ServerError(
             f"port {port} of {HOST} is taken: {error.strerror or error}; choose another, or 0 for a free one, by "
             f"`{setting}` (--{setting.replace('_', '-')} of a command)"
         ) from error
-    bound: int = probe.getsockname()[1]
-    return bound

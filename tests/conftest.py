@@ -1,11 +1,13 @@
 """What all tests share: one real Temporal server a session, and repeatable examples."""
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from baton.devserver import DevServer
+from baton.edge.ports import held_port
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and their child processes would too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -22,3 +24,10 @@ settings.load_profile("tests")
 def server(baton_server: DevServer) -> DevServer:
     """Return the Temporal server of the session, at ``server.address``: that of the test kit's own plugin."""
     return baton_server
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Return a port that the test can have servers on, one after the other: nobody is given it in between."""
+    with held_port() as held:
+        yield held

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.edge.encryption import encryption_wanted
 from baton.edge.key_files import DEVELOPMENT_FILE
 from baton.edge.keyring import Keyring
+from baton.edge.ports import held_port
 from baton.protocol.errors import BatonError, ServerError
 
 try:
@@ -66,9 +66,7 @@ async def dev(
     wait for stages in progress.
     """
     named = session.options.namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
-    options = DevServerOptions(
-        database=None if ephemeral else database, port=port, ui_port=ui_port or _free_port(), namespace=named
-    )
+    options = DevServerOptions(database=None if ephemeral else database, port=port, ui_port=ui_port, namespace=named)
     keyring = Keyring.find_out(os.environ, KEYS_FOLDER) if encryption_wanted(os.environ) else None
     setup = _Setup(options, None if no_worker else find_worker(worker), session.options.store, keyring)
     with _cancelled_by_signals(session) as stopped:
@@ -87,10 +85,12 @@ async def _serve(session: Session, setup: _Setup) -> None:
         ServerError: The server could not be started, or died.
     """
     async with contextlib.AsyncExitStack() as running:
-        origins = [f"http://{name}:{setup.server.ui_port}" for name in (HOST, "localhost")]
+        # The codec server must know the UI's port, and be there before it; nor may it take that port itself.
+        ui_port = setup.server.ui_port or running.enter_context(held_port(host=HOST))
+        origins = [f"http://{name}:{ui_port}" for name in (HOST, "localhost")]
         endpoint = await running.enter_async_context(serve_codec(codecs_for(setup.keyring), origins=origins))
         with session.progress("starting the server"):
-            server = DevServer(replace(setup.server, codec_endpoint=endpoint))
+            server = DevServer(replace(setup.server, ui_port=ui_port, codec_endpoint=endpoint))
             await running.enter_async_context(server)
         _announce(session, setup, server)
         if setup.worker:
@@ -182,11 +182,3 @@ def _keys_environment(setup: _Setup) -> dict[str, str]:
 def _no_worker(server: DevServer) -> str:
     """Return how to run a worker by hand."""
     return f"none; start yours with TEMPORAL_ADDRESS={server.address}"
-
-
-def _free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -83,11 +83,11 @@ def get(url: str, body: bytes | None = None) -> Any:
 class TestDev:
     """Everything at once."""
 
-    async def test_runs_and_their_watchers_survive_a_restart(self, operator: Operator) -> None:
+    async def test_runs_and_their_watchers_survive_a_restart(self, operator: Operator, port: int) -> None:
         """A run that waits is there again, the watcher waited too, and both go on to the end."""
-        async with running(operator, "--ui-port", "0", "--port", "0", "--worker", str(WORKER)) as (process, ready):
+        options = ("--ui-port", "0", "--port", str(port), "--worker", str(WORKER))
+        async with running(operator, *options) as (process, ready):
             here = Operator(operator.folder, {"TEMPORAL_ADDRESS": ready["address"]})
-            port = ready["address"].rpartition(":")[2]
             await here("run", "Delivery", "-g", "Survive", "--id", "survivor")
             async with here.started("watch", "survivor") as watching:
                 await here.until_asked("survivor")
@@ -95,9 +95,8 @@ class TestDev:
                 first = await watching.stdout.readline()  # it has met the server before that ends
                 ended = await stopped(process, signal.SIGTERM)
                 nothing = await here.refused("show", "survivor", code=3)
-                options = ("--ui-port", "0", "--port", port, "--worker", str(WORKER))
                 async with running(operator, *options) as (again, told):
-                    taken = await here.refused("dev", "--ephemeral", "--port", port, "--no-worker", code=3)
+                    taken = await here.refused("dev", "--ephemeral", "--port", str(port), "--no-worker", code=3)
                     await here("approve", "survivor", "--why", "it survived")
                     async with asyncio.timeout(180):
                         lines, beside = await watching.communicate()

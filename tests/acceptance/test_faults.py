@@ -148,22 +148,21 @@ class TestKilledWorkers:
 class TestRestartedServer:
     """The server is killed and started again on its file."""
 
-    async def test_in_a_stage_and_while_a_person_is_asked(self, tmp_path: Path) -> None:
+    async def test_in_a_stage_and_while_a_person_is_asked(self, tmp_path: Path, port: int) -> None:
         """What it has acknowledged it still knows, and its workers find it again by themselves."""
         file, queue = tmp_path / "runs.db", "restarted"
-        async with DevServer(DevServerOptions(database=file, ui_port=None)) as first:
-            port = int(first.address.rpartition(":")[2])
+        options = DevServerOptions(database=file, ui_port=None, port=port)
+        async with DevServer(options) as first:
             client = await Client.connect(first.address, plugins=[BatonPlugin()])
             expected = await undisturbed(client, ask=True)
             handle = await errand(client, queue, ask=True)
             async with process(first.address, queue, **{STAY: "build"}) as staying:
                 await begun(staying, "build")
                 await kill(first)
-        again = DevServerOptions(database=file, ui_port=None, port=port)
-        async with DevServer(again) as second, process(second.address, queue):
+        async with DevServer(options) as second, process(second.address, queue):
             await until_waiting(handle, "release manager")
             await kill(second)
-            async with DevServer(again):
+            async with DevServer(options):
                 await handle.signal(DECIDE, YES)
                 assert await ended(client, handle) == expected
 

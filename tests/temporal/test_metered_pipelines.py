@@ -24,14 +24,14 @@ from tests.support import GOAL, Handle, failure, start, until
 from tests.temporal.exchange_pipelines import HandsOutside, Receives
 from tests.temporal.handoff_pipelines import PIPELINES, Breaks, FourAgents, Pays, Talks
 from tests.temporal.handoff_stages import STAGES
-from tests.temporal.test_metrics import free_address, scrape
+from tests.temporal.test_metrics import scrape
 
 PAIRS = (("FourAgents", "extract"), ("extract", "analyse"), ("analyse", "score"), ("score", "summarise"))
 
 
-async def measured(server: DevServer, safeguards: Safeguards) -> tuple[Client, str]:
+async def measured(server: DevServer, safeguards: Safeguards, port: int) -> tuple[Client, str]:
     """Return a client whose workers are measured, and where their metrics are served."""
-    address = free_address()
+    address = f"127.0.0.1:{port}"
     endpoint = PrometheusConfig(bind_address=address, durations_as_seconds=True, histogram_bucket_overrides=BUCKETS)
     client = await Client.connect(
         server.address,
@@ -42,9 +42,9 @@ async def measured(server: DevServer, safeguards: Safeguards) -> tuple[Client, s
 
 
 @asynccontextmanager
-async def metered(server: DevServer, folder: Path) -> AsyncIterator[tuple[Worker, str]]:
+async def metered(server: DevServer, folder: Path, port: int) -> AsyncIterator[tuple[Worker, str]]:
     """Run a worker with an endpoint of its own, and yield it and the endpoint's address."""
-    client, address = await measured(server, Safeguards.development(folder))
+    client, address = await measured(server, Safeguards.development(folder), port)
     async with pipeline_worker(client, PIPELINES, STAGES) as worker:
         yield worker, address
 
@@ -62,10 +62,10 @@ class TestMeteredPipelines:
     """What `BatonPlugin` alone makes a worker tell."""
 
     async def test_what_pipelines_count_is_there_before_their_first_run(
-        self, server: DevServer, tmp_path: Path
+        self, server: DevServer, tmp_path: Path, port: int
     ) -> None:
         """S3-8.1-c, S3-8.1-f: what a run refuses or rolls back first is a rise, though it is the worker's first run."""
-        client, address = await measured(server, Safeguards.development(tmp_path))
+        client, address = await measured(server, Safeguards.development(tmp_path), port)
         async with pipeline_worker(client, [Receives, FourAgents], STAGES) as worker:
             scraped = scrape(address)
 
@@ -76,9 +76,11 @@ class TestMeteredPipelines:
             for reason in ROLLBACKS.at_start:
                 assert scraped.samples(ROLLBACKS.name, reason=reason, **run) == [0.0]
 
-    async def test_a_stage_that_runs_again_accepts_its_handoff_once(self, server: DevServer, tmp_path: Path) -> None:
+    async def test_a_stage_that_runs_again_accepts_its_handoff_once(
+        self, server: DevServer, tmp_path: Path, port: int
+    ) -> None:
         """S3-8.1-f: were each retry counted as a handoff, the share of those rolled back would look smaller."""
-        client, address = await measured(server, Safeguards.development(tmp_path))
+        client, address = await measured(server, Safeguards.development(tmp_path), port)
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:
             await run_pipeline(worker, Pays.run, PipelineInput(goal=GOAL, params={"raises": 2}))
             scraped = scrape(address)
@@ -94,11 +96,11 @@ class TestMeteredPipelines:
         ],
     )
     async def test_the_answer_of_an_agent_outside_is_counted_once(
-        self, server: DevServer, tmp_path: Path, note: str, verdict: str
+        self, server: DevServer, tmp_path: Path, note: str, verdict: str, port: int
     ) -> None:
         """S3-8.1-a, S3-8.1-c: its gate is in another process, and its pipeline counts; a repeated move adds nothing."""
         safeguards = Safeguards.development(tmp_path)
-        client, address = await measured(server, safeguards)
+        client, address = await measured(server, safeguards, port)
         async with pipeline_worker(client, [HandsOutside], STAGES) as worker, safeguards.shared().open() as guarded:
             handle = await start(worker, HandsOutside.run, state={"goal": GOAL, "note": note})
             agents = OutsideAgents(client, guarded.gate)
@@ -120,9 +122,9 @@ class TestMeteredPipelines:
         assert scraped.total("baton_handoff_latency_seconds_count") == (verdict == "ACCEPTED")
         assert result.output["answer"].get("code") == (None if verdict == "ACCEPTED" else verdict)
 
-    async def test_every_handoff_and_stage_is_told(self, server: DevServer, tmp_path: Path) -> None:
+    async def test_every_handoff_and_stage_is_told(self, server: DevServer, tmp_path: Path, port: int) -> None:
         """S3-8.1-a, S3-8.1-b: each of four handoffs is counted and timed for its pair of agents, and each stage."""
-        async with metered(server, tmp_path) as (worker, address):
+        async with metered(server, tmp_path, port) as (worker, address):
             await run_pipeline(worker, FourAgents.run, PipelineInput(goal=GOAL))
             scraped = scrape(address)
 
@@ -133,9 +135,9 @@ class TestMeteredPipelines:
             assert scraped.samples("baton_stage_seconds_count", stage=receiver) == [1.0]
             assert scraped.samples("baton_queue_seconds_count", stage=receiver) == [1.0]
 
-    async def test_what_went_wrong_is_told_once_each(self, server: DevServer, tmp_path: Path) -> None:
+    async def test_what_went_wrong_is_told_once_each(self, server: DevServer, tmp_path: Path, port: int) -> None:
         """S3-8.1-a, S3-8.1-c, S3-8.1-f: a violation and its roll-back, and one because a receiver failed."""
-        async with metered(server, tmp_path) as (worker, address):
+        async with metered(server, tmp_path, port) as (worker, address):
             await abandoned(await start(worker, FourAgents.run, poisoned=True))
             await abandoned(await start(worker, Breaks.run))
             scraped = scrape(address)
@@ -147,9 +149,9 @@ class TestMeteredPipelines:
         assert scraped.total("baton_rollbacks_total", reason="receiver_failed") == 1
         assert scraped.total("baton_rollbacks_total") == 2
 
-    async def test_a_compression_is_told(self, server: DevServer, tmp_path: Path) -> None:
+    async def test_a_compression_is_told(self, server: DevServer, tmp_path: Path, port: int) -> None:
         """S3-8.1-d: by the receiver whose window the conversation was too long for."""
-        async with metered(server, tmp_path) as (worker, address):
+        async with metered(server, tmp_path, port) as (worker, address):
             await run_pipeline(worker, Talks.run, PipelineInput(goal=GOAL))
             scraped = scrape(address)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import socket
 import urllib.request
 import uuid
 from collections.abc import AsyncIterator
@@ -58,13 +57,6 @@ def scrape(address: str) -> Scraped:
         return Scraped(response.read().decode())
 
 
-def free_address() -> str:
-    """Return an address of this machine that nobody listens at."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
 @dataclass(frozen=True)
 class Rig:
     """A worker whose metrics are served.
@@ -97,9 +89,9 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(server: DevServer) -> AsyncIterator[Rig]:
+async def rig(server: DevServer, port: int) -> AsyncIterator[Rig]:
     """Return a running worker that forgets every run at once, so that each of its tasks is a replay."""
-    address = free_address()
+    address = f"127.0.0.1:{port}"
     endpoint = PrometheusConfig(bind_address=address, durations_as_seconds=True, histogram_bucket_overrides=BUCKETS)
     runtime = Runtime(telemetry=TelemetryConfig(metrics=endpoint))
     client = await Client.connect(server.address, data_converter=data_converter(), runtime=runtime)

@@ -253,18 +253,18 @@ class TestToken:
 class TestServeCodec:
     """The server inside another program."""
 
-    async def test_it_is_gone_when_the_context_ends(self) -> None:
+    async def test_it_is_gone_when_the_context_ends(self, port: int) -> None:
         """The port is free again, so the program can start another."""
-        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
-            port = int(url.rpartition(":")[2])
+        async with serve_codec([CompressionCodec()], origins=[UI], port=port) as url:
+            pass
         async with serve_codec([CompressionCodec()], origins=[UI], port=port) as again:
             assert again == url
             assert (await _call(f"{again}/decode", b"{}")).status == 200
 
-    async def test_an_error_inside_comes_out(self) -> None:
+    async def test_an_error_inside_comes_out(self, port: int) -> None:
         """The context stops the server and hides nothing."""
         with pytest.raises(LookupError):
-            async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            async with serve_codec([CompressionCodec()], origins=[UI], port=port) as url:
                 raise LookupError
         with pytest.raises(OSError, match="refused"):
             await _call(f"{url}/decode", b"{}")
