@@ -1,7 +1,8 @@
 """What all tests share: one real Temporal server a session, and repeatable examples."""
 
+import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,21 @@ settings.load_profile("tests")
 def server(baton_server: DevServer) -> DevServer:
     """Return the Temporal server of the session, at ``server.address``: that of the test kit's own plugin."""
     return baton_server
+
+
+@pytest.fixture
+def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return what lets so many seconds pass at once for whatever waits on the running event loop.
+
+    A limit of time is so tested when the test is ready for it, however long its program took to begin.
+    """
+
+    def put_forward(seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time
+        monkeypatch.setattr(loop, "time", lambda: now() + seconds)
+
+    return put_forward
 
 
 @pytest.fixture

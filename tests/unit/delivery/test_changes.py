@@ -1,6 +1,8 @@
 """Changes and test runs in a real worktree: exactly what was ordered, or an error that says why not."""
 
+import asyncio
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -165,10 +167,17 @@ class TestRunTests:
         assert "AssertionError: -1 != 3" in failed.output
         assert "ended with exit code 1 on c0ffee" in failed.in_words()
 
-    async def test_stops_tests_that_take_too_long(self, repo: Path) -> None:
+    async def test_stops_tests_that_take_too_long(
+        self, repo: Path, tmp_path: Path, let_pass: Callable[[float], None]
+    ) -> None:
         """That counts as not passed."""
-        tree = await opened(repo, patch=FIX, test="echo begun; sleep 600", test_seconds=0.5)
-        run = await run_tests(tree.plan, tree.folder, "c0ffee")
+        told = tmp_path / "told"
+        os.mkfifo(told)
+        tree = await opened(repo, patch=FIX, test=f"echo begun; echo > {told}; sleep 600", test_seconds=60)
+        running = asyncio.ensure_future(run_tests(tree.plan, tree.folder, "c0ffee"))
+        await asyncio.to_thread(told.read_text)
+        let_pass(60)
+        run = await running
         assert (run.passed, run.code, run.output) == (False, None, "begun\n")
         assert "stopped for taking too long" in run.in_words()
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,16 +32,21 @@ class TestRunProgram:
         assert ran.output.endswith(b"]\n" + b"z" * 500)
         assert ran.dropped == 999_000
 
-    async def test_stops_what_takes_too_long_with_all_it_started(self, tmp_path: Path) -> None:
+    async def test_stops_what_takes_too_long_with_all_it_started(
+        self, tmp_path: Path, let_pass: Callable[[float], None]
+    ) -> None:
         """Also a child that ignores SIGTERM and holds the output open."""
-        child = (
-            "import os,signal,time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(600)"
-        )
+        place = tmp_path / "pid"
+        os.mkfifo(place)
+        child = "import os,signal,time; signal.signal(15, signal.SIG_IGN); "
+        child += f"open({str(place)!r},'w').write(str(os.getpid())); time.sleep(600)"
         code = f"import subprocess,sys,time; subprocess.Popen([sys.executable,'-c',{child!r}]); time.sleep(600)"
-        ran = await run(code, tmp_path, seconds=3)
-        assert ran.code is None
+        running = asyncio.ensure_future(run(code, tmp_path))
+        process = int(await asyncio.to_thread(place.read_text))
+        let_pass(30)
+        assert (await running).code is None
         with pytest.raises(ProcessLookupError):
-            await _gone(int(ran.output))
+            await _gone(process)
 
     async def test_leaves_nothing_behind_that_a_finished_program_started(self, tmp_path: Path) -> None:
         """A server that a test forgot to stop does not run on."""
