@@ -139,7 +139,8 @@ def trust(settings: dict[str, Any]) -> Finding:
 
 async def namespace(client: Client) -> Finding:
     """Check that the namespace is there, and how long it keeps runs that ended."""
-    answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    answer = await client.workflow_service.describe_namespace(request, retry=True)
     kept = answer.config.workflow_execution_retention_ttl.ToTimedelta()
     days = kept.days or round(kept.total_seconds() / 86400, 1)
     found = f"{client.namespace!r} keeps runs that ended for {days} day{'' if days == 1 else 's'}"
@@ -175,7 +176,7 @@ async def search_attributes(client: Client, *, fix: bool) -> Finding:
 async def _missing(client: Client) -> list[str]:
     """Return the search attributes that the namespace lacks."""
     request = ListSearchAttributesRequest(namespace=client.namespace)
-    known = (await client.operator_service.list_search_attributes(request)).custom_attributes
+    known = (await client.operator_service.list_search_attributes(request, retry=True)).custom_attributes
     return [name for name in SEARCH_ATTRIBUTES if name not in known]
 
 
@@ -186,7 +187,8 @@ async def _add(client: Client, names: Sequence[str]) -> None:
             AddSearchAttributesRequest(
                 namespace=client.namespace,
                 search_attributes={name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD},
-            )
+            ),
+            retry=True,
         )
 
 

@@ -128,7 +128,8 @@ async def roll_back(
                 ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
                 ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
             ],
-        )
+        ),
+        retry=True,
     )
     stopped = [
         child for child in orphans if await _terminate(client, child, f"parent {workflow_id!r} rolled back by {by}")

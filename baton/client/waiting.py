@@ -179,7 +179,8 @@ async def described_queue(client: Client, task_queue: str) -> DescribeTaskQueueR
             namespace=client.namespace,
             task_queue=TaskQueue(name=task_queue),
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
+        ),
+        retry=True,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import rfc8785
 from pydantic import JsonValue
@@ -184,7 +185,9 @@ async def signal_raw(client: Client, handle: WorkflowHandle[Any, Any], name: str
             workflow_execution=WorkflowExecution(workflow_id=handle.id),
             signal_name=name,
             input=Payloads(payloads=made),
-        )
+            request_id=str(uuid4()),  # what is sent twice, as an answer was lost, counts once
+        ),
+        retry=True,
     )
 
 

@@ -65,9 +65,13 @@ class TestSetupJob:
 
         assert first[0] == 0, first[1]
         assert second[0] == 0, second[1]
-        described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="baton"))
+        described = await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace="baton"), retry=True
+        )
         assert described.config.workflow_execution_retention_ttl.ToTimedelta().days == 45
-        listed = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace="baton"))
+        listed = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace="baton"), retry=True
+        )
         keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
         assert dict(listed.custom_attributes) == dict.fromkeys(SEARCH_ATTRIBUTES, keyword)
 

@@ -76,7 +76,8 @@ async def signal_again(client: Client, handle: Handle, payload: Payload, request
             signal_name=HANDOFF,
             request_id=request_id,
             input=Payloads(payloads=[payload]),
-        )
+        ),
+        retry=True,
     )
 
 

@@ -95,7 +95,7 @@ async def start_raw(client: Client, task_queue: str, id: str, payloads: list[Pay
     request.workflow_type.name = "Linear"
     request.task_queue.name = task_queue
     request.workflow_execution_timeout.FromTimedelta(LIMIT)
-    await client.workflow_service.start_workflow_execution(request)
+    await client.workflow_service.start_workflow_execution(request, retry=True)
     return client.get_workflow_handle(id)
 
 

@@ -65,7 +65,7 @@ async def until_given(client: Client, handle: Handle, queue: str, times: int) ->
     """Return the run once a worker that never answers was given it that often."""
     asked = PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue))
     while True:
-        await client.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(minutes=1))
+        await client.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(minutes=1), retry=True)
         run = await read_run(client, handle.id)
         now = await waits(client, run)
         assert now is not None, run.failure

@@ -1,0 +1,47 @@
+"""The service lets each connection go after five minutes, here after a second: no call of ours fails of that."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
+from temporalio.client import Client
+
+from baton.cli.checks import namespace, search_attributes
+from baton.client.waiting import described_queue
+from baton.devserver import DevServer, DevServerOptions
+from baton.testing import signal_raw
+
+AGE = {"frontend.keepAliveMaxConnectionAge": "1s"}
+
+
+@asynccontextmanager
+async def old_clients(server: DevServer, count: int) -> AsyncIterator[list[Client]]:
+    """Yield clients whose connections the server has let go; a poll keeps each open, and none was used since."""
+    clients = [await Client.connect(server.address) for _ in range(count)]
+    asked = PollWorkflowTaskQueueRequest(namespace="default", task_queue=TaskQueue(name="polled"))
+    polls = [
+        asyncio.create_task(one.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(minutes=5)))
+        for one in clients
+    ]
+    try:
+        await asyncio.sleep(2)  # nobody is told that the server has let them go
+        yield clients
+    finally:
+        for poll in polls:
+            poll.cancel()
+        await asyncio.gather(*polls, return_exceptions=True)
+
+
+async def test_the_first_call_on_an_old_connection_is_made_on_a_new_one() -> None:
+    """Its client learns only then that there is none any more, and gives the call up unless it may try again."""
+    async with DevServer(DevServerOptions(ui_port=None, settings=AGE)) as server, old_clients(server, 4) as clients:
+        queues, checks, attributes, signals = clients
+        handle = await (await Client.connect(server.address)).start_workflow("Any", id="any", task_queue="nobody")
+
+        assert list((await described_queue(queues, "nobody")).pollers) == []
+        assert (await namespace(checks)).found.startswith("'default' keeps runs")
+        assert "refuses" not in (await search_attributes(attributes, fix=False)).found
+        await signal_raw(signals, handle, "told", b"1")
