@@ -12,9 +12,13 @@ from temporalio.exceptions import ApplicationError
 
 from baton.activity.context import current_parts
 from baton.activity.heartbeats import heartbeats
+from baton.activity.receiving import ReceiversGate, put_or_warn, run_of_activity
+from baton.activity.recording import entry_of
+from baton.protocol.audit_entries import cost_with
 from baton.protocol.compressing import Compressed, CompressInput, ContextTooLargeError, Plan, plan
 from baton.protocol.history import Spend
 from baton.protocol.money import usd
+from baton.protocol.recording import RecordedEvent
 from baton.protocol.summarising import (
     ONE_IN,
     Summariser,
@@ -86,9 +90,20 @@ async def compress(given: CompressInput) -> Compressed:
     parts = current_parts()
     try:
         with heartbeats(activity.info().heartbeat_timeout):
-            return await compress_history(given, parts.summariser, counter=parts.counter)
+            made = await compress_history(given, parts.summariser, counter=parts.counter)
+            if parts.gate is not None and given.event is not None and made.spend:
+                await _put_on_record(parts.gate, given.event, made)
+            return made
     except ContextTooLargeError as error:
         raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+
+
+async def _put_on_record(gate: ReceiversGate, event: RecordedEvent, made: Compressed) -> None:
+    """Put on record what a model was paid: a run that ends here, or a fork, has no handoff that would tell of it."""
+    cost = None if event.cost is None else cost_with(event.cost, made.spend)
+    told = event.model_copy(update={"cost": cost, "details": made.fallback_reason})
+    entry = entry_of(told, run_of_activity())
+    await put_or_warn(lambda: gate.record(entry), f"a summary for {event.agent}")
 
 
 async def _by_model(

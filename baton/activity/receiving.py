@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -258,15 +258,32 @@ async def returned_on_record(
         anchor: The head when it was accepted.
     """
     answer = {"baton_patch": returned.baton_patch, "output": returned.output, "findings": returned.findings}
+
+    async def put() -> str:
+        return (await gate.returned(message, answer, returned.spend, run_id=run_of_activity())).anchor
+
+    return await put_or_warn(put, f"what {returned.stage} returned") or anchor
+
+
+async def put_or_warn(put: Callable[[], Awaitable[str]], what: str) -> str | None:
+    """Put something on record that was paid for and must not be done again for want of the ledger.
+
+    Args:
+        put: Puts it there; called a few times, with pauses, while the ledger cannot be written.
+        what: What it is, for the worker's log.
+
+    Returns:
+        The chain's head after it; None if it is not on record, which is in the log then.
+    """
     for pause in (*_PAUSES, None):
         try:
-            return (await gate.returned(message, answer, returned.spend, run_id=run_of_activity())).anchor
+            return await put()
         except LedgerUnavailableError as error:
             if pause is None:
-                _log.warning("what %s returned is not on record: %s", returned.stage, error)
+                _log.warning("%s is not on record: %s", what, error)
                 break
             await asyncio.sleep(pause)
-    return anchor
+    return None
 
 
 async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], error: Exception) -> None:

@@ -43,6 +43,7 @@ def entry_of(event: RecordedEvent, run_id: str | None) -> AuditEntry:
         event_id=event.event_id,
         status=event.status,
         timestamp=event.at,
+        from_agent=event.sender,
         to_agent=event.agent,
         reason=event.reason,
         details=event.details,

@@ -49,6 +49,8 @@ class Kind(StrEnum):
     """What a person decided about a handoff; the actor is the person, the reason is theirs."""
     COMPLETION = "completion"
     """The end of a task: its final output, and the cost with the last stage in it (C-12)."""
+    SUMMARY = "summary"
+    """A model was paid for a summary of the conversation that the next handoff carries."""
     ERASURE = "erasure"
     """The key of a data subject was destroyed, so some of the chain's texts can't be read any more (C-24)."""
 

@@ -8,11 +8,12 @@ difference to the record before. The shares add up to the total (EAAPL-MAG006 §
 Where agents work at the same time, or several pipelines at one task, or a run was rolled back, no record knows what the
 others spent. (Branches may run one after the other all the same, on a busy worker: the second one's handoff was made
 before the first one's return.) There an agent's share is the own cost that its return states, and what a handoff tells
-beyond all that is known so far (a run that failed, a summary) is its sender's; the total is their sum.
+beyond all that is known so far (a run that failed) is its sender's; the total is their sum.
 
 A receiver that ran again because it had failed, or because what it had returned was lost, tells in the second return
 what it told in the first, as far as that was known by then: what the last return adds to those before counts. Of one
-that was lost for good the pipeline tells, in the record of the roll-back.
+that was lost for good the pipeline tells, in the record of the roll-back. What a model took for a summary of a
+conversation is its sender's, and on record by itself: what a fork tells at its next handoff, others may have spent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -97,7 +98,8 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     """
     records = list(records)
     counted = _counted(records)
-    complete = _all_returned([record for record, _ in counted], {_event(one) for one in records if _is_return(one)})
+    work = [record for record, _ in counted if not _is_summary(record)]
+    complete = _all_returned(work, {_event(one) for one in records if _is_return(one)})
     if _is_concurrent([record for record, _ in counted]) or _knows_less(counted):
         return _concurrent_cost(counted, complete)
     before, shares, findings = AuditCost(spent_micro_usd=0), [], []
@@ -166,7 +168,8 @@ def _is_concurrent(records: Sequence[AuditHeader]) -> bool:
 def _knows_less(counted: Sequence[tuple[AuditHeader, AuditCost]]) -> bool:
     """Return whether a record knows of less than one before it: of a run that was left, or of another branch."""
     return any(
-        cost.spent_micro_usd < before.spent_micro_usd and (later.run_id != earlier.run_id or _is_return(earlier))
+        cost.spent_micro_usd - ((cost.own_micro_usd or 0) if _is_summary(later) else 0) < before.spent_micro_usd
+        and (later.run_id != earlier.run_id or _is_return(earlier) or _is_summary(earlier))
         for (earlier, before), (later, cost) in pairwise(counted)
     )
 
@@ -176,7 +179,9 @@ def _concurrent_cost(counted: Sequence[tuple[AuditHeader, AuditCost]], complete:
     nothing = AuditCost(spent_micro_usd=0)
     known, began, shares = nothing, dict[str, AuditCost](), []
     for record, cost in counted:
-        if not _is_return(record):
+        if _is_summary(record):
+            share = _share(record, known, cost)
+        elif not _is_return(record):
             began[_event(record)] = cost
             share = _share(record, known, cost.model_copy(update={"own_micro_usd": None}))
         else:
@@ -214,6 +219,11 @@ def _all_returned(counted: Sequence[AuditHeader], returned: set[str]) -> bool:
 def _is_return(record: AuditHeader) -> bool:
     """Return whether a record tells what an agent made of a handoff: its return, or that it failed or was lost."""
     return record.kind == Kind.COMPLETION or (record.kind == Kind.ROLLBACK and record.cost is not None)
+
+
+def _is_summary(record: AuditHeader) -> bool:
+    """Return whether a record tells what a model took for a summary, which is beside what agents make of handoffs."""
+    return record.kind == Kind.SUMMARY
 
 
 def _is_rejected(record: AuditHeader) -> bool:

@@ -178,8 +178,20 @@ def cost_after(message: Mapping[str, Any], spend: Spend) -> AuditCost | None:
         (80500, 500)
     """
     cost = cost_of(message)
-    if cost is None:
-        return None
+    return None if cost is None else cost_with(cost, spend)
+
+
+def cost_with(cost: AuditCost, spend: Spend) -> AuditCost:
+    """Return the figures of a task after somebody's own cost.
+
+    Args:
+        cost: The figures before it.
+        spend: What was spent.
+
+    Example:
+        >>> cost_with(AuditCost(spent_micro_usd=80_000), Spend(micro_usd=500)).spent_micro_usd
+        80500
+    """
     left = cost.remaining_micro_usd
     return cost.model_copy(
         update={

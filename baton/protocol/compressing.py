@@ -23,6 +23,7 @@ from baton.protocol.handoff_errors import HandoffError
 from baton.protocol.history import Spend
 from baton.protocol.pinning import REACHES, pins_of, repinned
 from baton.protocol.record import CompactRecord, Whole
+from baton.protocol.recording import RecordedEvent
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
 from baton.protocol.wire import Count
 
@@ -80,6 +81,7 @@ class CompressInput(CompactRecord):
         keep: How many of the newest turns stay verbatim.
         summary_tokens: The most that the narrative may cost.
         upstream: What the call cost whose history this is; a model's summary stays under 5 % of it (S3-9-d).
+        event: What to put on record of a summary that was paid for, but for its bill; None: nothing.
     """
 
     turns: Turns
@@ -90,6 +92,7 @@ class CompressInput(CompactRecord):
     keep: Whole = Field(default=DEFAULT_KEEP, ge=1)
     summary_tokens: Whole = Field(default=DEFAULT_SUMMARY_TOKENS, ge=LEAST_SUMMARY_TOKENS)
     upstream: Spend = Spend()
+    event: RecordedEvent | None = None
 
     @property
     def allowed(self) -> int:

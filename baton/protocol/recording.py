@@ -1,4 +1,4 @@
-"""What a pipeline itself puts on record, beside the answers of receivers: roll-backs and people's decisions."""
+"""What a pipeline itself puts on record, beside the answers of receivers: roll-backs, decisions, paid summaries."""
 
 from enum import StrEnum
 
@@ -17,6 +17,7 @@ class EventKind(StrEnum):
     ROLLBACK = "rollback"
     DECISION = "decision"
     COMPLETION = "completion"
+    SUMMARY = "summary"
 
 
 class RecordedEvent(CompactRecord):
@@ -31,9 +32,11 @@ class RecordedEvent(CompactRecord):
         details: A sentence.
         actor: The person who decided, if one did.
         agent: The agent it is about.
+        sender: Of a summary: the agent whose conversation it is of.
         at: When (workflow time).
         message: Anything further, as JSON.
-        cost: Of a receiver that failed, or was lost: what it had spent, as far as it told.
+        cost: Of a receiver that failed, or was lost: what it had spent, as far as it told. Of a summary: the figures
+            before it; whoever writes it adds its bill.
     """
 
     kind: EventKind = Field(strict=False)
@@ -44,6 +47,7 @@ class RecordedEvent(CompactRecord):
     details: str | None = None
     actor: str | None = None
     agent: str | None = None
+    sender: str | None = None
     at: Timestamp
     message: dict[str, JsonValue] = Field(default_factory=dict)
     cost: AuditCost | None = None

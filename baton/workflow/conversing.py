@@ -9,15 +9,17 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
+from baton.protocol.audit_entries import cost_of
 from baton.protocol.compressing import Compressed, CompressInput
 from baton.protocol.errors import StageFailedError
 from baton.protocol.handoff import Turn
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput, StageReturn
+from baton.protocol.recording import EventKind, RecordedEvent
 from baton.protocol.relay import HandoffTerms
-from baton.protocol.stages import StageSpec
 from baton.protocol.tokens import estimate_tokens
 from baton.workflow.metrics import Metrics
+from baton.workflow.passage import Passage
 from baton.workflow.purse import Purse
 
 COMPRESS = "baton.compress"
@@ -65,22 +67,22 @@ class Conversation:
         self._upstream = returned.spend
 
     async def fit(
-        self, spec: StageSpec, message: StageInput, task_queue: str | None, *, key: str, sent: int
+        self, passage: Passage, message: StageInput, task_queue: str | None, *, sender: str | None
     ) -> StageInput:
         """Return the stage's input with the conversation in it, compressed if it fills too much of its window.
 
         Args:
-            spec: The stage.
-            message: Its input.
+            passage: The handoff to the stage.
+            message: The stage's input.
             task_queue: Where its workers listen.
-            key: The name of its reservation in the budget.
-            sent: How often the handoff was sent, this time included.
+            sender: The agent that hands on, for the record; None where nothing is put on record.
 
         Raises:
             StageFailedError: It cannot be made to fit without losing what must not be lost.
         """
         if not self._turns:
             return message
+        spec = passage.spec
         given = CompressInput(
             turns=self._turns,
             window=spec.window,
@@ -91,6 +93,8 @@ class Conversation:
             upstream=self._upstream,
         )
         if given.exceeds():
+            if sender is not None:
+                given = given.model_copy(update={"event": self._event(passage, sender)})
             try:
                 made: Compressed = await workflow.execute_activity(
                     COMPRESS,
@@ -105,8 +109,21 @@ class Conversation:
             except ActivityError as error:
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error
-            self._purse.compressed(key, made.charge(f"compression {sent}"))
+            self._purse.compressed(passage.key, made.charge(f"compression {passage.sent}"))
             self._metrics.compressed(spec.name, made.before_tokens, made.after_tokens)
             self._turns, self._summary = made.verbatim, made.summary
         turns = [turn.to_json_object() for turn in self._turns]
         return message.model_copy(update={"turns": turns, "summary": self._summary})
+
+    def _event(self, passage: Passage, sender: str) -> RecordedEvent:
+        """Return what its worker puts on record of a summary: in a fork no handoff's figures tell what it cost."""
+        return RecordedEvent(
+            kind=EventKind.SUMMARY,
+            task_id=passage.given.task_id,
+            event_id=f"{passage.handoff_id}.{passage.sent}",
+            status="WRITTEN",
+            sender=sender,
+            agent=passage.spec.name,
+            at=workflow.now(),
+            cost=cost_of({"costTracking": self._purse.budget.cost_tracking().to_json_object()}),
+        )

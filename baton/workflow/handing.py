@@ -162,7 +162,8 @@ class Handing:
 
     async def fit(self, passage: Passage, message: StageInput, task_queue: str | None) -> StageInput:
         """Return the stage's input with the conversation in it; see `Conversation.fit`."""
-        return await self._said.fit(passage.spec, message, task_queue, key=passage.key, sent=passage.sent)
+        sender = None if self._relay is None else self._relay.sender.agent_id
+        return await self._said.fit(passage, message, task_queue, sender=sender)
 
     def contracted(self, passage: Passage, message: StageInput, *, kept: bool = True) -> StageInput:
         """Return the stage's input with a contract of this moment; `kept` as in `Contracting.contracted`.

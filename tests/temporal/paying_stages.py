@@ -11,10 +11,13 @@ from temporalio.exceptions import ApplicationError
 
 from baton import Baton, Retries, Spend, StageResult
 from baton.activity import StageContext, stage
+from baton.protocol.summarising import Summary
 from tests.temporal.stages import AT_ONCE
 
 BILLS: Counter[str] = Counter()
 """What was paid, in millionths of a US dollar, by workflow id."""
+SUMMARY = Spend(micro_usd=30, prompt_tokens=1_000, completion_tokens=10)
+"""What a model takes for a summary."""
 _RUNS: Counter[tuple[str, int, str]] = Counter()
 
 
@@ -74,5 +77,32 @@ async def brief(context: StageContext[Baton]) -> StageResult:
     return await _pay(context, "brief")
 
 
-STAGES: list[Any] = [first, second, picky, light, brief]
+@stage
+async def talk(context: StageContext[Baton]) -> StageResult:
+    """Pay, for a conversation that is too long for whoever listens."""
+    said = "We looked at the next page and found nothing. " * 40
+    turns: list[dict[str, JsonValue]] = [{"role": "analyst", "content": f"Turn {nth}: {said}"} for nth in range(30)]
+    paid = await _pay(context, "talk")
+    return paid.model_copy(update={"turns": turns})
+
+
+@stage(window=6_000, retries=AT_ONCE)
+async def listen(context: StageContext[Baton]) -> StageResult:
+    """Pay."""
+    return await _pay(context, "listen")
+
+
+@stage(window=6_000, retries=AT_ONCE, requires=["work_scope"])
+async def scoped(context: StageContext[Baton]) -> StageResult:
+    """Pay, within a scope that nobody gives."""
+    return await _pay(context, "scoped")
+
+
+async def summarise(prompt: str, max_tokens: int) -> Summary:
+    """Summarise, as a cheap model would."""
+    BILLS[activity.info().workflow_id or ""] += SUMMARY.micro_usd
+    return Summary(text="They looked at pages.", spend=SUMMARY)
+
+
+STAGES: list[Any] = [first, second, picky, light, brief, talk, listen, scoped]
 BY_NAME: dict[str, Any] = {one.spec.name: one for one in STAGES}

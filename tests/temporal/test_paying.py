@@ -14,6 +14,7 @@ from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWo
 from temporalio.worker import Worker
 
 from baton import PipelineInput
+from baton.activity.context import WorkerParts
 from baton.activity.safeguards import Safeguards
 from baton.client import RunRecord, fork, read_run, resolve_handoff, roll_back, run_inbox
 from baton.devserver import DevServer
@@ -23,10 +24,11 @@ from baton.protocol.budget import Budget, OnExhaustion
 from baton.protocol.errors import PipelineError
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.pending import HandoffAction, HandoffDecision
+from baton.protocol.summarising import Price, Summariser
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, Handle, approve, event, overview, sealing_worker, until, until_waiting
 from tests.temporal.paying_pipelines import PIPELINES, Takes
-from tests.temporal.paying_stages import BILLS, STAGES
+from tests.temporal.paying_stages import BILLS, STAGES, summarise
 
 BUDGET = Budget(initial_micro_usd=1_000_000)
 RAISES = [{"charge": [500], "end": "raise"}]
@@ -42,8 +44,11 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
-    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
+    """Return a running worker with safeguards, and a model for summaries."""
+    price = Price(prompt=Decimal("0.001"), completion=Decimal("0.001"))
+    parts = WorkerParts(summariser=Summariser(summarise, price))
+    client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+    async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it
 
 
@@ -99,6 +104,9 @@ def told(run: RunRecord) -> int:
         pytest.param([{"child": ["first"]}, "second"], {"first": REFUSED}, 1_407, id="a child"),
         pytest.param([{"child": ["first", "fail"]}, "second"], {"first": REFUSED}, 1_407, id="a child that failed"),
         pytest.param(["first", "picky"], {"first": [{"spend": 9}, *RAISES]}, 1_518, id="a sender that did not mend it"),
+        pytest.param(["talk", "listen"], {}, 2_030, id="a summary"),
+        pytest.param([["talk", "first"], "scoped"], {}, 2_030, id="a summary for a handoff that is refused"),
+        pytest.param(["talk", ["listen", "second"]], {}, 3_030, id="a summary for a branch"),
     ],
 )
 async def test_what_was_paid_is_charged(
@@ -244,6 +252,18 @@ async def test_what_is_lost_in_a_fork_is_on_record_as_well(
         cost = await ledger.task_cost(run.task_id or "")
     assert (paid(run), paid(forked)) == (3_500, bills)
     assert (cost.micro_usd, cost.complete, cost.by_agent["brief"]) == (3_500 + bills, True, Decimal("0.001"))
+
+
+async def test_a_summary_in_a_fork_is_on_record(worker: Worker, safeguards: Safeguards) -> None:
+    """What the fork tells at the next handoff is less than what the old run had spent."""
+    run = await taken(worker, ["first", "talk", "listen"])
+
+    forked = await ended(worker, await fork(worker.client, run.workflow_id, "2", by="ann", why="try again"))
+
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        cost = await ledger.task_cost(run.task_id or "")
+    assert (paid(run), paid(forked)) == (3_030, 2_030)
+    assert (cost.micro_usd, cost.complete, cost.by_agent["talk"]) == (5_060, True, Decimal("0.00206"))
 
 
 async def test_a_fork_knows_what_branches_have_spent_of_their_limits(worker: Worker) -> None:

@@ -138,6 +138,36 @@ class TestTaskCost:
 
         assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.08"), True, ())
 
+    @pytest.mark.parametrize("left", [[], [*stage(8, spent=0, own=9, run_id="pipeline/0")]])
+    def test_a_summary_is_its_senders(self, left: Sequence[AuditEntry]) -> None:
+        """Also where no handoff tells of it: after a run that had spent more, or at the end of one."""
+        told = entry(5, kind=Kind.SUMMARY, cost=cents(3, prompt_tokens=30, own_micro_usd=10_000), run_id="pipeline/1")
+        before, after = stage(1, spent=0, own=2), stage(2, spent=3, own=4)
+        costs = [task_cost(headers(*left, *before, told, *then)) for then in (after, ())]
+
+        assert [(cost.by_agent["agent-5"], cost.complete, cost.findings) for cost in costs] == [
+            (Decimal("0.01"), True, ())
+        ] * 2
+        assert [int(cost.usd * 100) - (9 if left else 0) for cost in costs] == [7, 3]
+
+    def test_summaries_for_branches_each_count(self) -> None:
+        """They are written at the same time, and no branch need have accepted its handoff."""
+        first, second = (
+            entry(number, kind=Kind.SUMMARY, cost=cents(2, own_micro_usd=10_000), run_id="pipeline/1")
+            for number in (5, 6)
+        )
+        cost = task_cost(headers(*stage(0, spent=0, own=1), first, second))
+
+        assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.03"), True, ())
+
+    def test_a_summary_for_one_branch_is_not_the_others(self) -> None:
+        """Their handoffs may be on record after it, and were made before it."""
+        told = entry(5, kind=Kind.SUMMARY, cost=cents(2, own_micro_usd=10_000), run_id="pipeline/1")
+        (begun, ended), (other, last) = stage(1, spent=1, own=2), stage(2, spent=2, own=5)
+        cost = task_cost(headers(*stage(0, spent=0, own=1), told, begun, ended, other, last))
+
+        assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.09"), True, ())
+
     def test_a_handoff_that_was_made_anew_counts_once(self) -> None:
         """What it says of the task was said by the first one."""
         begun, ended = stage(1, spent=1, own=4)
