@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton.protocol.audit import AuditCost
 from baton.protocol.audit_entries import cost_after
 from baton.protocol.baton import Baton
 from baton.protocol.budget import OnExhaustion
@@ -21,7 +20,7 @@ from baton.protocol.contract_expiry import is_expired_contract
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff, Sender
 from baton.protocol.handoff_errors import BudgetExhaustedError
-from baton.protocol.history import Outcome
+from baton.protocol.history import Outcome, Spend
 from baton.protocol.messages import PipelineStatus, StageInput, StageReturn
 from baton.protocol.metric_names import RECEIVER_FAILED
 from baton.protocol.patching import patch_effect
@@ -45,6 +44,7 @@ from baton.workflow.relaying import nth_id
 
 EXPIRED_ASKS = "a contract that expires again and again is for a person"
 UNSEALED_ASKS = "a worker that cannot seal asks for money before the handoff, as no receiver refuses it"
+MENDING_ON_RECORD = "what a sender had charged that was lost while it mended is on record"
 """Mark the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 Execute = Callable[[Passage, StageInput | Handoff, int, int], Awaitable[StageReturn]]
@@ -278,12 +278,9 @@ class Handing:
         """
         passage.mended, reason = [], str(error)
         if self._on_record:
-            cost = None
-            if error.spend and passage.message is not None:
-                cost = cost_after(passage.message.to_json_object(), error.spend)
             self._desk.note(f"{passage.spec.name!r} failed after it had accepted; rolled back to before the handoff")
             self._desk.metrics.rolled_back(RECEIVER_FAILED)
-            await self._record(passage, None, EventKind.ROLLBACK, "PENDING_HANDOFF", reason, cost=cost)
+            await self._record(passage, None, EventKind.ROLLBACK, "PENDING_HANDOFF", reason, spend=error.spend)
         if not self._terms.ask_when_failed:
             raise StageFailedError(reason)
         await self._ask(passage, Verdict(valid=False, details=reason), Fate.ESCALATE)
@@ -308,13 +305,16 @@ class Handing:
                 "after": after,
             }
         )
-        back = Passage(spec, message, self.new_id(), task_queue=self._sender.task_queue)
+        back = Passage(spec, message, self.new_id(), sent=passage.sent, task_queue=self._sender.task_queue)
         try:
             back.given = self.contracted(back, message)
             returned = await execute(back, self._returning(back, passage), message.seq, message.attempt)
         except StageFailedError as error:
             if isinstance(error, StageRaisedError):
                 self.purse.owe(spec.name, error.spend)
+                if error.spend and self._on_record and workflow.patched(MENDING_ON_RECORD):
+                    kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
+                    await self._record(back, None, kind, status, str(error), spend=error.spend)
             self._desk.note(f"{spec.name!r} did not mend it: {error}")
             return
         self.purse.reserve(back.handoff_id, spec)
@@ -406,11 +406,14 @@ class Handing:
         status: str,
         details: str,
         decision: HandoffDecision | None = None,
-        cost: AuditCost | None = None,
+        spend: Spend | None = None,
     ) -> None:
         """Put on record what became of a handoff, before anything follows from it; tried until it is there."""
         if not self._on_record:
             return
+        cost = None
+        if spend and passage.message is not None:
+            cost = cost_after(passage.message.to_json_object(), spend)
         # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
         nth = f".{passage.asked}" if passage.asked > 1 and not passage.sent else ""
         await put_on_record(

@@ -104,6 +104,7 @@ def told(run: RunRecord) -> int:
         pytest.param([{"child": ["first"]}, "second"], {"first": REFUSED}, 1_407, id="a child"),
         pytest.param([{"child": ["first", "fail"]}, "second"], {"first": REFUSED}, 1_407, id="a child that failed"),
         pytest.param(["first", "picky"], {"first": [{"spend": 9}, *RAISES]}, 1_518, id="a sender that did not mend it"),
+        pytest.param(["brief", "picky"], {"brief": [{"spend": 9}, *LOST]}, 518, id="a sender that was lost mending it"),
         pytest.param(["talk", "listen"], {}, 2_030, id="a summary"),
         pytest.param([["talk", "first"], "scoped"], {}, 2_030, id="a summary for a handoff that is refused"),
         pytest.param(["talk", ["listen", "second"]], {}, 3_030, id="a summary for a branch"),
