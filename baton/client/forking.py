@@ -85,6 +85,7 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
     carried = {} if run.took_over(step) else run.start.carried  # which may tell of what came after a step before it
     before: Any = carried.get("handing", {})
     turns, summary, since = [*before.get("turns", [])], before.get("summary", ""), 0
+    upstream = before.get("upstream", {})
     released, personal = {**before.get("released", {})}, {**run.start.personal_data}
     for given in run.inputs:
         if given.seq < seq:
@@ -94,10 +95,18 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
     for order, returned in run.accepted:
         if returned.seq < seq:
             turns += returned.turns if order >= since else []
+            upstream = returned.spend.model_dump(mode="json")  # by it a model's summary is measured
             personal |= returned.personal_data or {}
     on_record = bool(run.anchors) or before.get("on_record", False)  # so what fails first in the fork is as well
     if before or turns or summary or released or on_record:
-        handing = {**before, "turns": turns, "summary": summary, "released": released, "on_record": on_record}
+        handing = {
+            **before,
+            "turns": turns,
+            "summary": summary,
+            "upstream": upstream,
+            "released": released,
+            "on_record": on_record,
+        }
         if relay := before.get("relay"):
             handing["relay"] = {**relay, "personal_data": {**relay["personal_data"], **personal}}
         carried = {**carried, "handing": handing}

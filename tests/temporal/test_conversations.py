@@ -15,6 +15,7 @@ from temporalio.worker import Worker
 from baton import PipelineInput
 from baton.activity.context import WorkerParts
 from baton.activity.safeguards import Safeguards
+from baton.client import fork
 from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
@@ -140,6 +141,14 @@ class TestUpstream:
         assert (run.record.start.continued > 0) == (events == 4)
         assert isinstance(run.result.output, dict)
         assert str(run.result.output["summary"]).startswith(WRITTEN)
+
+    async def test_a_fork_knows_it(self, scribes: Worker) -> None:
+        """No stage may have worked in it when one listens; the model writes there as well (S3-9-d)."""
+        run = await run_pipeline(scribes, Talks.run, PipelineInput(goal="Talk", params={"pause": 0.01}))
+
+        forked = await fork(scribes.client, run.record.workflow_id, "sleep", by="ann", why="listen again")
+
+        assert str((await forked.result())["output"]["summary"]).startswith(WRITTEN)
 
 
 class TestTerms:
