@@ -12,9 +12,9 @@ from temporalio.exceptions import ApplicationError
 
 from baton.edge.keyring import Keyring
 from baton.edge.metering import tell_answer
-from baton.protocol.audit import AuditEntry
+from baton.protocol.audit import AuditEntry, Kind
 from baton.protocol.audit_chain import ChainHead
-from baton.protocol.audit_entries import run_name
+from baton.protocol.audit_entries import cost_after, run_name
 from baton.protocol.contract_checks import validate_contract
 from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.history import Spend, told_spend
@@ -294,6 +294,37 @@ async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], erro
         await gate.failed(message, f"{type(error).__name__}: {error}", attempt, spend=spend, run_id=run_of_activity())
     except LedgerError as unrecorded:
         _log.warning("that a stage failed is not on record: %s", unrecorded)
+
+
+async def canceled_on_record(gate: ReceiversGate, message: Mapping[str, Any], given: StageInput, spend: Spend) -> None:
+    """Put on record what a stage had charged that nobody waits for any more, so that no run will tell of it.
+
+    One that Temporal runs again tells of it then itself: its worker was stopped, it was paused, or took too long.
+
+    Args:
+        gate: The worker's gate.
+        message: The handoff that the stage had accepted.
+        given: The stage's input.
+        spend: What it had charged.
+    """
+    why = activity.cancellation_details() if activity.in_activity() else None
+    if not spend or why is None or not (why.cancel_requested or why.not_found):
+        return
+    entry = AuditEntry(
+        kind=Kind.ROLLBACK,
+        task_id=given.task_id,
+        event_id=f"{given.handoff_id}.{given.attempt}",
+        status="CANCELED",
+        timestamp=now_utc(),
+        to_agent=given.stage,
+        run_id=run_of_activity(),
+        cost=cost_after(message, spend),
+        message={"charged": spend.model_dump(mode="json")},
+    )
+    try:
+        await gate.record(entry)
+    except LedgerError as error:
+        _log.warning("what %s had charged when it was canceled is not on record: %s", given.stage, error)
 
 
 async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, handoff_id: str, number: int) -> None:

@@ -5,6 +5,7 @@ A worker runs it as an activity that takes a `StageInput` and answers with a `St
 patch is accepted, the workflow decides; a patch that is not even a patch comes back as findings.
 """
 
+import asyncio
 import functools
 import inspect
 import time
@@ -21,6 +22,7 @@ from baton.activity.heartbeats import heartbeats
 from baton.activity.raising import as_failure, leaves, ungrouped
 from baton.activity.receiving import (
     accepted,
+    canceled_on_record,
     expired_return,
     failed_on_record,
     gate_of,
@@ -32,7 +34,7 @@ from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.errors import PatchError
 from baton.protocol.handoff import ToolCall, Turn
-from baton.protocol.history import Spend
+from baton.protocol.history import Spend, told_spend
 from baton.protocol.json_values import mended, unwritable
 from baton.protocol.messages import StageInput, StageResult, StageReturn
 from baton.protocol.patching import short_findings, undeclared
@@ -144,6 +146,9 @@ class Stage(Generic[GivenT, AnswerT]):
             with heartbeats(self.spec.heartbeat):
                 await failed_on_record(gate, message, error)
             raise
+        except asyncio.CancelledError as error:
+            await canceled_on_record(gate, message, given, told_spend(error.args))
+            raise
         with heartbeats(self.spec.heartbeat):
             anchor = await returned_on_record(gate, message, returned, receipt.anchor)
         return returned.model_copy(update={"anchor": anchor})
@@ -173,6 +178,9 @@ class Stage(Generic[GivenT, AnswerT]):
             if error.title not in _patch_names():
                 raise
             result, findings = StageResult(spend=paid), _findings(error)
+        except asyncio.CancelledError as error:
+            error.args = (*error.args, *context.told())  # it takes along the bill, as a failure does
+            raise
         except Exception as error:
             # Said here and not in the retry policy, which would repeat the names in each run's history.
             never = any(type(one).__name__ in self.spec.retries.never for one in leaves(error))

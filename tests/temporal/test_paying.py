@@ -267,6 +267,37 @@ async def test_a_summary_in_a_fork_is_on_record(worker: Worker, safeguards: Safe
     assert (cost.micro_usd, cost.complete, cost.by_agent["talk"]) == (5_060, True, Decimal("0.00206"))
 
 
+@pytest.mark.parametrize("end", ["canceled", "terminated", "rolled back"])
+async def test_what_was_charged_until_nobody_waited_is_on_record(
+    worker: Worker, safeguards: Safeguards, end: str
+) -> None:
+    """No run tells of it any more: its worker does, also where another run goes on meanwhile."""
+    params: Any = {"steps": ["first", "second"], "does": {"second": [*LOST, {"spend": 7}]}}
+    handle = await worker.client.start_workflow(
+        Takes.run,
+        PipelineInput(goal="Pay", params=params),
+        id=f"takes-{uuid4()}",
+        task_queue=worker.task_queue,
+        execution_timeout=LIMIT,
+    )
+    while BILLS[handle.id] < 1_500:  # noqa: ASYNC110 - another task of this process pays
+        await asyncio.sleep(0.05)
+
+    if end == "canceled":
+        await handle.cancel()
+    elif end == "terminated":
+        await handle.terminate()
+    else:
+        await roll_back(worker.client, handle.id, "second", by="ann", why="it takes too long")
+    run = await ended(worker, worker.client.get_workflow_handle(handle.id))
+
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger, asyncio.timeout(30):
+        while (cost := await ledger.task_cost(run.task_id or "")).micro_usd < paid(run):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
+    assert (cost.micro_usd, cost.complete) == (1_507 if end == "rolled back" else 1_500, True)
+    assert cost.by_agent["second"] == Decimal(cost.micro_usd - 1_000) / 1_000_000
+
+
 async def test_a_fork_knows_what_branches_have_spent_of_their_limits(worker: Worker) -> None:
     """The limit of a stage holds for all of its attempts, in a fork as well."""
     limited = Budget(initial_micro_usd=90_000, limits={"first": 1_500}, then=OnExhaustion.STOP)
