@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from baton.edge.keyring import Keyring
 from baton.edge.metering import tell_answer
 from baton.protocol.audit import AuditEntry, Kind
-from baton.protocol.audit_chain import ChainHead
+from baton.protocol.audit_chain import CANCELED, ChainHead
 from baton.protocol.audit_entries import cost_after, run_name
 from baton.protocol.contract_checks import validate_contract
 from baton.protocol.contract_expiry import expiry_findings
@@ -314,7 +314,7 @@ async def canceled_on_record(gate: ReceiversGate, message: Mapping[str, Any], gi
         kind=Kind.ROLLBACK,
         task_id=given.task_id,
         event_id=f"{given.handoff_id}.{given.attempt}",
-        status="CANCELED",
+        status=CANCELED,
         timestamp=now_utc(),
         to_agent=given.stage,
         run_id=run_of_activity(),

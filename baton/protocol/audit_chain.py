@@ -19,6 +19,8 @@ from baton.protocol.audit import FAILED, AuditRecord, CamelRecord, ChainLink, Cl
 from baton.protocol.pae import pae
 from baton.protocol.wire import Count, Digest
 
+CANCELED = "CANCELED"
+"""The status of a roll-back that tells what a stage had charged until nobody waited for it any more."""
 _HEAD = "baton/audit-head/v1"
 
 
@@ -181,7 +183,8 @@ class ChainReport(CamelRecord):
         head: The head of what hangs together; None of an empty chain.
         signed_through: The last record that a verified signature covers; 0 for none.
         anchored_through: The last record that an anchor covers: behind it a cut would not show.
-        completed: Whether the last record is a completion: nobody is known to be at work, or to be waited for.
+        completed: Whether the last record, but for erasures and late bills, is a completion: nobody is known to be at
+            work, or to be waited for.
     """
 
     verdict: Verdict
@@ -250,7 +253,8 @@ class ChainWalk:
             self.anchored = sequence
         self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
         self.signature, self.key_id = record.signature, members.get("keyId")
-        if members["kind"] != Kind.ERASURE:  # which comes long after
+        # Both may come after the end: an erasure long after, and a bill once its worker knows that nobody waits for it.
+        if members["kind"] != Kind.ERASURE and members["status"] != CANCELED:
             self.completed = members["kind"] == Kind.COMPLETION and not members["status"].startswith(FAILED)
         return None
 

@@ -9,7 +9,7 @@ import pytest
 
 from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions, verify_bundle
 from baton.protocol.audit import Kind, Status
-from baton.protocol.audit_chain import Verdict
+from baton.protocol.audit_chain import CANCELED, Verdict
 from baton.protocol.audit_entries import completion_entry, handoff_entry
 from baton.protocol.ledger_errors import (
     EvidenceError,
@@ -191,7 +191,7 @@ class TestCompliance:
         assert verify_bundle(tmp_path / "trail.zst", verifier=KEYS)
 
     async def test_a_task_is_completed_as_long_as_nothing_follows_its_completion(self, ledger: Ledger) -> None:
-        """A pipeline's stages each complete; then the next begins, fails, or waits for a person."""
+        """Stages each complete; then the next begins, fails, or waits for a person. A late bill is no such thing."""
         told: list[bool] = []
         for status in ("RETURNED", "FAILED_1"):
             await ledger.append(entry(len(told)))
@@ -199,6 +199,7 @@ class TestCompliance:
             await ledger.append(entry(len(told), kind=Kind.COMPLETION, status=status))
             told.append((await ledger.verify(TASK)).completed)
         await ledger.append(entry(4, kind=Kind.COMPLETION, status="RETURNED"))
+        await ledger.append(entry(3, kind=Kind.ROLLBACK, status=CANCELED))
         await ledger.record_erasure("e-1", subject="person-1", task_ids=[TASK], removed={"keys": 1})
 
         assert told == [False, True, False, False]
