@@ -135,8 +135,8 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     description = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
     build = pinned_build(description)
     queue = await described_queue(client, description.task_queue)
-    unchosen = unchosen_build(queue) if build is None else None
-    has_worker = bool(_builds_of(queue)) and unchosen is None if build is None else build in _builds_of(queue)
+    builds, unchosen = _builds_of(queue), unchosen_build(queue) if build is None else None
+    has_worker = build in builds if build is not None else bool(builds) and unchosen is None
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     asks: dict[str, str | None] = {}
     fault = None

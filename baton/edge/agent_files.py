@@ -25,8 +25,8 @@ _COMMENT = re.compile(r"(?:^|(?<=[ ]))#.*$")
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"(.*)')
 _SINGLE = re.compile(r"'((?:[^']|'')*)'(.*)")
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
-_NULLS = ("~", "null", "Null", "NULL")
 _ESCAPE = re.compile(r"\\(.)")
+_NULLS = ("~", "null", "Null", "NULL")
 
 
 class AgentFileError(BatonError):

@@ -1,6 +1,5 @@
 """The ports of the embedded server: many start on one machine at once, and none takes another's, or its own."""
 
-import contextlib
 import shlex
 import socket
 import sys
@@ -15,6 +14,7 @@ from baton import devserver
 from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.edge.temporal_cli import find_temporal
 from baton.protocol.errors import ServerError
+from tests.unit.edge.test_ports import is_given
 
 Programs = Callable[[str], str]
 
@@ -61,16 +61,6 @@ def programs(tmp_path: Path) -> Programs:
     return make
 
 
-def taken(port: int) -> bool:
-    """Whether a socket that shares with nobody is refused the port."""
-    with contextlib.closing(socket.socket()) as other:
-        try:
-            other.bind((HOST, port))
-        except OSError:
-            return True
-        return False
-
-
 class TestPorts:
     """Which ports a server gets, and whose server it is that answers there."""
 
@@ -82,8 +72,8 @@ class TestPorts:
             await DevServer(options).start()
         with ExitStack() as held:
             ports = devserver._ports(0, 0, held)
-            assert all(port and taken(port) for port in ports)
-        assert not any(port and taken(port) for port in ports)
+            assert [port and is_given(port) for port in ports] == [False, False]
+        assert [port and is_given(port) for port in ports] == [True, True]
 
     async def test_a_port_that_is_taken_just_before_the_launch_is_exchanged(
         self, monkeypatch: pytest.MonkeyPatch
