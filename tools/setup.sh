@@ -33,8 +33,9 @@ make_venv() {
 }
 
 with_uv() {
-    .venv/bin/python -m pip install --quiet --require-hashes -r requirements/uv.txt &&
-        .venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes requirements/dev.txt
+    .venv/bin/python -m pip install --quiet --require-hashes -r requirements/uv.txt || return
+    mkdir -p "$(.venv/bin/uv cache dir)" 2>/dev/null || export UV_NO_CACHE=1 # a home that cannot be written
+    .venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes requirements/dev.txt
 }
 
 with_pip() {

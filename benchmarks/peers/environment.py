@@ -31,9 +31,9 @@ def peers_python(folder: Path = FOLDER, requirements: Path = REQUIREMENTS) -> Pa
     print(f"installs the peers into {folder} (once)", file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     uv = Path(sys.executable).with_name("uv.exe" if os.name == "nt" else "uv")
-    if uv.exists():
-        _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder)
-        _run(uv, "pip", "install", "--quiet", "--python", python, "-r", requirements)
+    if uv.exists():  # without its cache, which is in a home that may not be writable
+        _run(uv, "venv", "--quiet", "--no-cache", "--clear", "--python", sys.executable, folder)
+        _run(uv, "pip", "install", "--quiet", "--no-cache", "--python", python, "-r", requirements)
     else:
         _run(sys.executable, "-m", "venv", "--clear", folder)
         _run(python, "-m", "pip", "install", "--quiet", "-r", requirements)
