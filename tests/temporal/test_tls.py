@@ -97,13 +97,19 @@ async def proxied(server: DevServer, shown: Issued, clients: Authority | None = 
         writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
         host, port = server.address.split(":")
         up, down = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(forward(reader, down), forward(up, writer))
+        with contextlib.closing(writer), contextlib.closing(down):
+            await asyncio.gather(forward(reader, down), forward(up, writer))
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    with contextlib.closing(listening):  # `async with` would wait, from 3.12 on, until the client hangs up
-        yield f"localhost:{listening.sockets[0].getsockname()[1]}"
+    serving: list[asyncio.Task[None] | None] = []
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as listening:
+        try:
+            yield f"localhost:{listening.sockets[0].getsockname()[1]}"
+        finally:
+            for one in filter(None, serving):  # from Python 3.12 on, the server waits for its last connection
+                one.cancel()
 
 
 async def refusal(address: str) -> str:
