@@ -28,7 +28,7 @@ def keys(environment: Mapping[str, str]) -> Finding:
         for purpose in Purpose:
             ring.current(purpose)
     except KeyringError as error:
-        return Finding("keys", Mark.FAIL, str(error), "BATON_KEYS names a file that `baton keys new` wrote")
+        return Finding("keys", Mark.FAIL, str(error))
     if ring.is_development:
         return Finding("keys", Mark.OK, "those of a developer's machine; BATON_ENV=production refuses them")
     return Finding("keys", Mark.OK, "a current one for each purpose")

@@ -59,7 +59,12 @@ class Connection:
                 profile=self.profile or os.environ.get("TEMPORAL_PROFILE"),
                 config_file=str(self.config_file) if self.config_file else None,
             )
-        except (RuntimeError, ValueError, OSError) as error:
+        except OSError as error:
+            raise ServerError(
+                f"the connection settings name the file {str(error.filename)!r}, which cannot be read: "
+                f"{error.strerror}; correct the profile or the TEMPORAL_TLS_… variable that names it"
+            ) from error
+        except (RuntimeError, ValueError) as error:
             raise ServerError(
                 f"the connection settings cannot be used: {error}; "
                 "check temporal.toml, the profile's name and the TEMPORAL_… variables"

@@ -215,6 +215,17 @@ class TestSettings:
         with pytest.raises(ServerError, match=r"there is no connection file .*temporal\.toml"):
             Connection().settings()
 
+    def test_a_file_that_cannot_be_read_is_named_with_what_names_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The SDK raises the system's own error, which says nothing of certificates or variables."""
+        missing = str(tmp_path / "client.pem")
+        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", missing)
+        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", missing)
+
+        with pytest.raises(ServerError, match=f"{missing}.*: No such file or directory; .*TEMPORAL_TLS_…"):
+            Connection().settings()
+
     async def test_what_is_no_address_is_told_as_that(self) -> None:
         """The SDK raises `ValueError`, which would reach the operator as a traceback."""
         assert "this is no address (invalid port number)" in await refusal("localhost:99999")
