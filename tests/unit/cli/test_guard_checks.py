@@ -46,7 +46,7 @@ class TestKeys:
         found = guard_checks.keys({"BATON_KEYS": "keys.toml"})
 
         assert (found.mark, "keys.toml" in found.found) == (Mark.FAIL, True)
-        assert found.remedy
+        assert "make them with `baton keys new keys.toml`" in found.found
 
     def test_a_purpose_without_a_current_key_is_told(self, folder: Path) -> None:
         """A worker would seal, and could encrypt nothing."""
