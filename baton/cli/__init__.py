@@ -2,7 +2,7 @@
 
 Reading commands ask the server for the run's event history and nothing else, so they work with no worker
 running and on runs that ended. Every command takes `--json`; what it then writes is stable and meant for
-programs. The process always ends in `baton.cli.exits.leave`.
+programs. The process always ends in `baton.edge.leaving.leave`.
 """
 
 import sys
@@ -10,7 +10,8 @@ import traceback
 from typing import NoReturn
 
 from baton.cli.app import make_app
-from baton.cli.exits import ExitCode, leave
+from baton.cli.exits import ExitCode
+from baton.edge.leaving import leave
 from baton.protocol.errors import BatonError
 
 

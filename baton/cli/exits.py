@@ -1,10 +1,6 @@
-"""How the command ends: its exit codes, and the one function that every end goes through."""
+"""What the exit codes of `baton` say."""
 
-import contextlib
-import os
-import sys
 from enum import IntEnum
-from typing import NoReturn
 
 
 class ExitCode(IntEnum):
@@ -29,15 +25,3 @@ MEANINGS = (
     "2 wrong usage; 3 no server answers; 4 nothing proves it; 130 Ctrl-C."
 )
 """The exit codes for the end of `--help`."""
-
-
-def leave(code: int) -> NoReturn:
-    """End the process with ``code``, once everything that was written is out.
-
-    The interpreter's own way out is not taken: threads of the Temporal SDK may then abort the process, after
-    all work is done.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads any more, or it was closed
-            stream.flush()
-    os._exit(code)

@@ -5,12 +5,13 @@ of the ordinary Temporal client, with `BatonPlugin` among its plugins.
 """
 
 from baton.client.connecting import Connection, connect
-from baton.client.ending import leave, run_and_leave
+from baton.client.ending import run_and_leave
 from baton.client.forking import forked_input
 from baton.client.inbox import WaitingHandoff, inbox, resolve_handoff, run_inbox
 from baton.client.operating import RolledBackRun, decide, fork, roll_back
 from baton.client.reading import read_run, rebuild
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
+from baton.edge.leaving import leave
 
 __all__ = [
     "Connection",

@@ -1,27 +1,11 @@
-"""How a short program that used the Temporal client ends, in one place.
-
-Threads of the SDK may outlive the interpreter's shutdown and abort the process, after all work is done
-(temporalio issue 300). So such a program does not take the interpreter's way out.
-"""
+"""How a short program that used the Temporal client ends, in one place."""
 
 import asyncio
-import contextlib
-import os
 import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
-
-def leave(code: int) -> NoReturn:
-    """End the process with ``code``, once everything that was written is out.
-
-    Args:
-        code: The exit code, 0 for success.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads any more, or it was closed
-            stream.flush()
-    os._exit(code)
+from baton.edge.leaving import leave
 
 
 def run_and_leave(main: Coroutine[Any, Any, Any]) -> NoReturn:
