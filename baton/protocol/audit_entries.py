@@ -77,40 +77,6 @@ def handoff_entry(
     )
 
 
-def completion_entry(
-    output: dict[str, Any],
-    *,
-    task_id: str,
-    status: str,
-    timestamp: datetime,
-    agent: str | None = None,
-    cost: AuditCost | None = None,
-    run_id: str | None = None,
-) -> AuditEntry:
-    """Return the entry of a task's end: its final output, and its cost with the last stage in it (§12.1; C-12).
-
-    Args:
-        output: The final output, redacted.
-        task_id: The task.
-        status: How it ended, such as `"COMPLETED"`.
-        timestamp: When it ended.
-        agent: The last agent, whose own cost no handoff carries.
-        cost: What the task has cost in all.
-        run_id: The workflow and run.
-    """
-    return AuditEntry(
-        kind=Kind.COMPLETION,
-        task_id=task_id,
-        event_id=run_id or task_id,
-        status=status,
-        timestamp=timestamp,
-        from_agent=agent,
-        run_id=run_id,
-        cost=cost,
-        message=output,
-    )
-
-
 def erasure_entry(
     erasure_id: str,
     *,

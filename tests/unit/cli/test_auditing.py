@@ -22,11 +22,11 @@ from baton.edge.keyring import Keyring
 from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
 from baton.protocol.audit import AuditCost, AuditEntry, Kind, Status
 from baton.protocol.audit_chain import ChainHead
-from baton.protocol.audit_entries import completion_entry, handoff_entry
+from baton.protocol.audit_entries import handoff_entry
 from baton.protocol.audit_proof import verify_chain
 from baton.protocol.audit_trace import Trace
 from baton.protocol.ledger_errors import LedgerError
-from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, message
+from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_entry, message
 
 ROOT = Path(__file__).parents[3]
 NOBODY = "127.0.0.1:1"
@@ -88,14 +88,7 @@ def entries() -> list[AuditEntry]:
         handoff_entry(message(at), task_id=TASK, status=Status.ACCEPTED, attempt=2 - at, timestamp=NOW)
         for at in range(2)
     ]
-    end = completion_entry(
-        {"risk": "low"},
-        task_id=TASK,
-        status="COMPLETED",
-        timestamp=NOW,
-        agent="agent-2",
-        cost=AuditCost(spent_micro_usd=50_000),
-    )
+    end = completion_entry({"risk": "low"}, agent="agent-2", cost=AuditCost(spent_micro_usd=50_000))
     return [refused, *accepted, end]
 
 

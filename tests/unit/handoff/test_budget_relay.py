@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from baton.protocol.audit import AuditEntry, Status
 from baton.protocol.audit_cost import TaskCost, task_cost
-from baton.protocol.audit_entries import completion_entry, cost_of, handoff_entry
+from baton.protocol.audit_entries import cost_of, handoff_entry
 from baton.protocol.budget import Budget, Charge, ChargeKind
 from baton.protocol.building import AgentState, build_handoff
 from baton.protocol.compressing import Compressed
@@ -26,7 +26,7 @@ from baton.protocol.money import usd
 from baton.protocol.validating import validate_handoff
 from baton.protocol.verdict import Code
 from tests.unit.handoff.material import AT, EXAMPLE, EXECUTION_ID, HANDOFF_ID, RECEIVER, TASK_ID, TRACEPARENT
-from tests.unit.ledger.material import chain
+from tests.unit.ledger.material import chain, completion_entry
 
 AGENTS = ("extract", "analyse", "score", "check", "summarise")
 PLENTY = 10**9
@@ -184,9 +184,7 @@ class Chain:
     def complete(self, agent: str) -> None:
         """Put the end of the task on record, with the last agent's cost in it."""
         cost = cost_of({"costTracking": self.budget.cost_tracking().to_json_object()})
-        self.entries.append(
-            completion_entry({}, task_id=TASK_ID, status="COMPLETED", timestamp=AT, agent=agent, cost=cost)
-        )
+        self.entries.append(completion_entry({}, agent=agent, cost=cost, task_id=TASK_ID))
 
     def billed(self, agent: str, cost: int) -> Spend:
         """Return a vendor's bill, which the vendor puts into its books."""

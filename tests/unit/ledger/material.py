@@ -122,3 +122,19 @@ def bare(records: Iterable[AuditRecord]) -> list[AuditRecord]:
 def head(records: Sequence[AuditRecord]) -> ChainHead:
     """Return the head of a chain."""
     return ChainHead.of(records[-1])
+
+
+def completion_entry(
+    output: dict[str, Any], *, agent: str | None = None, cost: AuditCost | None = None, task_id: str = TASK
+) -> AuditEntry:
+    """Return the entry of what the last agent made of the task, with its cost."""
+    return AuditEntry(
+        kind=Kind.COMPLETION,
+        task_id=task_id,
+        event_id="the last handoff",
+        status="RETURNED",
+        timestamp=NOW,
+        from_agent=agent,
+        cost=cost,
+        message=output,
+    )

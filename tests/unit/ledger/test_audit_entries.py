@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.protocol.audit import Kind, Status
-from baton.protocol.audit_entries import completion_entry, cost_of, erasure_entry, handoff_entry
+from baton.protocol.audit_entries import cost_of, erasure_entry, handoff_entry
 from baton.protocol.canonical import digest
 from tests.unit.ledger.material import NOW, TASK, chain, message
 
@@ -65,16 +65,6 @@ class TestHandoffEntry:
         made = handoff_entry({"handoffId": handoff_id}, task_id=TASK, status=Status.REJECTED, timestamp=NOW)
 
         assert made.event_id == digest({"handoffId": handoff_id})
-
-
-class TestCompletionEntry:
-    """The end of a task."""
-
-    def test_it_carries_the_output_and_the_last_agent(self) -> None:
-        """The final output is on record, and who made it (S3-12.1-a)."""
-        made = completion_entry({"score": 7}, task_id=TASK, status="COMPLETED", timestamp=NOW, agent="summary")
-
-        assert (made.kind, made.from_agent, made.message) == (Kind.COMPLETION, "summary", {"score": 7})
 
 
 class TestErasureEntry:

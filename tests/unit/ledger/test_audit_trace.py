@@ -4,10 +4,10 @@ from dataclasses import replace
 from decimal import Decimal
 
 from baton.protocol.audit import AuditCost, AuditRecord, Kind, Status
-from baton.protocol.audit_entries import completion_entry, handoff_entry
+from baton.protocol.audit_entries import handoff_entry
 from baton.protocol.audit_proof import verify_chain
 from baton.protocol.audit_trace import Trace
-from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, entry, message
+from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_entry, entry, message
 
 
 def traced(records: list[AuditRecord]) -> Trace:
@@ -20,9 +20,6 @@ HAPPY = chain(
         *(handoff_entry(message(at), task_id=TASK, status=Status.ACCEPTED, timestamp=NOW) for at in range(3)),
         completion_entry(
             {"summary": "Low risk"},
-            task_id=TASK,
-            status="COMPLETED",
-            timestamp=NOW,
             agent="agent-3",
             cost=AuditCost(spent_micro_usd=50_000, remaining_micro_usd=350_000),
         ),

@@ -17,14 +17,14 @@ import rfc8785
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.protocol.audit import AuditCost, AuditRecord, Kind, Status
 from baton.protocol.audit_chain import Flaw, Verdict, from_base64url
-from baton.protocol.audit_entries import completion_entry, handoff_entry
+from baton.protocol.audit_entries import handoff_entry
 from baton.protocol.audit_privacy import RedactionPolicy, redact
 from baton.protocol.ledger_errors import (
     LedgerConflictError,
     LedgerError,
     LedgerUnavailableError,
 )
-from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, entry, message
+from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
 
 VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
 
@@ -303,9 +303,7 @@ class TestTaskCost:
     async def test_it_is_read_from_the_records(self, ledger: Ledger) -> None:
         """Three handoffs and a completion of a task that cost 0.05 USD (C-12, S3-6.2-d)."""
         handoffs = [handoff_entry(message(at), task_id=TASK, status=Status.ACCEPTED, timestamp=NOW) for at in range(3)]
-        end = completion_entry(
-            {}, task_id=TASK, status="COMPLETED", timestamp=NOW, cost=AuditCost(spent_micro_usd=50_000)
-        )
+        end = completion_entry({}, cost=AuditCost(spent_micro_usd=50_000))
         await ledger.append_all([*handoffs, end])
 
         cost = await ledger.task_cost(TASK)

@@ -10,14 +10,14 @@ import pytest
 from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions, verify_bundle
 from baton.protocol.audit import Kind, Status
 from baton.protocol.audit_chain import CANCELED, Verdict
-from baton.protocol.audit_entries import completion_entry, handoff_entry
+from baton.protocol.audit_entries import handoff_entry
 from baton.protocol.ledger_errors import (
     EvidenceError,
     LedgerConflictError,
     LedgerError,
     LedgerUnavailableError,
 )
-from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, entry, message
+from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
 
 VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
 
@@ -181,7 +181,7 @@ class TestCompliance:
         """From the task id alone: who received what, what it cost, what came out, proved offline (S3-12.1-a)."""
         for number in range(3):
             await ledger.append(handoff_entry(message(number), task_id=TASK, status=Status.ACCEPTED, timestamp=NOW))
-        await ledger.append(completion_entry({"risk": "low"}, task_id=TASK, status="COMPLETED", timestamp=NOW))
+        await ledger.append(completion_entry({"risk": "low"}))
         await ledger.export(tmp_path / "trail.zst", [TASK])
 
         trace = await ledger.trace(TASK, verifier=KEYS)
