@@ -14,6 +14,7 @@ from activities.contract_review.headings import (
     is_heading,
     opening_of,
     split_title,
+    stands_alone,
 )
 from activities.contract_review.kinds import kind_of, type_of
 from activities.contract_review.records import Clause, Document, Extraction, Line, ReviewError
@@ -62,7 +63,7 @@ def extract(document: Document) -> Extraction:
         ReviewError: There are more clauses than any contract has; it is probably something else.
     """
     reader = _read(document, points=False)
-    if len(reader.drafts) == 1:
+    if not {draft.id for draft in reader.drafts} - {PREAMBLE, "I"}:  # `I.` by itself is the letter after `H.`
         reader = _read(document, points=True)
     clauses = _with_kinds(reader.drafts)
     title = reader.title or document.name
@@ -83,7 +84,8 @@ def _read(document: Document, *, points: bool) -> "_Reader":
 
     Args:
         document: The contract.
-        points: Whether `(1)` or `a)` may count its clauses: they do where nothing else does.
+        points: Whether `(1)`, `a)` or `A.` may count its clauses, and titles that stand alone part them: they do
+            where nothing else does.
     """
     reader = _Reader(points=points)
     texts = [line.text for line in document.lines]
@@ -128,6 +130,8 @@ class _Reader:
             self.drafts[-1].title = self._titles[self.drafts[-1].id] = line.text
             return
         found = opening_of(line, before, after)
+        if found is None and self._top and stands_alone(line.text, before, after):
+            found = Opening("heading", "", (), line.text)
         if not self.drafts:
             self._begin(line, found)
             if found is None or found.style == "heading":
@@ -149,9 +153,13 @@ class _Reader:
 
     def _open(self, line: Line, found: Opening, after: str) -> bool:
         """Open the clause that a line announces; return False where it announces none."""
-        number = self._top.take(found.label) if self._top and found.style == "point" else 0
+        counts = found.style in ("point", "letter", "article")  # C and I are Roman numbers as well
+        number = self._top.take(found.label) if self._top and counts else 0
         if number:
-            found = Opening("number", f"({found.label})", (number,), found.rest)
+            label = f"({found.label})" if found.style == "point" else found.label
+            found = Opening("number", label, (number,), found.rest)
+        if found.style == "letter":
+            return False
         if found.style == "point":
             labels = self._points.take(found.label) if self._section else None
             if labels is None or self._section is None:

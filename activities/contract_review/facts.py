@@ -23,8 +23,8 @@ _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 # fmt: on
 _MONTH = "|".join(_MONTHS)
 _UNITS = {"day": 1, "week": 7, "month": 30, "quarter": 91, "year": 365}
-_SPELLED = "|".join(sorted([*_ONES, *_TENS, "hundred"], key=len, reverse=True))
-_WORDS = rf"(?:{_SPELLED})(?:[- ](?:and[- ])?(?:{_SPELLED})){{0,4}}"
+SPELLED = "|".join(sorted([*_ONES, *_TENS, "hundred"], key=len, reverse=True))
+_WORDS = rf"(?:{SPELLED})(?:[- ](?:and[- ])?(?:{SPELLED})){{0,4}}"
 
 DATE = re.compile(
     r"(?i)\b(?P<iso>\d{4}-\d\d-\d\d)\b"
@@ -49,7 +49,7 @@ PERCENT = re.compile(
 )
 _DEFINED = re.compile(r'[“"](?P<term>[A-Z][^”"]{1,60})[”"] (?:means|shall mean|has the meaning|refers to)')
 _ROLE = re.compile(
-    r"\(\s*(?:(?:hereinafter|hereafter|together|each|collectively)[^“”\"()]{0,40})?(?:the )?"
+    r"\(\s*(?:(?:hereinafter|hereafter|together|each|collectively)[^“”\"()]{0,40})?(?:the |THE )?"
     r"[“\"](?P<role>[A-Z][\w \-]{1,40})[”\"]\s*\)"
 )
 _BEFORE_NAME = re.compile(r"(?:\b(?i:between|among|by|and)\b:?|\(\d\)|[.;:|])\s+(?=[A-Z])")

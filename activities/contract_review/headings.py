@@ -7,16 +7,18 @@ clause only where it continues the numbering, and what follows it can begin one.
 import re
 from dataclasses import dataclass, field
 
+from activities.contract_review.facts import SPELLED, spelled
 from activities.contract_review.records import Line
 
 _KEYWORD = re.compile(
     r"^(article|section|clause|schedule|exhibit|annex|appendix|part)\s+"
-    r"(\d{1,3}(?:\.\d{1,3}){0,3}|[IVXLC]{1,7}|[A-Z])\b(\s*[.:)–—-]+)?\s*(.*)$",
+    rf"(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{SPELLED}|[IVXLC]{{1,7}}|[A-Z])\b(\s*[.:)–—-]+)?\s*(.*)$",
     re.IGNORECASE,
 )
 _SIGN = re.compile(r"^§\s*(\d{1,3}(?:\.\d{1,3}){0,3})(\s*[.:)–—-]+)?\s*(.*)$")
-_DECIMAL = re.compile(r"^(\d{1,3}(?:\.\d{1,3}){0,4})([.)]?)(?:\s+(\S.*))?$")
+_DECIMAL = re.compile(r"^(\d{1,3}(?:\.\d{1,3}){0,4})([.):]?)(?:\s+(?:[–—-]\s+)?(\S.*))?$")
 _ROMAN = re.compile(r"^([IVXLC]{1,7})\.\s+(\S.*)$")
+_LETTER = re.compile(r"^([A-Z])\.\s+(\S.*)$")
 _POINT = re.compile(r"^\(?([a-z]|[ivxl]{1,6}|[A-Z]|\d{1,2})\)\s+(\S.*)$")
 _CONTENTS = re.compile(r"(?:\.\s?){4,}\d{1,4}$")
 _OPENS = re.compile(r'^[A-Z(“"\[]')
@@ -33,6 +35,7 @@ _SMALL = frozenset({
 _ATTACHED = frozenset({"schedule", "exhibit", "annex", "appendix"})
 _LONGEST_TITLE = 80
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+_SPELLED = frozenset(SPELLED.split("|"))
 
 Path = tuple[int, ...]
 
@@ -42,7 +45,7 @@ class Opening:
     """A line that could open a clause.
 
     Attributes:
-        style: `number`, `article`, `attached` (a schedule), `heading` (without a number) or `point`.
+        style: `number`, `article`, `attached` (a schedule), `heading` (without a number), `point`, or `letter` (`A.`).
         label: As written: `5.2`, `Article IV`, `(a)`; empty for a heading.
         path: The number as whole numbers; empty where there is none.
         rest: What follows on the line.
@@ -253,6 +256,8 @@ def _keyword(text: str, after: str) -> Opening | None:
     if word in _ATTACHED:
         return Opening("attached", label, (), rest)
     path = tuple(int(part) for part in number.split(".")) if number[0].isdecimal() else ()
+    if not path and number.lower() in _SPELLED:
+        path = (spelled(number),)
     if not path and set(number.upper()) <= _VALUES.keys():
         path = (_roman(number.upper()),)
     if not path:
@@ -267,7 +272,8 @@ def _numbered(text: str, heading: bool) -> Opening | None:
         rest = found[3] or ""
         dotted = bool(found[2]) or "." in found[1]
         if (dotted or heading or is_title(rest)) and (not rest or _OPENS.match(rest)):
-            return Opening("number", found[1], tuple(int(part) for part in found[1].split(".")), rest)
+            path = tuple(int(part) for part in found[1].split("."))
+            return Opening("number", found[1], path[:-1] if len(path) == 2 and not path[1] else path, rest)
         return None
     roman = _ROMAN.match(text)
     if roman and is_title(roman[2]):
@@ -277,7 +283,10 @@ def _numbered(text: str, heading: bool) -> Opening | None:
 
 def _lettered(text: str) -> Opening | None:
     found = _POINT.match(text)
-    return Opening("point", found[1], (), found[2]) if found else None
+    if found:
+        return Opening("point", found[1], (), found[2])
+    found = _LETTER.match(text)
+    return Opening("letter", found[1], (), found[2]) if found and _OPENS.match(found[2]) else None
 
 
 def _stands_out(text: str, before: str, after: str) -> bool:
@@ -291,6 +300,28 @@ def _stands_out(text: str, before: str, after: str) -> bool:
 def _is_short_beside(rest: str, after: str) -> bool:
     """Return whether a line in capitals ends of itself: a paragraph is broken where it is about as long as the next."""
     return _in_capitals(rest) and 3 * len(rest) < 2 * len(after)
+
+
+def stands_alone(text: str, before: str, after: str) -> bool:
+    """Return whether a line without number or capitals is a title by where it stands, as one in bold type is.
+
+    Args:
+        text: The line.
+        before: The text of the line before.
+        after: The text of the next line.
+
+    Example:
+        >>> stands_alone("Payment Terms", "It ends in May.", "Fees are due."), stands_alone("Late payment", "", "")
+        (True, True)
+        >>> stands_alone("Payment Terms", "which are told in the", "below."), stands_alone("Ash shall pay", "", "")
+        (False, False)
+    """
+    if before and before[-1] not in ".;:":
+        return False
+    alone = not before and not after
+    return is_heading(text) or (
+        alone and text[-1] not in ".;,:" and is_title(text, strict=False) and not _VERB.search(text.lower())
+    )
 
 
 def _in_capitals(text: str) -> bool:

@@ -33,6 +33,7 @@ _BREAKS = re.compile(r"\r\n|[\r\n\v\x85\u2028\u2029]")
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e0fff]"
 )
+_ABOUT = re.compile(r"---[ \t]*\n(?:(?:[\w-]+:|[ \t-]|#).*\n|[ \t]*\n){0,100}?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 _SPACES = re.compile(r"\s+")
 _MOST_IN_A_LINE = 100_000
 _EDGE_LINES = 3  # running headers and footers are among the first and last lines of a page
@@ -144,6 +145,10 @@ def _written(name: str, content: bytes, kind: Format, limits: Limits) -> tuple[l
         raise ReviewError(f"{name!r} has more than {limits.characters:,} characters; give the contract alone")
     text = _BREAKS.sub("\n", text)
     if kind == "markdown":
+        about = _ABOUT.match(text)
+        if about:  # its lines stay, empty, so that all others keep their numbers
+            text = "\n" * about[0].count("\n") + text[about.end() :]
+            notes.append("The file's own header (YAML) left out")
         lines, hidden = _markdown(text)
         return lines, notes + ([f"{hidden} blocks of HTML or comments, unseen by readers, left out"] if hidden else [])
     page, lines = 1, []
@@ -188,6 +193,7 @@ def _markdown(text: str) -> tuple[list[Line], int]:
     # An HTML entity or a link target is not what a reader sees; the parser gives the words.
     tokens = MarkdownIt("commonmark", {"maxNesting": 50}).enable("table").parse(text)
     lines: list[Line] = []
+    counted: list[int] = []  # of each ordered list that is open, the last number
     hidden, heading, marker, row = 0, 0, "", None
     for token in tokens:
         if token.type in ("tr_open", "tr_close"):
@@ -195,7 +201,11 @@ def _markdown(text: str) -> tuple[list[Line], int]:
         if token.type == "heading_open":
             heading = int(token.tag[1])
         elif token.type == "list_item_open":
-            marker = f"{token.info}{token.markup} " if token.info else ""
+            marker = _marker(token, counted)
+        elif token.type == "ordered_list_open":
+            counted.append(0)
+        elif token.type == "ordered_list_close":
+            counted.pop()
         elif token.type == "html_block":
             hidden += 1
         elif token.type == "inline" and row is not None:
@@ -217,6 +227,15 @@ def _markdown(text: str) -> tuple[list[Line], int]:
                 marker = ""
             heading = 0
     return lines, hidden
+
+
+def _marker(item: Token, counted: list[int]) -> str:
+    """Return what a list's item is headed by; Markdown counts on where each says `1.`, and within an item anew."""
+    if not item.info:
+        return ""
+    counted[-1] = max(int(item.info), counted[-1] + 1)
+    number = ".".join(map(str, counted)) if item.markup == "." else str(counted[-1])
+    return f"{number}{item.markup} "
 
 
 def _shown(inline: Token) -> tuple[list[str], int]:

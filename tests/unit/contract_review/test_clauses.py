@@ -124,6 +124,29 @@ class TestExtract:
             ),
             pytest.param("a) We dig.\n\nb) You pay.\n", [("(a)", None), ("(b)", None)], id="letters alone"),
             pytest.param(
+                "".join(f"{letter}. Duty {letter}\nIt is done.\n" for letter in "ABCDEFGHIJ"),
+                [(letter, None) for letter in "ABCDEFGHIJ"],
+                id="capital letters, of which C and I are Roman numbers as well",
+            ),
+            pytest.param(
+                "ARTICLE ONE\nFEES\n\nSection 1.01 Due Date. At once.\n\nARTICLE TWO\nTERM\n\nA year.\n",
+                [("Article ONE", None), ("Section 1.01", "Article ONE"), ("Article TWO", None)],
+                id="articles in words",
+            ),
+            pytest.param(
+                "1.0 FEES\n1.1 They are due.\n2.0 TERM\n2.1 A year.\n",
+                [("1.0", None), ("1.1", "1.0"), ("2.0", None), ("2.1", "2.0")],
+                id="numbers that end in nought",
+            ),
+            pytest.param(
+                "1 - Fees\nThey are due.\n2 – Term\nA year.\n", [("1", None), ("2", None)], id="numbers and a dash"
+            ),
+            pytest.param(
+                "Payment Terms\n\nThey are due.\n\nLimitation of liability\n\nNone is.\n",
+                [("H1", None), ("H2", None)],
+                id="titles that stand alone",
+            ),
+            pytest.param(
                 "1. Fees ........ 2\n2. Term ........ 3\n\n1. Fees\nDue.\n2. Term\nA year.\n",
                 [("1", None), ("2", None)],
                 id="a table of contents",
@@ -133,6 +156,14 @@ class TestExtract:
     def test_reads_numbering(self, tmp_path: Path, text: str, ids: list[tuple[str, str | None]]) -> None:
         """Each usual way to number clauses gives their ids and what they belong to."""
         assert outline(extracted(tmp_path, "Agreement between two parties.\n\n" + text)) == ids
+
+    def test_counts_on_as_markdown_does(self, tmp_path: Path) -> None:
+        """A list whose items all say `1.` is shown as 1, 2, 3, and a list within an item counts anew."""
+        items = ["1. **Fees.** Due.", "   1. At once.", "   1. In cash.", "1. **Term.** A year.", "4. **End.** None."]
+        text = "\n".join(["# Agreement", "", *items])
+        extraction = extracted(tmp_path, text, "contract.md")
+        assert outline(extraction) == [("1", None), ("1.1", "1"), ("1.2", "1"), ("2", None), ("4", None)]
+        assert [clause.title for clause in extraction.clauses] == ["Agreement", "Fees", "Fees", "Fees", "Term", "End"]
 
     def test_makes_one_clause_of_a_contract_without_any(self, tmp_path: Path) -> None:
         """A letter is a contract, too."""

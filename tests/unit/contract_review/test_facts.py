@@ -35,6 +35,11 @@ class TestFindFacts:
         """A party's name is told from its address, form and description; the agreement itself is none."""
         assert extract(read_document(path)).parties() == parties
 
+    def test_names_the_parties_of_a_preamble_in_capitals(self, tmp_path: Path) -> None:
+        """`(THE "SUPPLIER")` defines a role as the same words in small letters do."""
+        text = 'AGREEMENT\n\nBETWEEN ASH LTD (THE "SUPPLIER") AND ELM LTD (THE "CUSTOMER").\n\n1. FEES\nNONE.\n'
+        assert extracted(tmp_path, text).parties() == {"SUPPLIER": "ASH LTD", "CUSTOMER": "ELM LTD"}
+
     @pytest.mark.parametrize(
         ("text", "kind", "value"),
         [

@@ -47,3 +47,13 @@ class TestFindings:
         analysis = analyse(extracted(tmp_path, f"SERVICES AGREEMENT\n\nBetween two.\n\n{text}"), Policy())
         assert "termination" not in {one.absent for one in analysis.findings}
         assert "liability" in {one.absent for one in analysis.findings}
+
+    def test_reads_the_sentences_of_a_contract_that_is_not_parted(self, tmp_path: Path) -> None:
+        """Where a file lost its lines, a clause is not said to be missing whose sentence is there; others are."""
+        text = (
+            "Agreement between two. The Supplier's aggregate liability is limited. Either may terminate this agreement."
+        )
+        analysis = analyse(extracted(tmp_path, f"SERVICES AGREEMENT {text}"), Policy())
+        absent = {one.absent for one in analysis.findings}
+        assert "liability" not in absent
+        assert {"payment", "confidentiality"} <= absent

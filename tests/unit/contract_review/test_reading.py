@@ -80,6 +80,19 @@ class TestMarkdown:
         assert [line.text for line in document.lines if line.text] == ["Fees are due.", "End."]
         assert document.notes == ("2 blocks of HTML or comments, unseen by readers, left out",)
 
+    def test_leaves_out_the_files_own_header(self, tmp_path: Path) -> None:
+        """What a tool reads about a file, in YAML, is no preamble; a line across the page is not such a header."""
+        file = tmp_path / "contract.md"
+        file.write_text("---\ntitle: Terms\ntags:\n  - sale\n---\n\n# Terms\n\nFees are due.\n")
+        document = read_document(file)
+        assert [(line.text, line.number) for line in document.lines if line.text] == [
+            ("Terms", 7),
+            ("Fees are due.", 9),
+        ]
+        assert document.notes == ("The file's own header (YAML) left out",)
+        file.write_text("---\n\nFees are due.\n\n---\n\nEnd.\n")
+        assert [line.text for line in read_document(file).lines if line.text] == ["Fees are due.", "End."]
+
 
 class TestPdf:
     """PDF files, made by a library of their own."""
