@@ -16,8 +16,9 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from pypdf import PdfReader
+from pypdf import PageObject, PdfReader
 from pypdf.errors import PyPdfError
+from pypdf.generic import DictionaryObject, TextStringObject
 
 from activities.contract_review.records import Document, Format, Line, ReviewError
 
@@ -261,8 +262,10 @@ def _pdf(name: str, content: bytes, limits: Limits) -> tuple[list[Line], list[st
             raise ReviewError(
                 f"{name!r} has {len(reader.pages):,} pages, more than {limits.pages:,}; give the contract alone"
             )
-        pages, characters = [], 0
-        for page in reader.pages:
+        pages, filled, characters = [], [], 0
+        for number, page in enumerate(reader.pages, 1):
+            if _is_filled_in(page):
+                filled.append(number)
             pages.append([squeeze(piece) for line in page.extract_text().split("\n") for piece in _pieces(line)])
             characters += sum(map(len, pages[-1]))
             if characters > limits.characters:
@@ -278,11 +281,27 @@ def _pdf(name: str, content: bytes, limits: Limits) -> tuple[list[Line], list[st
             f"{name!r} has no text on its {len(pages)} pages: it is a scan; run text recognition on it first"
         )
     notes = [f"No text on page {', '.join(map(str, blank))}: blank, or a scan that was not read"] if blank else []
+    if filled:
+        notes.append(f"Forms or notes filled in on page {', '.join(map(str, filled))} were not read: print it to a PDF")
     running = _running(pages)
     if running:
         notes.append(f"{len(running)} running headers or footers left out")
     lines = [Line(text=text, number=number, page=page) for page, number, text in _body(pages, running)]
     return lines, notes
+
+
+def _is_filled_in(page: PageObject) -> bool:
+    """Return whether a page has forms or notes with words in them, which are shown over its text and are none of it."""
+    for one in page.annotations or ():
+        shown = one.get_object()
+        if not isinstance(shown, DictionaryObject):
+            continue
+        above = shown.get("/Parent")
+        field = above.get_object() if "/V" not in shown and above is not None else shown
+        words = {"/FreeText": shown.get("/Contents"), "/Widget": dict(field).get("/V")}.get(str(shown.get("/Subtype")))
+        if isinstance(words, TextStringObject) and words.strip():
+            return True
+    return False
 
 
 def _running(pages: list[list[str]]) -> set[str]:

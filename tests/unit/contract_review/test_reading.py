@@ -1,10 +1,12 @@
 """Reading a contract: three formats, their encodings, and files that are none of them."""
 
+import io
 from pathlib import Path
 
 import pytest
 from fpdf import FPDF
 from pypdf import PdfReader, PdfWriter
+from pypdf.generic import ArrayObject, DictionaryObject, NameObject, TextStringObject
 
 from activities.contract_review.clauses import extract
 from activities.contract_review.reading import Limits, read_document
@@ -137,6 +139,31 @@ class TestPdf:
             pdf.cell(0, 8, text)
         pdf.output(str(tmp_path / "part.pdf"))
         assert read_document(tmp_path / "part.pdf").notes == ("No text on page 2: blank, or a scan that was not read",)
+
+    @pytest.mark.parametrize(
+        ("kind", "member"),
+        [pytest.param("Widget", "V", id="a field of a form"), pytest.param("FreeText", "Contents", id="a typed note")],
+    )
+    @pytest.mark.parametrize("words", ["EUR 90,000", ""])
+    def test_names_pages_with_forms_that_are_filled_in(
+        self, tmp_path: Path, kind: str, member: str, words: str
+    ) -> None:
+        """What somebody typed over the text is seen and signed, so that it was not read is said; a blank is nothing."""
+        pdf = FPDF()
+        pdf.set_font("Helvetica", size=11)
+        pdf.add_page()
+        pdf.cell(0, 8, "1. The whole of the fees is told below.")
+        made = PdfWriter(clone_from=PdfReader(io.BytesIO(bytes(pdf.output()))))
+        about = {
+            "/Type": NameObject("/Annot"),
+            "/Subtype": NameObject(f"/{kind}"),
+            f"/{member}": TextStringObject(words),
+        }
+        note = made._add_object(DictionaryObject({NameObject(name): value for name, value in about.items()}))
+        made.pages[0][NameObject("/Annots")] = ArrayObject([note])
+        made.write(tmp_path / "form.pdf")
+        notes = ("Forms or notes filled in on page 1 were not read: print it to a PDF",) if words else ()
+        assert read_document(tmp_path / "form.pdf").notes == notes
 
 
 class TestRefusal:
