@@ -27,7 +27,7 @@ from baton.protocol.audit_privacy import RedactionPolicy, in_clear
 from baton.protocol.audit_proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.protocol.audit_trace import Trace
 from baton.protocol.evidence import EvidenceReport, Manifest
-from baton.protocol.ledger_errors import EvidenceError, LedgerError
+from baton.protocol.ledger_errors import EvidenceError, LedgerConflictError, LedgerError
 from baton.protocol.strict_json import loads_strict
 
 HOT = timedelta(days=30)
@@ -317,12 +317,14 @@ class Ledger:
     ) -> list[SegmentManifest]:
         """Move old records to the cold tier, and end a move that broke off; traces read them as before (§9).
 
+        Several processes may do it at once: each record is moved by one of them.
+
         Args:
             older_than: Records of at least this age are moved.
             segment_records: How many a segment takes at most.
 
         Returns:
-            The manifests of the new segments. Keep the last one's digest: it leads to all of them.
+            The manifests of the segments that this call made. Keep the last one's digest: it leads to all of them.
 
         Raises:
             LedgerError: A record is flawed, so neither it nor a later one is moved; or there is no artifact
@@ -342,7 +344,12 @@ class Ledger:
                 break
             for record in old:
                 _refuse_flawed(record)
-            moved.append(await mover.seal(old))
+            try:
+                moved.append(await mover.seal(old))
+            except LedgerConflictError:
+                await mover.finish()  # another process moves, too, and was quicker with these
+                if await coldest(self._database) < old[0].position:
+                    raise
         return moved
 
     async def export(
