@@ -28,6 +28,7 @@ from baton.protocol.handoff import Turn
 from baton.protocol.history import SPENT, Spend, told_spend
 from baton.protocol.messages import StageInput
 from baton.protocol.output_schemas import OutputSchemas
+from baton.protocol.personal import written_onto
 from baton.protocol.rendering import DEFAULT_MAX_TOKENS, conversation, render
 from baton.protocol.session import SessionEvent
 from baton.protocol.stages import StageSpec
@@ -174,10 +175,10 @@ class StageContext(Generic[BatonT]):
         return PersonalDesk(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
 
     def sealed_personal_data(self) -> dict[str, JsonValue] | None:
-        """Return the personal data to hand on, if the stage has changed it."""
-        if "personal" not in self.__dict__ or self.personal.payload == self.given.personal_data:
+        """Return the personal data that the stage has written, if it has any."""
+        if "personal" not in self.__dict__:
             return None
-        return self.personal.payload
+        return written_onto(self.given.personal_data, self.personal.payload) or None
 
     @cached_property
     def contract(self) -> HandoffContract | None:

@@ -12,6 +12,7 @@ from baton.protocol.errors import HistoryError
 from baton.protocol.history import StepKind
 from baton.protocol.messages import Origin, PipelineInput
 from baton.protocol.patching import patch_effect
+from baton.protocol.personal import merged
 from baton.protocol.state import PipelineState
 
 
@@ -96,7 +97,7 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
         if returned.seq < seq:
             turns += returned.turns if order >= since else []
             upstream = returned.spend.model_dump(mode="json")  # by it a model's summary is measured
-            personal |= returned.personal_data or {}
+            personal = merged(personal, returned.personal_data or {})
     on_record = bool(run.anchors) or before.get("on_record", False)  # so what fails first in the fork is as well
     if before or turns or summary or released or on_record:
         handing = {
@@ -108,7 +109,7 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
             "on_record": on_record,
         }
         if relay := before.get("relay"):
-            handing["relay"] = {**relay, "personal_data": {**relay["personal_data"], **personal}}
+            handing["relay"] = {**relay, "personal_data": merged(relay["personal_data"], personal)}
         carried = {**carried, "handing": handing}
     if run.chunks:  # what was streamed came by signals, and no outcome tells of it
         streams: Any = carried.get("streams", {})

@@ -293,7 +293,7 @@ class StageReturn(CompactRecord):
         seconds: How long it ran, rounded, as its worker measured it.
         verdict: Why the stage's worker did not accept the handoff, and so did not run it; absent if it did.
         anchor: The head of the task's audit chain once the answer to the handoff was on record.
-        personal_data: The personal data that is to be handed on, encrypted; absent where it is what came.
+        personal_data: The personal data that it wrote, encrypted; it is handed on with what came before.
         turns: What was said in it, to be handed on.
         tool_calls: Which tools it called, to be handed on.
         events: What it recorded of its session, for the contracts of later stages.

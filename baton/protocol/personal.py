@@ -214,6 +214,51 @@ def is_payload(value: Any) -> bool:
     return True
 
 
+def merged(held: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return a payload with what a stage wrote, field by field: other stages may have written of the same person.
+
+    Who is marked as erased stays so.
+
+    Args:
+        held: The payload so far.
+        written: A payload of what is new.
+
+    Example:
+        >>> merged({"sub-1": {"v": 1, "fields": {"email": {}}}}, {"sub-1": {"v": 1, "fields": {"phone": {}}}})
+        {'sub-1': {'v': 1, 'fields': {'email': {}, 'phone': {}}}}
+    """
+    result = dict(held)
+    for subject, entry in written.items():
+        before = result.get(subject, {})
+        if "erased" in before:
+            continue
+        together = {**before["fields"], **entry["fields"]} if "fields" in before and "fields" in entry else None
+        result[subject] = entry if together is None else {**entry, "fields": together}
+    return result
+
+
+def written_onto(came: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return what of a payload is new beside what had come: what stages beside this one wrote is left to them.
+
+    Example:
+        >>> came = {"sub-1": {"v": 1, "fields": {"email": {}}}}
+        >>> written_onto(came, merged(came, {"sub-1": {"v": 1, "fields": {"phone": {}}}}))
+        {'sub-1': {'v': 1, 'fields': {'phone': {}}}}
+        >>> written_onto(came, came)
+        {}
+    """
+    new: dict[str, JsonValue] = {}
+    for subject, entry in payload.items():
+        before = came.get(subject, {})
+        if "fields" in entry and "fields" in before:
+            fields = {name: one for name, one in entry["fields"].items() if before["fields"].get(name) != one}
+            if fields:
+                new[subject] = {**entry, "fields": fields}
+        elif entry != before:
+            new[subject] = entry
+    return new
+
+
 SEALED_ONLY = RedactionPolicy(is_sealed=is_payload)
 """The ledger's policy where there is a vault: its ciphertext is recorded as it is, anything else is refused.
 

@@ -17,6 +17,7 @@ from baton.protocol.compressing import DEFAULT_KEEP, DEFAULT_THRESHOLD
 from baton.protocol.handoff import CompletedSubtask, CostTracking, Handoff, Sender, Subtask, Target, ToolCall, Turn
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput, StageReturn
+from baton.protocol.personal import merged
 from baton.protocol.stages import StageSpec
 from baton.protocol.tracing import FOLLOWS, span_after, task_traceparent
 from baton.protocol.verdict import MOST_ATTEMPTS
@@ -207,7 +208,7 @@ class Relay:
         self.sender = Sender(agent_id=spec.name, agent_version=spec.version, execution_id=handoff_id)
         self._parent = handoff_id
         if returned.personal_data is not None:
-            self.personal_data = {**self.personal_data, **returned.personal_data}
+            self.personal_data = merged(self.personal_data, returned.personal_data)
         self._tool_calls.extend(ToolCall.from_json_object(call) for call in returned.tool_calls)
         self._completed.append(
             CompletedSubtask(

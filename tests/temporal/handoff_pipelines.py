@@ -5,7 +5,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
+from baton import MergeStrategy, PipelineInput, PipelineResult
 from baton.protocol.errors import StageFailedError
 from baton.workflow import Compensations, ContinueAfter, HandoffTerms, Pipeline
 
@@ -14,10 +14,12 @@ with workflow.unsafe.imports_passed_through():
         analyse,
         breaks,
         bystander,
+        correct,
         dear,
         extract,
         forgetful,
         listen,
+        look_up,
         miscounts,
         nosy,
         notify,
@@ -27,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
         score,
         summarise,
         talk,
+        tell,
     )
 
 
@@ -183,6 +186,23 @@ class Personal:
 
 
 @workflow.defn
+class PersonalBranches:
+    """Stages that write personal data of one person at the same time."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Register, correct and look up side by side, tell."""
+        await self.pipeline.stage(register)
+        await self.pipeline.fan_out(correct, look_up, merge={"current_state": MergeStrategy.LAST})
+        told = await self.pipeline.stage(tell)
+        return self.pipeline.result(told.output)
+
+
+@workflow.defn
 class Nosy:
     """A stage that asks for more than it declared."""
 
@@ -245,6 +265,7 @@ PIPELINES: list[type] = [
     Undoes,
     Talks,
     Personal,
+    PersonalBranches,
     Nosy,
     FourAgents,
     Forgets,

@@ -124,6 +124,27 @@ async def notify(context: StageContext[Baton]) -> StageResult:
     return StageResult(baton_patch=BatonPatch(current_state=["Notified"]), output=lengths)
 
 
+@stage(personal_data=["email"])
+async def correct(context: StageContext[Baton]) -> BatonPatch:
+    """Seal a new address."""
+    await context.personal.write("jane@example.org", {"email": "new"})
+    return BatonPatch(current_state=["Corrected"])
+
+
+@stage(personal_data=["phone"])
+async def look_up(context: StageContext[Baton]) -> BatonPatch:
+    """Seal what else is known of the same person."""
+    await context.personal.write("jane@example.org", {"phone": "0170"})
+    return BatonPatch(current_state=["Looked up"])
+
+
+@stage(personal_data=["email", "phone"])
+async def tell(context: StageContext[Baton]) -> StageResult:
+    """Say what is known, which is all made up."""
+    known = await context.personal.read()
+    return StageResult(output=[{**one} for one in known.values() if isinstance(one, dict)])
+
+
 @stage
 async def bystander(context: StageContext[Baton]) -> StageResult:
     """Declare nothing, and be handed nothing."""
@@ -161,6 +182,9 @@ STAGES: list[Callable[..., Any]] = [
     listen,
     register,
     notify,
+    correct,
+    look_up,
+    tell,
     bystander,
     nosy,
     extract,

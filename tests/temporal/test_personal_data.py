@@ -18,7 +18,7 @@ from baton.plugin import BatonPlugin
 from baton.protocol.personal import SEALED_ONLY
 from baton.testing import assert_not_seen, assert_replays, pipeline_worker, run_pipeline, surfaces_of
 from tests.support import approve, failure, start, until_waiting
-from tests.temporal.handoff_pipelines import PIPELINES, Nosy, Personal
+from tests.temporal.handoff_pipelines import PIPELINES, Nosy, Personal, PersonalBranches
 from tests.temporal.handoff_stages import MARKER, STAGES
 from tests.temporal.stages import EXECUTED
 
@@ -82,6 +82,14 @@ class TestPersonal:
 
         assert PipelineResult.model_validate(await again.result()).output == [{"handed": 0}, [len(MARKER)]]
         assert (await read_run(worker.client, again.id)).task_id == record.task_id is not None
+
+    async def test_stages_side_by_side_lose_nothing_of_each_other(self, worker: Worker) -> None:
+        """What one wrote of a person stays beside what another did, also in a fork; neither brings the old back."""
+        once = await run_pipeline(worker, PersonalBranches.run, PipelineInput(goal="Register"))
+        again = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
+
+        assert once.result.output == [{"email": "new", "phone": "0170"}]
+        assert PipelineResult.model_validate(await again.result()).output == once.result.output
 
     async def test_a_stage_that_asks_for_more_is_refused(self, worker: Worker) -> None:
         """It is told what to declare, and is not run again."""
