@@ -164,6 +164,7 @@ class PipelineResult(CompactRecord):
         billed: What was really charged, refused attempts included; absent where that is the same.
         topped_up_micro_usd: What people added to its budget.
         output: What the pipeline's own code wants to return, any JSON.
+        personal_data: Personal data that a child wrote, encrypted; for its parent.
     """
 
     task_id: str
@@ -173,6 +174,7 @@ class PipelineResult(CompactRecord):
     billed: Spend | None = None
     topped_up_micro_usd: Whole = Field(default=0, ge=0)
     output: JsonValue = None
+    personal_data: dict[str, JsonValue] = Field(default_factory=dict)
 
     @overload
     def final_baton(self) -> Baton: ...

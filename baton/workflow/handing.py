@@ -21,10 +21,11 @@ from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff, Sender
 from baton.protocol.handoff_errors import BudgetExhaustedError
 from baton.protocol.history import Outcome, Spend
-from baton.protocol.messages import PipelineStatus, StageInput, StageReturn
+from baton.protocol.messages import PipelineResult, PipelineStatus, StageInput, StageReturn
 from baton.protocol.metric_names import RECEIVER_FAILED
 from baton.protocol.patching import patch_effect
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.protocol.personal import merged, written_onto
 from baton.protocol.recording import EventKind
 from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.releases import digests_of
@@ -126,10 +127,19 @@ class Handing:
         )
         return await decided_on_record(self.inbox, pending, within, tell)
 
-    @property
-    def last_span(self) -> str | None:
-        """The span of the last handoff to a stage, which whatever begins now follows in the trace; None without one."""
-        return None if self._relay is None else self._relay.last_span
+    def handed_down(self) -> dict[str, Any]:
+        """Return what a child is started with: the span of the last handoff, which it follows, and personal data."""
+        return {"follows": it.last_span, "personal_data": it.personal_data} if (it := self._relay) else {}
+
+    def brought_back(self, came: Mapping[str, Any]) -> dict[str, JsonValue]:
+        """Return what a child wrote of people beside what it was started with; nothing where nobody waits for it."""
+        return written_onto(came, self._relay.personal_data) if self._relay and workflow.info().parent else {}
+
+    def learned(self, result: PipelineResult) -> PipelineResult:
+        """Return the result of a child, once what it wrote of people is taken over."""
+        if self._relay is not None:
+            self._relay.personal_data = merged(self._relay.personal_data, result.personal_data)
+        return result
 
     def new_id(self) -> str:
         """Return a fresh id for a handoff."""

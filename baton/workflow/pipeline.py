@@ -315,17 +315,16 @@ class Pipeline:
         step = name or kind
         seq, past = await self._begin(step, StepKind.CHILD)
         if past is not None:
-            return PipelineResult.model_validate(past.value)
-        inherited = {key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"}
+            return self._handing.learned(PipelineResult.model_validate(past.value))
         with self._under_way(StepKind.CHILD, step, seq):
             given = PipelineInput(
                 goal=goal,
-                baton=inherited,
+                baton={key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"},
                 params=dict(params or {}),
                 task_id=self.task_id,
                 budget=self._purse.for_child(step),
                 traceparent=self._start.traceparent,
-                follows=self._handing.last_span,
+                **self._handing.handed_down(),
             )
             with giving_back(self._purse, step):
                 result = await run_child(kind, seq, step, given, task_queue, searchable=self._desk.visibility.enabled)
@@ -337,7 +336,7 @@ class Pipeline:
             except PatchError as error:
                 raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
         self._publish(outcome)
-        return result
+        return self._handing.learned(result)
 
     def carried(self, name: str) -> dict[str, Any]:
         """Return what ``carries[name]`` told in the run that this one continues; nothing in a first run."""
@@ -377,6 +376,7 @@ class Pipeline:
             billed=self._purse.billed(self.state.spend),
             topped_up_micro_usd=self._purse.budget.topped_up_micro_usd,
             output=output,
+            personal_data=self._handing.brought_back(self._start.personal_data),
         )
 
     async def _begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:

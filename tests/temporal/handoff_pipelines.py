@@ -203,6 +203,39 @@ class PersonalBranches:
 
 
 @workflow.defn
+class LooksUp:
+    """A child that reads personal data of its parent, and writes more."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Tell what is known, and look up."""
+        told = await self.pipeline.stage(tell)
+        await self.pipeline.stage(look_up)
+        return self.pipeline.result(told.output)
+
+
+@workflow.defn
+class PersonalParent:
+    """A pipeline that has a child work with personal data."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Correct, have it looked up, tell."""
+        await self.pipeline.stage(correct)
+        child = await self.pipeline.child(LooksUp.run, "Look it up")
+        told = await self.pipeline.stage(tell)
+        return self.pipeline.result([child.output, told.output])
+
+
+@workflow.defn
 class Nosy:
     """A stage that asks for more than it declared."""
 
@@ -266,6 +299,8 @@ PIPELINES: list[type] = [
     Talks,
     Personal,
     PersonalBranches,
+    PersonalParent,
+    LooksUp,
     Nosy,
     FourAgents,
     Forgets,

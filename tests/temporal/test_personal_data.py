@@ -18,7 +18,7 @@ from baton.plugin import BatonPlugin
 from baton.protocol.personal import SEALED_ONLY
 from baton.testing import assert_not_seen, assert_replays, pipeline_worker, run_pipeline, surfaces_of
 from tests.support import approve, failure, start, until_waiting
-from tests.temporal.handoff_pipelines import PIPELINES, Nosy, Personal, PersonalBranches
+from tests.temporal.handoff_pipelines import PIPELINES, Nosy, Personal, PersonalBranches, PersonalParent
 from tests.temporal.handoff_stages import MARKER, STAGES
 from tests.temporal.stages import EXECUTED
 
@@ -90,6 +90,18 @@ class TestPersonal:
 
         assert once.result.output == [{"email": "new", "phone": "0170"}]
         assert PipelineResult.model_validate(await again.result()).output == once.result.output
+
+    async def test_a_child_knows_whom_its_parent_knows_and_tells_what_it_wrote(
+        self, worker: Worker, safeguards: Safeguards
+    ) -> None:
+        """Both work at one task, so what is sealed for it opens in both, also in a fork from after the child."""
+        once = await run_pipeline(worker, PersonalParent.run, PipelineInput(goal="Register"))
+        again = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
+
+        assert once.result.output == [[{"email": "new"}], [{"email": "new", "phone": "0170"}]]
+        assert PipelineResult.model_validate(await again.result()).output == once.result.output
+        assert once.result.personal_data == {}
+        await assert_replays(once.handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
     async def test_a_stage_that_asks_for_more_is_refused(self, worker: Worker) -> None:
         """It is told what to declare, and is not run again."""
