@@ -62,9 +62,13 @@ def extract(document: Document) -> Extraction:
     Raises:
         ReviewError: There are more clauses than any contract has; it is probably something else.
     """
-    reader = _read(document, points=False)
+    reader = _read(document)
     if not {draft.id for draft in reader.drafts} - {PREAMBLE, "I"}:  # `I.` by itself is the letter after `H.`
         reader = _read(document, points=True)
+    if len(reader.drafts) == 1:
+        titled = _read(document, titles=True)
+        if sum(kind_of(draft.title, "") != "general" for draft in titled.drafts[1:]) > 1:  # no lines of an address
+            reader = titled
     clauses = _with_kinds(reader.drafts)
     title = reader.title or document.name
     return Extraction(
@@ -79,15 +83,15 @@ def extract(document: Document) -> Extraction:
     )
 
 
-def _read(document: Document, *, points: bool) -> "_Reader":
+def _read(document: Document, *, points: bool = False, titles: bool = False) -> "_Reader":
     """Return the reader of a whole contract.
 
     Args:
         document: The contract.
-        points: Whether `(1)`, `a)` or `A.` may count its clauses, and titles that stand alone part them: they do
-            where nothing else does.
+        points: Whether `(1)`, `a)` or `A.` may count its clauses: they do where nothing else does.
+        titles: Whether titles that stand alone may part them, where these do not either.
     """
-    reader = _Reader(points=points)
+    reader = _Reader(points=points, titles=titles)
     texts = [line.text for line in document.lines]
     for at, line in enumerate(document.lines):
         before = texts[at - 1] if at else ""
@@ -104,7 +108,7 @@ class _Reader:
         title: The contract's title, once it was read.
     """
 
-    def __init__(self, *, points: bool) -> None:
+    def __init__(self, *, points: bool, titles: bool) -> None:
         self.drafts: list[_Draft] = []
         self.title = ""
         self._ids: Counter[str] = Counter()
@@ -119,6 +123,7 @@ class _Reader:
         self._section: str | None = None
         self._points = Points()
         self._top = TopPoints() if points else None
+        self._stand_alone = titles
         self._untitled = False  # `ARTICLE I` stood alone: its title may be the next line
 
     def read(self, line: Line, before: str, after: str) -> None:
@@ -130,7 +135,7 @@ class _Reader:
             self.drafts[-1].title = self._titles[self.drafts[-1].id] = line.text
             return
         found = opening_of(line, before, after)
-        if found is None and self._top and stands_alone(line.text, before, after):
+        if found is None and self._stand_alone and stands_alone(line.text, before, after):
             found = Opening("heading", "", (), line.text)
         if not self.drafts:
             self._begin(line, found)

@@ -172,6 +172,13 @@ class TestExtract:
             ("Preamble", "We sell you the boat for EUR 9,000. You fetch it in May.")
         ]
 
+    def test_makes_no_clauses_of_the_lines_of_an_address(self, tmp_path: Path) -> None:
+        """A letter has lines that stand alone as titles do, and names the parties below them."""
+        letter = "Ash Ltd\nLondon\n\nElm Ltd\nYork\n\nDear Sirs\n\nConsulting Services\n\n"
+        extraction = extracted(tmp_path, f"{letter}Ash Ltd (the “Supplier”) will dig.\n")
+        assert outline(extraction) == []
+        assert [fact.role for fact in extraction.facts] == ["Supplier"]
+
     def test_finds_the_title_below_a_company_name(self, tmp_path: Path) -> None:
         """The parties are named below the title, wherever that stands."""
         text = (
