@@ -34,7 +34,7 @@ _BREAKS = re.compile(r"\r\n|[\r\n\v\x85\u2028\u2029]")
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e0fff]"
 )
-_ABOUT = re.compile(r"---[ \t]*\n(?:(?:[\w-]+:|[ \t-]|#).*\n|[ \t]*\n){0,100}?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
+_ABOUT = re.compile(r"---[ \t]*\n(?:(?:\w[\w-]*:.*|[ \t#-].*|)\n){0,100}?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 _SPACES = re.compile(r"\s+")
 _MOST_IN_A_LINE = 100_000
 _EDGE_LINES = 3  # running headers and footers are among the first and last lines of a page
