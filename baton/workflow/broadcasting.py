@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from pydantic import JsonValue
+from temporalio import workflow
 
 from baton.protocol.errors import StageFailedError
 from baton.protocol.exchange import Acknowledgement
@@ -13,6 +14,9 @@ from baton.protocol.handoff import Handoff
 from baton.protocol.messages import StageReturn
 from baton.workflow.correspondence import Receiver, ended_once
 from baton.workflow.exchange import ATTEMPTS, Exchange
+
+ALL_ARE_SENT = "every copy of a broadcast is sent before those that no longer matter are given up"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 
 async def hand_off_to_all(
@@ -30,7 +34,8 @@ async def hand_off_to_all(
     """Hand the same task to several pipelines, and wait until all, or as many as declared, have accepted.
 
     Each copy is a handoff of its own, with its own id and record; all of them list all the receivers
-    (S3-14.2). A receiver whose answer comes after a quorum was reached has the handoff all the same.
+    (S3-14.2). A receiver whose answer comes after a quorum was reached has the handoff all the same, and is
+    started for it if need be.
 
     Args:
         exchange: The pipeline's exchange.
@@ -83,14 +88,17 @@ async def _gathered(
     """
     answers: dict[str, Acknowledgement] = {}
     done: set[str] = set()
+    # A receiver whose start is cancelled is cancelled with it, and the start goes on until it is there.
+    unsent = {to.agent for to, _ in copies} if workflow.patched(ALL_ARE_SENT) else set()
 
     async def one(to: Receiver, copy: Handoff) -> None:
         try:
-            ack = await exchange.offer(to, copy, within, attempts)
+            ack = await exchange.offer(to, copy, within, attempts, sent=lambda: unsent.discard(to.agent))
             if ack is not None:
                 answers[to.agent] = ack
         finally:
             done.add(to.agent)
+            unsent.discard(to.agent)
 
     def now() -> Broadcast:
         gathered = broadcast
@@ -102,7 +110,7 @@ async def _gathered(
         return now().standing(time_is_up=len(done) == len(copies))
 
     tasks = [asyncio.create_task(one(to, copy)) for to, copy in copies]
-    ended = await ended_once(lambda: standing() is not Standing.OPEN, tasks)
+    ended = await ended_once(lambda: not unsent and standing() is not Standing.OPEN, tasks)
     faults = [fault for fault in ended if isinstance(fault, Exception)]
     gathered = now()
     if faults or standing() is Standing.FAILED:

@@ -238,7 +238,9 @@ class Exchange:
             self.note(f"{to.agent!r} answered {ack.answer.value} to handoff {id}: {ack.reason or '; '.join(ack.unmet)}")
         return ack
 
-    async def offer(self, to: Receiver, handoff: Handoff, within: timedelta, attempts: int) -> Acknowledgement | None:
+    async def offer(
+        self, to: Receiver, handoff: Handoff, within: timedelta, attempts: int, *, sent: Callable[[], None]
+    ) -> Acknowledgement | None:
         """Send a handoff until it is answered or the time is up, and leave it at that.
 
         Args:
@@ -246,12 +248,14 @@ class Exchange:
             handoff: The message; the same at each attempt.
             within: How long to wait.
             attempts: How often to send it in that time.
+            sent: Called once it is sent for the first time, and its receiver started if need be.
 
         Returns:
             The answer, or None if there is none.
         """
         with self.expecting(to, handoff.handoff_id, message_digest(handoff.to_json_object()), within):
             await self._send(to, handoff, may_start=True)
+            sent()
             return await self.answer(handoff.handoff_id, within, attempts, lambda: self._send_again(to, handoff))
 
     @contextmanager

@@ -204,7 +204,7 @@ class HandsOutside:
 
 @workflow.defn
 class Broadcasts:
-    """Hands on to several; parameters: `to` (workflow ids by agent), `quorum`, `enough`, `seconds`."""
+    """Hands on to several; parameters: `to` (ids by agent), `starts` (some agents), `quorum`, `enough`, `seconds`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -215,9 +215,13 @@ class Broadcasts:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Hand on to all, and tell who accepted."""
         params: Any = self.pipeline.params
+        started = params.get("starts", ())
         gathered = await hand_off_to_all(
             self.exchange,
-            [Receiver(id, agent) for agent, id in params["to"].items()],
+            [
+                Receiver(id, agent, starts=Accepts.run if agent in started else None, params={"agent": agent})
+                for agent, id in params["to"].items()
+            ],
             "Score the risk",
             within=timedelta(seconds=params.get("seconds", 20)),
             quorum=params.get("quorum"),

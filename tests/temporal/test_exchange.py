@@ -239,6 +239,19 @@ class TestHandOffToAll:
 
         assert sorted((await output(sender))["answers"]) == ["risk", "tax"]
 
+    async def test_after_a_quorum_the_others_have_it_all_the_same(
+        self, exchange: Worker, safeguards: Safeguards
+    ) -> None:
+        """Those that are still being started then are not cancelled, and nobody waits for their answers (S3-14.2-b)."""
+        there = {agent: one.id for agent, one in (await self.receivers(exchange, "risk")).items()}
+        late = {f"late-{number}": fresh("late") for number in range(8)}
+        sender = await start(exchange, Broadcasts.run, to={**there, **late}, starts=[*late], quorum=1)
+
+        assert (await output(sender))["quorum"] == 1
+        results = [await exchange.client.get_workflow_handle(id).result() for id in late.values()]
+        assert len({one["output"] for one in results}) == len(late)
+        await assert_replays(sender, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
+
     async def test_nothing_is_aggregated_if_one_of_all_is_silent(self, exchange: Worker) -> None:
         """Without a quorum all must have acknowledged (S3-14.2-d)."""
         there = {agent: one.id for agent, one in (await self.receivers(exchange, "risk")).items()}
