@@ -106,6 +106,11 @@ class Exchange:
         workflow.set_signal_handler(HANDOFF_ANSWER, self._on_answer)
         pipeline.carries["exchange"] = self.carried
 
+    @property
+    def asks(self) -> bool:
+        """Whether a person is asked about a handoff that nobody answers."""
+        return self._ask is not None
+
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
         return {"outbox": self._outbox.carried(), "answers": self._answers.pending(), **self._arrivals.carried()}
@@ -143,7 +148,7 @@ class Exchange:
 
         async def act(seq: int) -> StageReturn:
             mended = None if mends is None else (mends.handoff_id, self._outbox.attempt(mends.handoff_id))
-            expires = within if self._ask is None else None  # a person may have the same message sent much later
+            expires = None if self.asks else within  # a person may have the same message sent much later
             handoff = self.outgoing.message(to, description, constraints, state, expires, named=mended)
             ack = await self.deliver(seq, to, handoff, within, attempts)
             return StageReturn(stage=name, seq=seq, output=ack.to_json_object())

@@ -25,6 +25,8 @@ from baton.workflow.exchange import ATTEMPTS, Exchange
 
 STREAM = "stream"
 """Member of a handoff's `step`: the id under which its chunks come."""
+SENT_MUCH_LATER = "a streamed handoff that a person may have sent much later does not expire"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 MOST_STREAMS = 100
 """How many streams chunks are kept for that nobody has received yet."""
 
@@ -79,7 +81,7 @@ class Streams:
             to: The receiver.
             description: What it is to do.
             chunks: The contents. They may be waited for, but making them must not run steps of this pipeline.
-            within: How long each of the two answers may take.
+            within: How long each of the two answers may take; the handoff expires then, unless a person is asked.
             state: What the handoff itself brings; the baton by default.
             attempts: How often it is sent in that time while nobody answers.
 
@@ -93,7 +95,8 @@ class Streams:
 
         async def act(seq: int) -> StageReturn:
             stream = str(workflow.uuid4())
-            handoff = exchange.outgoing.message(to, description, (), state, within, step={STREAM: stream})
+            expires = None if exchange.asks and workflow.patched(SENT_MUCH_LATER) else within
+            handoff = exchange.outgoing.message(to, description, (), state, expires, step={STREAM: stream})
             ack = await exchange.deliver(seq, to, handoff, within, attempts)
             if ack.accepted:
                 ack = await self._send_all(to, stream, chunks, within, attempts)

@@ -259,12 +259,14 @@ class StreamsOut:
     """Hands on in chunks; parameters: `to`, `count`, `seconds`, `rest` (seconds before the last chunk), `held`, `says`.
 
     What the pipeline `says` stands in the third chunk. If the last one is `held`, it is there after the signal `more`.
+    An `asking` one asks a person when nobody answers.
     """
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
-        self.streams = Streams(Exchange(self.pipeline, agent="legal"))
+        ask = self.pipeline.ask if self.pipeline.params.get("asking") else None
+        self.streams = Streams(Exchange(self.pipeline, agent="legal", ask=ask))
         self.held = bool(self.pipeline.params.get("held"))
 
     @workflow.run

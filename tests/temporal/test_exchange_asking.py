@@ -20,7 +20,7 @@ from baton.protocol.messages import PipelineResult, PipelineStatus
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, Handle, failure, start, until
-from tests.temporal.exchange_pipelines import EXCHANGES, AsksTheInbox, GoesOn, Receives
+from tests.temporal.exchange_pipelines import EXCHANGES, AsksTheInbox, GoesOn, Receives, StreamsIn, StreamsOut
 from tests.temporal.handoff_stages import extract
 from tests.temporal.test_inbox import decision, waiting
 
@@ -87,6 +87,18 @@ class TestUnanswered:
         ]
         for plugin in (BatonPlugin(safeguards=safeguards), BatonPlugin()):
             await assert_replays(handle, EXCHANGES, plugin=plugin)
+
+    async def test_a_streamed_one_is_accepted_however_late(self, worker: Worker, safeguards: Safeguards) -> None:
+        """What it was given to be answered in is over when a person has it sent again."""
+        to = f"risk-{uuid.uuid4()}"
+        handle = await start(worker, StreamsOut.run, to=to, count=3, seconds=2, asking=True)
+        [pending] = await waiting(handle)
+        receiver = await start(worker, StreamsIn.run, id=to)
+        await resolve_handoff(worker.client, handle.id, decision(pending, "requeue"))
+
+        assert (await handle.result()).output["answer"] == "accepted"
+        assert (await receiver.result()).output["chunks"] == [1, 2, 3]
+        await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
     async def test_it_takes_no_edit(self, worker: Worker) -> None:
         """The receiver may have the message already, so another one under its id would not be accepted."""
