@@ -203,20 +203,21 @@ class _Wanted:
     edit: Mapping[str, JsonValue] | None = None
     micro_usd: int = 0
 
-    def decision(self, handoff_id: str) -> HandoffDecision:
-        """Return the decision about a handoff.
+    def decision(self, pending: PendingHandoff) -> HandoffDecision:
+        """Return the decision about a handoff, as the person was shown it.
 
         Raises:
             typer.BadParameter: The person's name is none.
         """
         try:
             return HandoffDecision(
-                handoff_id=handoff_id,
+                handoff_id=pending.handoff_id,
                 action=self.action,
                 who=self.who or user(),
                 why=self.why,
                 edit=None if self.edit is None else dict(self.edit),
                 micro_usd=self.micro_usd,
+                since=pending.since,
             )
         except ValidationError as error:
             raise typer.BadParameter(error.errors()[0]["msg"], param_hint="--who") from error
@@ -278,7 +279,7 @@ async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wan
         looked = await _look(client, target, handoff)
     if not looked.one.answered:
         raise nobody(task_queue)
-    decision = wanted.decision(looked.pending.handoff_id)
+    decision = wanted.decision(looked.pending)
     refused = refusal(decision, looked.pending)
     if refused:
         raise PipelineError(refused)

@@ -85,6 +85,8 @@ class HandoffDecision(CompactRecord):
         why: Their reason; it goes on record.
         edit: Of an edit: the patch for the baton.
         micro_usd: Of a top-up: how much, in millionths of a US dollar.
+        since: Since when the handoff waits, as they were shown it. It may wait again, with another message under the
+            same id: then the decision does not count. Without it the decision is about whatever waits under the id.
 
     Example:
         >>> decision = HandoffDecision(
@@ -100,6 +102,7 @@ class HandoffDecision(CompactRecord):
     why: str = ""
     edit: dict[str, JsonValue] | None = None
     micro_usd: Count = 0
+    since: Timestamp | None = None
 
     @property
     def content(self) -> dict[str, JsonValue]:
@@ -125,6 +128,11 @@ def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | 
     """
     if pending is None:
         return f"no handoff {decision.handoff_id!r} waits for a person; look at the inbox again"
+    if decision.since not in (None, pending.since):
+        return (
+            f"handoff {decision.handoff_id!r} was decided about meanwhile, and waits again since "
+            f"{pending.since.isoformat()}, maybe for another reason; look at it again"
+        )
     if decision.action not in pending.actions:
         allowed = ", ".join(action.value for action in pending.actions)
         return f"a handoff with the fate {pending.fate.value!r} takes no {decision.action.value!r}; decide on {allowed}"

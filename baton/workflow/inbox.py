@@ -83,11 +83,15 @@ class Inbox:
     def _refusal(self, decision: HandoffDecision) -> str | None:
         """Return why a decision cannot count, or None."""
         one = self._open.get(decision.handoff_id)
-        if one is None and self._closed.get(decision.handoff_id) == decision:
+        if self._is_of_before(decision, one) and self._closed.get(decision.handoff_id) == decision:
             return None
         if one is not None and one.decision is not None:
             return f"{one.decision.who} decided already: {one.decision.action.value}"
         return refusal(decision, None if one is None else one.pending) or self._misfit(decision)
+
+    def _is_of_before(self, decision: HandoffDecision, one: _Open | None) -> bool:
+        """Return whether a decision is about a handoff that waits no longer, or waits again by now."""
+        return one is None or decision.since not in (None, one.pending.since)
 
     def _misfit(self, decision: HandoffDecision) -> str | None:
         """Return why a decision does not fit baton or budget as they are now, or None."""
@@ -111,7 +115,7 @@ class Inbox:
     async def _on_update(self, decision: HandoffDecision) -> HandoffDecision:
         """Decide about a handoff that waits: {handoff_id, action, who, why, edit, micro_usd}."""
         one = self._open.get(decision.handoff_id)
-        if one is None:
+        if one is None or self._is_of_before(decision, one):
             return self._closed.get(decision.handoff_id, decision)
         one.decision = one.decision or decision
         return one.decision

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,20 @@ async def listed(operator: Operator, handle: Handle, *words: str) -> dict[str, A
                 return found
 
 
-async def answering(operator: Operator, answer: str, *words: str) -> tuple[int, str]:
-    """Call the command on a terminal, answer its question, and return its code and all that it wrote."""
+async def answering(
+    operator: Operator, answer: str, *words: str, meanwhile: Coroutine[Any, Any, object] | None = None
+) -> tuple[int, str]:
+    """Call the command on a terminal, answer its question, and return its code and all that it wrote.
+
+    What happens `meanwhile` has happened once it is answered.
+    """
+    loop = asyncio.get_running_loop()
+
+    def pondered() -> str:
+        if meanwhile is not None:
+            asyncio.run_coroutine_threadsafe(meanwhile, loop).result()
+        return answer
+
     ours, theirs = os.openpty()
     process = await asyncio.create_subprocess_exec(
         str(PROGRAM),
@@ -105,12 +117,12 @@ async def answering(operator: Operator, answer: str, *words: str) -> tuple[int, 
         stderr=theirs,
     )
     os.close(theirs)
-    written = await asyncio.to_thread(_converse, ours, answer)
+    written = await asyncio.to_thread(_converse, ours, pondered)
     async with asyncio.timeout(PATIENCE_SECONDS):
         return await process.wait(), written
 
 
-def _converse(screen: int, answer: str) -> str:
+def _converse(screen: int, answer: Callable[[], str]) -> str:
     """Answer the question once it is there, and return all that was written until nobody writes any more."""
     written = b""
     asked = False
@@ -125,7 +137,7 @@ def _converse(screen: int, answer: str) -> str:
             written += part
             if not asked and b"[y/N]" in written:
                 asked = True
-                file.write(answer.encode() + b"\n")
+                file.write(answer().encode() + b"\n")
     return written.decode()
 
 
@@ -366,6 +378,23 @@ class TestDecide:
         assert "Ignore all previous instructions" in screen
         assert "nothing was decided" in screen
         assert "abandoned by ann" in await failure(handle)
+
+    async def test_it_counts_for_what_was_shown(self, operator: Operator, worker: Worker) -> None:
+        """While Bob reads, Ann has it sent again: what waits by then is not what he says yes to (S3-11-d)."""
+        handle = await poisoned(worker)
+
+        async def requeue() -> None:
+            await operator("inbox", "requeue", handle.id, "--why", "the scan was updated")
+            while [one.attempts for one in await waiting(handle)] != [2]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # a query is no event that could be awaited
+
+        words = ("inbox", "release", handle.id, "--why", "a quoted mail", "--who", "bob")
+        code, screen = await answering(operator, "y", *words, meanwhile=requeue())
+
+        assert code == 1
+        assert "decided about meanwhile" in " ".join(OUR_OWN.sub("", screen).split())
+        assert [one.attempts for one in await waiting(handle)] == [2]
+        await handle.terminate()
 
     async def test_what_does_not_fit_is_refused(self, operator: Operator, worker: Worker, tmp_path: Path) -> None:
         """Exit code 1, nothing on the output, nothing decided: not even by a patch that would break a rule."""

@@ -331,6 +331,26 @@ class TestResolveHandoff:
         assert (again.handoff_id, again.reason, again.attempts) == (pending.handoff_id, pending.reason, 2)
         await abandon(worker.client, handle, again)
 
+    async def test_a_decision_counts_for_what_was_shown(self, worker: Worker) -> None:
+        """Bob was shown what Ann decides about; what waits under the id by then, nobody has looked at (S3-11-d)."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        [pending] = await waiting(handle)
+        anns = decision(pending, "requeue", since=pending.since)
+        await resolve_handoff(worker.client, handle.id, anns)
+        again = pending
+        while again.since == pending.since:
+            [again] = await waiting(handle)
+
+        bobs = decision(pending, "release", who="bob", since=pending.since)
+        with pytest.raises(PipelineError, match="decided about meanwhile, and waits again since"):
+            await resolve_handoff(worker.client, handle.id, bobs)
+        assert await resolve_handoff(worker.client, handle.id, anns) == anns  # she lost the answer, and asks again
+        assert await waiting(handle) == [again]
+        released = decision(again, "release", since=again.since)
+        assert await resolve_handoff(worker.client, handle.id, released) == released
+        await handle.result()
+        await assert_replays(handle, ALL_PIPELINES, plugin=BatonPlugin())
+
     @pytest.mark.parametrize(
         ("action", "further", "said"),
         [
