@@ -27,6 +27,8 @@ STREAM = "stream"
 """Member of a handoff's `step`: the id under which its chunks come."""
 SENT_MUCH_LATER = "a streamed handoff that a person may have sent much later does not expire"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+ANY_LENGTH = "only chunks that wait for one before them are limited"
+"""Marks the runs of which that is so, in the same way."""
 MOST_STREAMS = 100
 """How many streams chunks are kept for that nobody has received yet."""
 
@@ -51,6 +53,7 @@ class Streams:
         }
         self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
+        self._any_length = workflow.patched(ANY_LENGTH)  # before anything comes: see `Beside`
         self._opening = Beside(self._take_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
@@ -229,9 +232,20 @@ class Streams:
             self._refuse(chunk, "; ".join(said.unsafe))
         elif chunk.handoff_id not in self._chunks and len(self._chunks) >= MOST_STREAMS:
             self._exchange.note(f"refused a chunk: {MOST_STREAMS} streams have begun already")
-        elif len(kept := self._chunks.setdefault(chunk.handoff_id, [])) >= MOST_AHEAD:
+        else:
+            self._keep(chunk, self._chunks.setdefault(chunk.handoff_id, []))
+
+    def _keep(self, chunk: Chunk, kept: list[Chunk]) -> None:
+        """Keep a chunk, unless it is too far ahead of the first one that is missing; two that differ break a stream."""
+        if not self._any_length and len(kept) >= MOST_AHEAD:
             self._exchange.note(f"refused a chunk: {MOST_AHEAD} of its stream are here already")
-        elif not any(one.seq == chunk.seq and one.to_json_object() == chunk.to_json_object() for one in kept):
+            return
+        if chunk.seq > MOST_AHEAD and chunk.seq >= (missing := _first_missing(kept)) + MOST_AHEAD:
+            text = f"chunk {missing} is missing, and at most {MOST_AHEAD - 1} may wait for it"
+            self._exchange.note(f"refused chunk {chunk.seq} of stream {chunk.handoff_id}: {text}")
+            return
+        same = [one.to_json_object() for one in kept if one.seq == chunk.seq]
+        if len(same) < 2 and chunk.to_json_object() not in same:
             kept.append(chunk)
 
     def _refuse(self, chunk: Chunk, why: str) -> None:
@@ -242,6 +256,14 @@ class Streams:
             faults.append(fault)
         if len(self._unsafe) > MOST_REMEMBERED:
             del self._unsafe[next(iter(self._unsafe))]
+
+
+def _first_missing(kept: Iterable[Chunk]) -> int:
+    """Return the number of the first chunk that is not here."""
+    here, number = {one.seq for one in kept}, 1
+    while number in here:
+        number += 1
+    return number
 
 
 def _as_json(streams: Mapping[str, list[Chunk]]) -> dict[str, JsonValue]:

@@ -3,10 +3,12 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -14,14 +16,18 @@ from temporalio.worker import Worker
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.client import fork
+from baton.client.handing import hand_off_to
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
+from baton.protocol.chunks import MOST_AHEAD, Chunk, whole_digest
 from baton.protocol.messages import Decision, PipelineResult
-from baton.protocol.names import DECIDE, QUERY_STATUS
+from baton.protocol.names import DECIDE, HANDOFF_CHUNK, QUERY_STATUS
 from baton.testing import assert_replays, pipeline_worker
+from baton.workflow.streaming import STREAM
 from tests.support import Handle, approve, event, start, until_waiting
 from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
 from tests.temporal.handoff_stages import extract
+from tests.temporal.test_handing import message
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +84,24 @@ async def test_a_question_in_the_moment_of_the_last_chunk(worker: Worker, safegu
     assert [result.output["chunks"] for result in results] == [[1, 2, 3]] * 8
     for receiver in receivers:
         await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_stream_is_as_long_as_its_sender_makes_it(worker: Worker, safeguards: Safeguards) -> None:
+    """Only what waits for a chunk before it is limited; what is here in order is not (S3-14.1-d)."""
+    receiver = await start(worker, StreamsIn.run)
+    handoff, stream = message(receiver.id), str(uuid.uuid4())
+    handoff = handoff.model_copy(update={"step": {STREAM: stream}})
+    ack = await hand_off_to(worker.client, handoff, within=timedelta(seconds=10), keyring=safeguards.keyring)
+    assert ack.accepted
+    contents: list[dict[str, JsonValue]] = [{"n": 1}] * (MOST_AHEAD + 1)
+    ending: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
+    parts: list[dict[str, Any]] = [*({"content": one} for one in contents), ending]
+    chunks = [Chunk(handoff_id=stream, seq=seq, at=handoff.timestamp, **one) for seq, one in enumerate(parts, 1)]
+    for first in range(0, len(chunks), 50):
+        await asyncio.gather(*(receiver.signal(HANDOFF_CHUNK, one) for one in chunks[first : first + 50]))
+
+    assert (await receiver.result()).output["chunks"] == [1] * len(contents)
+    await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
 @pytest.mark.parametrize("at", ["go on", "extract"])
