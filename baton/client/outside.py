@@ -48,6 +48,11 @@ from baton.protocol.sealed import UnverifiedHandoff
 
 MOST_PIPELINES = 1_000
 """How many waiting pipelines are asked for what they have; the newest first."""
+# One that waits for a person as well is shown as pending.
+_WAITING = (
+    f"ExecutionStatus = 'Running' AND {ATTRIBUTE_STATUS} IN "
+    f"('{PipelineStatus.WAITING.value}', '{PipelineStatus.PENDING_HANDOFF.value}')"
+)
 _ANSWER_WITHIN = timedelta(seconds=10)
 
 
@@ -112,8 +117,7 @@ class OutsideAgents:
         Args:
             agent: The agent's name.
         """
-        waiting = f"ExecutionStatus = 'Running' AND {ATTRIBUTE_STATUS} = '{PipelineStatus.WAITING.value}'"
-        runs = [run async for run in self.client.list_workflows(waiting, limit=MOST_PIPELINES)]
+        runs = [run async for run in self.client.list_workflows(_WAITING, limit=MOST_PIPELINES)]
         answers = await asyncio.gather(*(self.asker.ask(run, QUERY_OUTSIDE, OutsideHandoff) for run in runs))
         found = [
             Found(run.id, one)

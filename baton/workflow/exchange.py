@@ -353,7 +353,6 @@ class Exchange:
         if self._ask is None:
             visibility.gave_up(name)
             raise StageFailedError(reason)
-        visibility.became(PipelineStatus.PENDING_HANDOFF, name)
         since = workflow.now()
         pending = PendingHandoff(
             handoff_id=handoff.handoff_id,
@@ -367,10 +366,11 @@ class Exchange:
             until=since + within,
             only_as_sent=True,
         )
-        # A run from before that goes on as it did.
-        answerable = workflow.patched(LATE_ANSWER_COUNTS)
-        decision = await (self._decision_or_answer(pending, within) if answerable else self._ask(pending, within))
-        visibility.became(PipelineStatus.RUNNING)
+        with visibility.waiting(PipelineStatus.PENDING_HANDOFF, name):
+            # A run from before that goes on as it did.
+            answerable = workflow.patched(LATE_ANSWER_COUNTS)
+            decision = await (self._decision_or_answer(pending, within) if answerable else self._ask(pending, within))
+        visibility.goes_on()
         if decision is None:
             self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; nobody needs to decide about it")
             return False

@@ -371,13 +371,14 @@ class Handing:
         self._desk.note(f"handoff to {passage.spec.name!r} waits for a person ({fate.value}): {pending.details}")
         if verdict.reason is not None:  # a receiver that failed was counted when it did
             self._desk.metrics.rolled_back(fate.value)
-        self._desk.visibility.became(PipelineStatus.PENDING_HANDOFF, passage.spec.name)
+        visibility, name = self._desk.visibility, passage.spec.name
         try:
-            tell = partial(self._record, passage, verdict.reason)
-            decision = await decided_on_record(self.inbox, pending, self._terms.within, tell)
+            with visibility.waiting(PipelineStatus.PENDING_HANDOFF, name):
+                tell = partial(self._record, passage, verdict.reason)
+                decision = await decided_on_record(self.inbox, pending, self._terms.within, tell)
         finally:
             if not self.inbox.pending():
-                self._desk.visibility.became(PipelineStatus.RUNNING, passage.spec.name)
+                visibility.goes_on(name)
         self._obey(passage, decision, pending)
 
     def _obey(self, passage: Passage, decision: HandoffDecision, pending: PendingHandoff) -> None:

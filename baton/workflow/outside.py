@@ -145,11 +145,12 @@ class Outside:
         id, visibility = waiting.message.handoff_id, self._exchange.pipeline._desk.visibility
         self._waiting[id] = waiting
         self._desk.put(OutsideHandoff.of(waiting.message, within))
-        visibility.became(PipelineStatus.WAITING, name)
+        summary = f"answer of {agent} outside"[:200]
         try:
-            await workflow.wait_condition(
-                lambda: self._end(id) is not None, timeout=within, timeout_summary=f"answer of {agent} outside"[:200]
-            )
+            with visibility.waiting(PipelineStatus.WAITING, name):
+                await workflow.wait_condition(
+                    lambda: self._end(id) is not None, timeout=within, timeout_summary=summary
+                )
         except TimeoutError:
             visibility.gave_up(name)
             reason = f"{agent!r} has returned nothing for handoff {id} within {within}"
@@ -160,7 +161,7 @@ class Outside:
             del self._waiting[id]
             self._desk.remove(id)
         await workflow.wait_condition(lambda: not self._moving)  # a run may not end while a move is being made
-        visibility.became(PipelineStatus.RUNNING)
+        visibility.goes_on()
         assert end is not None  # noqa: S101 - the condition above
         return OutsideResult.of(end)
 

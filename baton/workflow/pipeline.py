@@ -244,13 +244,13 @@ class Pipeline:
         else:
             desk = self._desk
             desk.approvals.open(approval, seq, asks, within)
-            desk.visibility.became(PipelineStatus.WAITING, approval)
+            waiting = desk.visibility.waiting(PipelineStatus.WAITING, approval)
             try:
-                with self._recorded(StepKind.APPROVAL, approval, seq):
+                with waiting, self._recorded(StepKind.APPROVAL, approval, seq):
                     decided = await desk.approvals.wait(approval, within, default)
             finally:
                 if not desk.approvals.titles():
-                    desk.visibility.became(PipelineStatus.RUNNING, approval)
+                    desk.visibility.goes_on(approval)
             self._publish(self.state.record_decision(seq, decided))
             await desk.approvals.part_late(seq, decided)
         if not decided.approved:

@@ -3,6 +3,8 @@
 import asyncio
 import re
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair
@@ -19,6 +21,9 @@ _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
 _STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF, PipelineStatus.FAILED})
 GOES_ON = "a pipeline that goes on after a handoff failed is no longer pending"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+
+ALL_WAITS_COUNT = "the status is that of all that waits, and not of what began or ended last"
+"""Marks the runs of which that is so, in the same way."""
 
 _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
@@ -47,6 +52,7 @@ class Visibility:
         self._loop = asyncio.get_running_loop()
         self._status = PipelineStatus.RUNNING
         self._given_up = False
+        self._waits: list[PipelineStatus] = []
         self._seconds = 0
         self._stages: list[tuple[str, int]] = []
         _shown[self._loop] = weakref.ref(self)
@@ -60,7 +66,7 @@ class Visibility:
         """Note that a step begins: it is listed with the event to reset to, and may become searchable."""
         self._stages.append((name, workflow.info().get_current_history_length() + 1))
         if self._given_up and workflow.patched(GOES_ON):
-            self.became(PipelineStatus.RUNNING, name)
+            self.goes_on(name)
         if self._seconds >= _NOT_MORE_OFTEN_THAN_SECONDS:
             self._upsert(name)
 
@@ -75,6 +81,27 @@ class Visibility:
             before, self._status = self._status, status
             if before in _STATUS_OF_ITS_OWN or status in _STATUS_OF_ITS_OWN:
                 self._upsert(name)
+
+    @contextmanager
+    def waiting(self, status: PipelineStatus, name: str) -> Iterator[None]:
+        """Show that something waits while the block runs, unless something graver does; `goes_on` shows its end."""
+        self._waits.append(status)
+        self.became(self._gravest(status), name)
+        try:
+            yield
+        finally:
+            self._waits.remove(status)
+
+    def goes_on(self, name: str | None = None) -> None:
+        """Show that a run goes on, or what else it waits for: people and agents find by that what is theirs."""
+        self.became(self._gravest(PipelineStatus.RUNNING), name)
+
+    def _gravest(self, usual: PipelineStatus) -> PipelineStatus:
+        """Return the gravest status of all that waits, or the usual one."""
+        found = [one for one in (PipelineStatus.PENDING_HANDOFF, PipelineStatus.WAITING) if one in self._waits]
+        if not found or found[0] is usual or not runs_in(self._loop) or workflow.unsafe.is_read_only():
+            return usual
+        return found[0] if workflow.patched(ALL_WAITS_COUNT) else usual
 
     def gave_up(self, name: str | None = None) -> None:
         """Show a handoff that was not accepted, until the pipeline's code, which is told of it, goes on to a step."""

@@ -3,6 +3,7 @@
 They stand in a file of their own because a workflow is loaded again in its sandbox, by the name of its module.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -203,6 +204,29 @@ class HandsOutside:
 
 
 @workflow.defn
+class HandsTwoOn:
+    """Hands on to an agent outside and to a pipeline that is not there, about which a person is asked."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="legal", ask=self.pipeline.ask)
+        self.outside = Outside(self.exchange)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Hand on to both at once, and tell what came back from outside."""
+        result, _ = await asyncio.gather(
+            self.outside.hand_off("reviewer", "Review the contract", within=timedelta(seconds=25)),
+            self.exchange.hand_off(Receiver("nobody", "risk"), "Score the risk", within=timedelta(seconds=5)),
+            return_exceptions=True,
+        )
+        if isinstance(result, BaseException):
+            raise result
+        return self.pipeline.result(result.model_dump(mode="json"))
+
+
+@workflow.defn
 class Broadcasts:
     """Hands on to several; parameters: `to` (ids by agent), `starts` (some agents), `quorum`, `enough`, `seconds`."""
 
@@ -350,6 +374,7 @@ EXCHANGES: list[type] = [
     Receives,
     ThereAndBack,
     HandsOutside,
+    HandsTwoOn,
     Broadcasts,
     Accepts,
     StreamsOut,

@@ -1,5 +1,6 @@
 """A handoff to another pipeline that nobody answers, and that waits in the sender's inbox for a person."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from baton import PipelineInput
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.client import resolve_handoff
+from baton.client.outside import Found, OutsideAgents
 from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
@@ -20,7 +22,15 @@ from baton.protocol.messages import PipelineResult, PipelineStatus
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, Handle, failure, start, until
-from tests.temporal.exchange_pipelines import EXCHANGES, AsksTheInbox, GoesOn, Receives, StreamsIn, StreamsOut
+from tests.temporal.exchange_pipelines import (
+    EXCHANGES,
+    AsksTheInbox,
+    GoesOn,
+    HandsTwoOn,
+    Receives,
+    StreamsIn,
+    StreamsOut,
+)
 from tests.temporal.handoff_stages import extract
 from tests.temporal.test_inbox import decision, waiting
 
@@ -137,3 +147,29 @@ class TestUnanswered:
         described = await handle.describe()
         assert "BatonStatus" not in {pair.key.name for pair in described.typed_search_attributes}
         await handle.terminate()
+
+
+async def test_an_agent_outside_finds_its_handoff_while_a_person_is_asked_and_after(
+    worker: Worker, safeguards: Safeguards
+) -> None:
+    """Both wait in one run, whose status tells of the graver one first, and of the other one once that has ended."""
+    handle = await start(worker, HandsTwoOn.run)
+    [pending] = await waiting(handle)
+    async with safeguards.shared().open() as guarded:
+        agents = OutsideAgents(worker.client, guarded.gate)
+
+        async def found() -> Found | None:
+            return next((one for one in await agents.list_open("reviewer") if one.workflow_id == handle.id), None)
+
+        while (work := await found()) is None:
+            assert (await handle.describe()).close_time is None
+            await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
+        await resolve_handoff(worker.client, handle.id, decision(pending, "abandon"))
+        now = await until(handle, lambda now: len(now.waiting_for) == 1)
+        assert now.status is PipelineStatus.WAITING
+
+        work = await agents.claim(work, "reviewer")
+        assert (await agents.accept(work, "reviewer")).verdict
+        await agents.return_report(work, "reviewer", {"pages": 3})
+    assert (await handle.result()).output["report"] == {"pages": 3}
+    await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
