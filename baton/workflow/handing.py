@@ -371,14 +371,13 @@ class Handing:
         self._desk.note(f"handoff to {passage.spec.name!r} waits for a person ({fate.value}): {pending.details}")
         if verdict.reason is not None:  # a receiver that failed was counted when it did
             self._desk.metrics.rolled_back(fate.value)
-        visibility, name = self._desk.visibility, passage.spec.name
+        visibility, tell = self._desk.visibility, partial(self._record, passage, verdict.reason)
         try:
-            with visibility.waiting(PipelineStatus.PENDING_HANDOFF, name):
-                tell = partial(self._record, passage, verdict.reason)
+            with visibility.waiting(PipelineStatus.PENDING_HANDOFF, passage.spec.name):
                 decision = await decided_on_record(self.inbox, pending, self._terms.within, tell)
         finally:
             if not self.inbox.pending():
-                visibility.goes_on(name)
+                visibility.goes_on(passage.spec.name)
         self._obey(passage, decision, pending)
 
     def _obey(self, passage: Passage, decision: HandoffDecision, pending: PendingHandoff) -> None:
