@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from baton.cli.output import STATUS_STYLES, between, counted, dollars, grid, length, moment, plain, stack
-from baton.client import RunRecord, RunStatus, StepStatus
+from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.client.listing import SUSPENDED
 from baton.client.timers import HandoffDeadline, Timer
 from baton.client.waiting import Pending, Waits
@@ -28,7 +28,20 @@ GLYPHS = {
     StepStatus.TAKEN_OVER: Text("↷", "dim"),
 }
 """A sign for each way a step may stand."""
+
+
 _UNUSUAL_TRIES = 3  # a worker that was killed costs one, another that takes over at the same moment a second
+
+
+def glyph(step: Step) -> Text:
+    """Return the sign of how a step stands; an approval that ended with a no has that of a failure."""
+    denied = step.approved is False and step.status is StepStatus.DONE
+    return GLYPHS[StepStatus.FAILED if denied else step.status]
+
+
+def verdict(step: Step) -> str:
+    """Return how an approval was decided, in a word."""
+    return "approved" if step.approved else "denied"
 
 
 def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:

@@ -12,7 +12,7 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.cards import GLYPHS, heading, repair_hints, suspension, waits_card, with_before
+from baton.cli.cards import glyph, heading, repair_hints, suspension, verdict, waits_card, with_before
 from baton.cli.output import between, length, make_table, moment, plain
 from baton.cli.words import changes, remarks
 from baton.client import RunRecord, RunStatus, Step, StepStatus
@@ -57,7 +57,8 @@ def news_lines(news: Sequence[News], run: RunRecord) -> Iterator[Text]:
     """
     befores = {id(entry): before for entry, before in with_before(run)} if any(one.entries for one in news) else {}
     for one in news:
-        sign, style = _SIGNS[one.kind]
+        denied = one.kind is NewsKind.STEP_DONE and one.step is not None and one.step.approved is False
+        sign, style = _SIGNS[NewsKind.STEP_FAILED if denied else one.kind]
         at = f"{moment(one.at, datetime.now(UTC))} "
         yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(_said(one, run)))
         for entry in one.entries:
@@ -86,7 +87,7 @@ def _said(news: News, run: RunRecord) -> str:
             return f"{name}: waits for a person (baton inbox show {shlex.quote(run.workflow_id)}){why}".lstrip(": ")
         case NewsKind.STEP_DONE if step and step.kind is StepKind.APPROVAL:
             decided = news.entries[-1]
-            return f"{name}: decided by {decided.by}{f': {decided.why}' if decided.why else ''}"
+            return f"{name}: {verdict(step)} by {decided.by}{f': {decided.why}' if decided.why else ''}"
         case NewsKind.STEP_DONE if step:
             attempts = f", at attempt {step.attempts}" if step.attempts > 1 else ""
             return f"{name}: done in {length(between(step.began, step.ended))}{attempts}"
@@ -192,7 +193,7 @@ def _steps(run: RunRecord, done: Changes, most: int | None) -> Iterator[Renderab
         took = "" if step.status is StepStatus.TAKEN_OVER else length(between(step.began, ended))
         attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
         name = Text.assemble(plain(step.name, "bold"), (attempts, "yellow"))
-        table.add_row(GLYPHS[step.status], str(step.seq), name, took, _summary(step, done.get(step.seq, [])))
+        table.add_row(glyph(step), str(step.seq), name, took, _summary(step, done.get(step.seq, [])))
     yield table
 
 
@@ -201,7 +202,7 @@ def _summary(step: Step, mine: list[tuple[HistoryEntry, Mapping[str, Any]]]) -> 
     if step.failure and step.status is not StepStatus.DONE:
         return plain(step.failure, "red" if step.status is StepStatus.FAILED else "yellow")
     if step.kind is StepKind.APPROVAL:
-        said = [f"by {entry.by}: {entry.why}" if entry.why else f"by {entry.by}" for entry, _ in mine]
+        said = [f"{verdict(step)} by {entry.by}{f': {entry.why}' if entry.why else ''}" for entry, _ in mine]
         return plain("; ".join(said), "italic")
     lines = [line for entry, before in mine for line in changes(entry, before)]
     return Text("  ").join(sorted(lines, key=lambda line: line.plain.startswith("-")))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from baton.cli.cards import GLYPHS, heading, repair_hints, with_before
+from baton.cli.cards import glyph, heading, repair_hints, verdict, with_before
 from baton.cli.completion import complete_stage
 from baton.cli.output import between, dollars, length, make_table, moment, plain, stack
 from baton.cli.running import command
@@ -25,8 +25,8 @@ BEGINNING = "start"
 async def history(session: Session, run: RunArgument) -> None:
     """Tell who changed what, and when.
 
-    A row for each step: when it ended, how long it took and how many attempts were refused before, who it was
-    where a person decided, and every entry of the baton that came (+) or went (-). Below it stand warnings, and
+    A row for each step: when it ended, how long it took and how many attempts were refused before, who approved or
+    denied where a person decided, and every entry of the baton that came (+) or went (-). Below it stand warnings, and
     what the branches of a fan-out disagreed about.
     """
     target = Target.of(run)
@@ -51,9 +51,9 @@ def history_table(record: RunRecord) -> Any:
         is_branch = entry.kind is StepKind.BRANCH
         told.add(entry.seq)
         table.add_row(
-            "" if step is None or is_branch else GLYPHS[step.status],
+            "" if step is None or is_branch else glyph(step),
             "" if is_branch or step is None else str(entry.seq),
-            stack(_name(entry), _kind(entry)),
+            stack(_name(entry), _kind(entry, step)),
             "" if is_branch else moment(entry.timestamp, record.began),
             "" if step is None or is_branch else length(_took(step)),
             hanging(_what(entry, before)),
@@ -80,9 +80,11 @@ def _name(entry: HistoryEntry) -> Text:
     return Text.assemble(indent, plain(entry.stage_id, "" if indent else "bold"), (attempts, "yellow"))
 
 
-def _kind(entry: HistoryEntry) -> Text | None:
-    """Return what kind of step it was, and who decided; nothing for an ordinary stage."""
+def _kind(entry: HistoryEntry, step: Step | None) -> Text | None:
+    """Return what kind of step it was, who decided and how; nothing for an ordinary stage."""
     by = f" by {entry.by}" if entry.by else ""
+    if step is not None and step.approved is not None:
+        return plain(f"{verdict(step)}{by}", "dim" if step.approved else "red")
     if entry.kind in (StepKind.STAGE, StepKind.BRANCH):
         return None
     return plain(f"{entry.kind.value}{by}", "dim")
@@ -106,7 +108,7 @@ def _unfinished(step: Step, record: RunRecord) -> list[Any]:
     asks = step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING
     what = plain(step.failure, "red") if step.failure else Text("waits for a decision" if asks else "at work", "dim")
     return [
-        GLYPHS[step.status],
+        glyph(step),
         str(step.seq),
         stack(
             Text.assemble(plain(step.name, "bold"), (attempts, "yellow")),
@@ -140,6 +142,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "attempt": entry.attempt,
                 "by": entry.by,
                 "why": entry.why,
+                "approved": step.approved if step else None,
                 "patch": entry.patch,
                 "change": entry.effective,
                 "warnings": entry.warnings,

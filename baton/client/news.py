@@ -59,6 +59,7 @@ class News:
             "kind": step.kind.value if step else None,
             "attempts": step.attempts if step else None,
             "seconds": seconds,
+            "approved": step.approved if step else None,
             "entries": [entry.model_dump(mode="json") for entry in self.entries] or None,
         }
         return {name: value for name, value in members.items() if value is not None}

@@ -229,6 +229,8 @@ class _Fold:
         if step.ended is None or step.kind not in (StepKind.CHILD, StepKind.MERGE):
             step.ended = max((entry.timestamp for entry in outcome.entries), default=None)
         step.began = step.began or step.ended
+        if outcome.kind is StepKind.APPROVAL and isinstance(outcome.value, dict):
+            step.approved = outcome.value.get("approved") is True
 
     def task_started(self, event: HistoryEvent) -> None:
         self._settle()

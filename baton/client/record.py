@@ -51,6 +51,7 @@ class Step:
         attempts: How often it was sent out because of refused patches.
         tokens_read: Tokens of the prompts it was given.
         failure: Why it failed, or the last finding against it.
+        approved: How an approval was decided, yes or no; None while it waits, and of any other step.
     """
 
     seq: int
@@ -64,6 +65,7 @@ class Step:
     attempts: int = 1
     tokens_read: int = 0
     failure: str | None = None
+    approved: bool | None = None
 
 
 @dataclass
@@ -255,6 +257,7 @@ class RunRecord:
                     "attempts": step.attempts,
                     "tokens_read": step.tokens_read,
                     "failure": step.failure,
+                    "approved": step.approved,
                     "reset_event": step.reset_event,
                 }
                 for step in self.steps

@@ -243,7 +243,7 @@ class TestDeciding:
         again = await at_work.refused("approve", "asked", "--why", "again")
         assert "waits for no decision any more: it is COMPLETED" in again
         [entry] = [row for row in (await at_work.json("history", "asked"))["history"] if row["kind"] == "approval"]
-        assert (entry["by"], entry["why"]) == ("ben", "it is tested")
+        assert (entry["by"], entry["approved"], entry["why"]) == ("ben", True, "it is tested")
 
     async def test_a_denied_run_fails_for_those_who_watch_it(self, at_work: Operator) -> None:
         """`run --watch` and `watch` end with 1, and the reason is in the last line."""

@@ -59,7 +59,8 @@ class TestDecide:
 
         assert await failure(handle) == "'release manager' was denied by ann: it is tested"
         assert EXECUTED[handle.id, "conclude"] == 0
-        await assert_reads_back(client, handle)
+        run = await assert_reads_back(client, handle)
+        assert run.step("release manager").approved is False
 
     async def test_a_signal_decides_too(self, client: Client, worker: Worker) -> None:
         """For senders that cannot wait for an answer."""

@@ -1,0 +1,53 @@
+"""The table and the JSON of `baton history`."""
+
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from baton.cli.pages import news_lines
+from baton.cli.telling import history_as_json, history_table
+from baton.client import RunRecord, Step, StepStatus
+from baton.client.news import news_of
+from baton.protocol.baton import Baton
+from baton.protocol.history import StepKind
+from baton.protocol.messages import Decided, PipelineInput
+from baton.protocol.state import PipelineState
+
+AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def decided_run() -> RunRecord:
+    """Return a run in which one of two approvals was granted and the other denied."""
+    start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
+    run = RunRecord("w", "run-1", "Delivery", start, state, began=AT)
+    for seq, title, approved in ((1, "legal", True), (2, "security", False)):
+        decided = Decided(
+            approval=title, approved=approved, who="ann", why="seen", at=AT, via="update", digest="sha256:0"
+        )
+        state.record_decision(seq, decided)
+        run.steps.append(Step(seq, title, StepKind.APPROVAL, StepStatus.DONE, AT, AT, approved=approved))
+    return run
+
+
+def shown(run: RunRecord) -> str:
+    """Return the table as text."""
+    console = Console(width=100)
+    with console.capture() as written:
+        console.print(history_table(run))
+    return written.get()
+
+
+class TestDecisions:
+    """What the history tells of an approval."""
+
+    def test_a_no_is_told_from_a_yes(self) -> None:
+        """Who decided and why is not enough: how is in the table, in the JSON and in the news."""
+        run = decided_run()
+        text = shown(run)
+        lines = [line.plain for line in news_lines(news_of(None, run, AT), run)]
+
+        assert text.index("approved by ann") < text.index("✗") < text.index("denied by ann")
+        assert [row["approved"] for row in history_as_json(run)["history"]] == [True, False]
+        assert any(line.endswith("✓ 1 legal: approved by ann: seen") for line in lines)
+        assert any(line.endswith("✗ 2 security: denied by ann: seen") for line in lines)
+        assert [one.to_json_object().get("approved") for one in news_of(None, run, AT) if one.entries] == [True, False]
