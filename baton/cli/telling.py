@@ -1,6 +1,7 @@
 """`baton history` and `baton diff`: how the baton came to be what it is."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -54,7 +55,7 @@ def history_table(record: RunRecord) -> Any:
             "" if step is None or is_branch else glyph(step),
             "" if is_branch or step is None else str(entry.seq),
             stack(_name(entry), _kind(entry, step)),
-            "" if is_branch else moment(entry.timestamp, record.began),
+            "" if is_branch else moment(_ended(entry, step), record.began),
             "" if step is None or is_branch else length(_took(step)),
             hanging(_what(entry, before)),
         )
@@ -120,6 +121,15 @@ def _unfinished(step: Step, record: RunRecord) -> list[Any]:
     ]
 
 
+def _ended(entry: HistoryEntry, step: Step | None) -> datetime:
+    """Return when the step of an entry ended.
+
+    That of the entry is when the workflow recorded it, which a run that was rolled back does anew for the last step
+    that it kept.
+    """
+    return step.ended if step is not None and step.ended is not None else entry.timestamp
+
+
 def _took(step: Step) -> float | None:
     """Return how many seconds a step took in this run; what was taken over took none."""
     return None if step.status is StepStatus.TAKEN_OVER else between(step.began, step.ended)
@@ -137,7 +147,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "stage_id": entry.stage_id,
                 "kind": entry.kind.value,
                 "status": step.status.value if step else StepStatus.DONE.value,
-                "timestamp": entry.timestamp.isoformat(),
+                "timestamp": _ended(entry, step).isoformat(),
                 "seconds": _took(step) if step else None,
                 "attempt": entry.attempt,
                 "by": entry.by,

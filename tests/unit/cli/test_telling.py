@@ -1,6 +1,6 @@
 """The table and the JSON of `baton history`."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
 
@@ -10,7 +10,7 @@ from baton.client import RunRecord, Step, StepStatus
 from baton.client.news import news_of
 from baton.protocol.baton import Baton
 from baton.protocol.history import StepKind
-from baton.protocol.messages import Decided, PipelineInput
+from baton.protocol.messages import Decided, PipelineInput, StageReturn
 from baton.protocol.state import PipelineState
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -35,6 +35,21 @@ def shown(run: RunRecord) -> str:
     with console.capture() as written:
         console.print(history_table(run))
     return written.get()
+
+
+class TestTimes:
+    """When a step ended."""
+
+    def test_a_step_that_a_roll_back_kept_is_told_by_its_own_time(self) -> None:
+        """The workflow records the last step that it kept anew, days later; its work was done when it was done."""
+        start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
+        run = RunRecord("w", "run-2", "Delivery", start, state, began=AT)
+        run.steps.append(Step(1, "plan", StepKind.STAGE, StepStatus.DONE, AT, AT + timedelta(seconds=4)))
+        state.record_stage(StageReturn(stage="plan", seq=1, baton_patch={"goal": "Log in"}), AT + timedelta(days=3))
+
+        [row] = history_as_json(run)["history"]
+        assert row["timestamp"] == "2026-11-21T12:00:04+00:00"
+        assert "2026-11-24" not in shown(run)
 
 
 class TestDecisions:
