@@ -1,5 +1,6 @@
 """A change of the baton in words: what a person reads of a patch."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from baton.cli.output import counted, grid, plain
 from baton.protocol.history import HistoryEntry, StepKind
+from baton.protocol.merge import merge_patch, same_json
 from baton.protocol.merging import MergeStrategy
 
 _ONE = {
@@ -42,15 +44,20 @@ def changes(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
         return [Text(f"wrote {', '.join(entry.patch) or 'nothing'}", "dim")]
     lines: list[Text] = []
     for field, value in entry.effective.items():
+        old = before.get(field)
         if field == "decision_log":
             lines += difference(field, [], value)
+        elif isinstance(old, dict) and isinstance(value, dict):  # members that are left out stay (RFC 7396)
+            lines += difference(field, old, merge_patch(old, value))
         else:
-            lines += difference(field, before.get(field), value)
+            lines += difference(field, old, value)
     return lines or [Text("no change", "dim")]
 
 
 def difference(field: str, before: JsonValue, after: JsonValue, *, named: bool = True) -> Iterator[Text]:
     """Yield a line for each entry of a field that came or went; of a single value, for the old and the new one.
+
+    An object is told member by member, each by its path.
 
     Args:
         field: The field.
@@ -61,13 +68,26 @@ def difference(field: str, before: JsonValue, after: JsonValue, *, named: bool =
     Yields:
         Lines.
     """
-    label = f"{_ONE.get(field, field.replace('_', ' '))}: " if named else ""
+    yield from _difference(field, _ONE.get(field, field.replace("_", " ")) if named else "", before, after)
+
+
+def _difference(field: str, name: str, before: JsonValue, after: JsonValue) -> Iterator[Text]:
+    """Yield what `difference` does, of what stands under ``name`` in a field."""
+    if same_json(before, after):
+        return
+    label = f"{name}: " if name else ""
+    if isinstance(before, dict | None) and isinstance(after, dict | None) and (before or after):
+        old_members, new_members = before or {}, after or {}
+        for key in {**old_members, **new_members}:
+            path = f"{name}.{key}" if name else key
+            yield from _difference(field, path, old_members.get(key), new_members.get(key))
+        return
     if isinstance(before, list | None) and isinstance(after, list | None):
         old, new = _list(before), _list(after)
         yield from (_line("-", label, field, one) for one in old if one not in new)
         yield from (_line("+", label, field, one) for one in new if one not in old)
         if old != new and sorted(map(str, old)) == sorted(map(str, new)):
-            yield Text(f"= {label}another order", "dim")
+            yield plain(f"= {label}another order", "dim")
         return
     if before is not None:
         yield _line("-", label, field, before)
@@ -99,7 +119,7 @@ def value_in_words(field: str, value: JsonValue) -> str:
     if field == "artifacts" and isinstance(value, dict):
         path = f" {value['path']}" if value.get("path") else ""
         return f"{value.get('id')} ({value.get('type')}, {str(value.get('hash'))[:12]}){path}"
-    return value if isinstance(value, str) else str(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def hanging(lines: Iterable[Text]) -> Table:
@@ -113,7 +133,7 @@ def hanging(lines: Iterable[Text]) -> Table:
 
 def _line(sign: str, label: str, field: str, value: JsonValue) -> Text:
     style = {"+": "green", "-": "red"}[sign]
-    return Text.assemble((f"{sign} ", style), (label, "dim"), plain(value_in_words(field, value)))
+    return Text.assemble((f"{sign} ", style), plain(label, "dim"), plain(value_in_words(field, value)))
 
 
 def _list(value: JsonValue) -> list[JsonValue]:

@@ -43,6 +43,34 @@ class TestChanges:
 
         assert [line.plain for line in changes(branch, {})] == ["wrote constraints"]
 
+    def test_an_object_is_told_member_by_member(self) -> None:
+        """A patch of an object leaves the members that it does not name, so they did not go."""
+        made = entry(patch={"quality": {"api": {"lint": 0.9, "cov": None}, "tags": ["b"]}, "owners": {"ui": ["bob"]}})
+        before = {"quality": {"api": {"cov": 0.5, "ok": True}, "ui": {"cov": 0.2}, "tags": ["a", "b"]}, "owners": {}}
+
+        assert [line.plain for line in changes(made, before)] == [
+            "- quality.api.cov: 0.5",
+            "+ quality.api.lint: 0.9",
+            "- quality.tags: a",
+            "+ owners.ui: bob",
+        ]
+
+    def test_a_single_value_is_told_as_json(self) -> None:
+        """As the baton has it, and not as Python writes it."""
+        made = entry(patch={"passed": True, "rows": [{"a": None}]})
+
+        assert [line.plain for line in changes(made, {"passed": False})] == [
+            "- passed: false",
+            "+ passed: true",
+            '+ rows: {"a": null}',
+        ]
+
+    def test_the_name_of_a_member_cannot_steer_the_terminal(self) -> None:
+        """An agent names the members of an object."""
+        [line] = changes(entry(patch={"quality": {"\x1b[2J": 1}}), {"quality": {}})
+
+        assert "\x1b" not in line.plain
+
     def test_a_field_of_a_teams_own_is_told_too(self) -> None:
         """A derived baton's fields need no knowledge of them here."""
         made = entry(patch={"risk_level": "high"})
