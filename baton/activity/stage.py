@@ -368,9 +368,11 @@ def _ill_formed(result: StageResult) -> list[str]:
 
 def _findings(error: ValidationError) -> list[str]:
     """Return what is wrong with a patch that could not even be made."""
-    return short_findings(
-        [
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (found {type(fault['input']).__name__})"
-            for fault in error.errors(include_url=False, include_context=False)
-        ]
-    )
+    is_patch = error.title in _patch_names()
+    found = []
+    for fault in error.errors(include_url=False, include_context=False):
+        why = f"{fault['msg']} (found {type(fault['input']).__name__})"
+        if is_patch and fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+            why = f"{error.title} has no such member; return a patch type derived from it that has, or a dict"
+        found.append(f"{'.'.join(map(str, fault['loc']))}: {why}")
+    return short_findings(found)

@@ -126,6 +126,9 @@ class TestRun:
         found = await answer(bad)
 
         assert [one.split(":")[0] for one in found.findings] == ["current_state", "desicion_log"]
+        assert found.findings[1].endswith(
+            "BatonPatch has no such member; return a patch type derived from it that has, or a dict"
+        )
         assert found.baton_patch == {}
 
     async def test_another_record_that_cannot_be_made_is_an_exception(self) -> None:
