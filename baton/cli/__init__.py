@@ -11,12 +11,14 @@ from typing import NoReturn
 
 from baton.cli.app import make_app
 from baton.cli.exits import ExitCode
+from baton.cli.output import escape_unwritable
 from baton.edge.leaving import leave
 from baton.protocol.errors import BatonError
 
 
 def main() -> NoReturn:
     """Run the command line and end the process."""
+    escape_unwritable()
     try:
         make_app()(prog_name="baton")
         code: object = ExitCode.OK

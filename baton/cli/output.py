@@ -1,5 +1,7 @@
 """What the commands write: consoles, tables, JSON, and text of stages that a terminal may be trusted with."""
 
+import codecs
+import io
 import json
 import os
 import sys
@@ -15,6 +17,7 @@ from rich.text import Text
 _WIDTH_OF_A_FILE = 120
 _LEADING_AT_LEAST = 16
 _ENDLESS = 10_000
+_ESCAPED = "baton-escaped"
 
 
 def make_console(*, error: bool = False) -> Console:
@@ -25,6 +28,24 @@ def make_console(*, error: bool = False) -> Console:
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else _WIDTH_OF_A_FILE
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def escape_unwritable() -> None:
+    """Have what the terminal's encoding lacks written as JSON escapes it: also in a locale without UTF-8 all is told.
+
+    In `--json` it is the same document then; elsewhere it can be read.
+    """
+    codecs.register_error(_ESCAPED, _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPED)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Return the escapes of what cannot be encoded, and where to go on."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def json_text(value: Any, *, lines: bool = False) -> str:

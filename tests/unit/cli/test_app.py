@@ -1,6 +1,7 @@
 """The command line as it is typed: help, usage errors, the options of every command."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -21,6 +22,28 @@ NOBODY = "127.0.0.1:1"
 def baton(*words: str) -> Result:
     """Call the command in this process."""
     return CliRunner().invoke(make_app(), list(words), env={"COLUMNS": "200", "TEMPORAL_ADDRESS": NOBODY})
+
+
+class TestEncoding:
+    """A terminal or pipe whose encoding is not UTF-8."""
+
+    def test_what_an_encoding_lacks_is_escaped_and_json_stays_the_same_document(self) -> None:
+        """A locale of yesteryear must not end a command with a traceback, nor change what it told."""
+        command = [sys.executable, "-m", "baton.cli", "schema", "baton"]
+        told = {
+            encoding: subprocess.run(
+                command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=True
+            ).stdout
+            for encoding in ("ascii", "latin-1", "utf-8")
+        }
+
+        assert told["ascii"].isascii()
+        assert not told["utf-8"].isascii()
+        assert (
+            json.loads(told["ascii"])
+            == json.loads(told["latin-1"].decode("latin-1"))
+            == json.loads(told["utf-8"].decode())
+        )
 
 
 class TestHelp:
