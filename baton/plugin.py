@@ -311,6 +311,8 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         # Raised out here, so that a failure keeps the cause it came with.
         if isinstance(end, workflow.ContinueAsNewError) or is_cancelled_exception(end):
             raise end
+        if type(end) is workflow.NondeterminismError:  # of recorded outcomes: it suspends the run, see `AnyFault`
+            raise end
         show_failed(loop)
         bill = _bill(loop)
         if isinstance(end, FailureError):

@@ -238,5 +238,6 @@ def _print(session: Session, verdicts: list[_Verdict]) -> None:
     if bad:
         session.note(
             f"{bad} of {len(verdicts)} could not go on with this code. Runs that have ended do not mind; for those "
-            "that go on, bring the old code back, or guard the change with workflow.patched()"
+            "that go on, bring the old code back, or guard the change with workflow.patched(), or by a parameter where "
+            "they continue as new"
         )

@@ -64,17 +64,23 @@ class Past:
             The outcome, or None: the step is to be executed.
 
         Raises:
-            OutcomeMismatchError: The recorded step is another one; the pipeline's code has changed.
+            OutcomeMismatchError: The recorded step is another one; the code of a forked pipeline has changed.
+            NondeterminismError: So has that of a pipeline which continued as new; it waits for code that fits.
             StageFailedError: The step failed.
         """
         outcome = self._by_seq.get(seq)
         if outcome is None:
             return None
         if (outcome.name, outcome.kind) != (name, kind):
-            raise OutcomeMismatchError(
+            found = (
                 f"step {seq} was recorded as {outcome.kind.value} {outcome.name!r}, but the code asks for "
-                f"{kind.value} {name!r}; the code before this step has changed, so fork at an earlier step"
+                f"{kind.value} {name!r}; the code before this step has changed"
             )
+            if self._start.continued:  # as where it does not fit the history: a release must not fail every long run
+                raise workflow.NondeterminismError(
+                    f"{found} since the run that this one continues: it goes on once workers have code that fits"
+                )
+            raise OutcomeMismatchError(f"{found}, so fork at an earlier step")
         # In concurrent code, others asked for their first steps while this one ran: they ask before it goes on.
         await workflow.wait_condition(lambda: True)
         if len(self._state.outcomes) != outcome.order:

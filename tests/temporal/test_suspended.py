@@ -4,7 +4,7 @@ import asyncio
 import io
 import uuid
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
@@ -21,6 +21,7 @@ from baton.client.waiting import Waits, waits
 from baton.devserver import DevServer, DevServerOptions
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.plugin import BatonPlugin
+from baton.protocol.history import HistoryEntry, Outcome
 from baton.protocol.messages import PipelineInput
 from baton.testing import pipeline_worker
 from tests.replay.mutants import GateMoved
@@ -107,6 +108,25 @@ class TestSuspended:
             await handle.result()
         assert (await read_run(client, handle.id)).suspended is None
         assert await list_runs(client, wanted, 10) == []
+
+    async def test_a_continued_run_whose_code_has_changed_waits_for_code_that_fits(self, client: Client) -> None:
+        """Its earlier steps are no events of its own, and yet a release must not fail it for good."""
+        queue = f"continued-{uuid.uuid4()}"
+        planned = HistoryEntry(seq=1, stage_id="plan", timestamp=datetime(2026, 11, 21, tzinfo=UTC))
+        recorded = Outcome(seq=1, order=0, name="plan", entries=[planned])
+        given = PipelineInput(goal=GOAL, outcomes=[recorded], continued=1)
+        handle: Handle = await client.start_workflow(
+            "Gated", given, id=queue, task_queue=queue, execution_timeout=LIMIT
+        )
+        async with pipeline_worker(client, [GateMoved], STAGES, task_queue=queue):
+            run, _ = await until_suspended(client, handle, tries=2)
+        assert run.status is RunStatus.RUNNING
+        assert "step 1 was recorded as stage 'plan', but the code asks for approval" in (run.suspended or "")
+
+        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
+            await until_waiting(handle, "release manager")
+        assert (await read_run(client, handle.id)).suspended is None
+        await handle.terminate()
 
     async def test_a_run_that_waits_tells_that_its_code_does_not_fit_before_it_goes_on(self, client: Client) -> None:
         """Nothing has failed yet, but nobody can decide: the worker cannot even be asked."""
