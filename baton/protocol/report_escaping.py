@@ -7,23 +7,26 @@ has such a backslash already gets one more, so that nothing is lost: `unescape(e
 
 import re
 
+from baton.protocol.report_titles import BOLD
+
 # A word or sign that means something at the beginning of a line, behind any number of backslashes.
 _MEANS_SOMETHING = re.compile(
-    r"""^[ \t]*(?:
-        [0-9]{1,9}(?=\\*[.)](?:[ \t]|$))                       # a numbered item; the backslash goes behind the number
+    rf"""^[ \t]*(?:
+        [0-9]{{1,9}}(?=\\*[.)](?:[ \t]|$))                       # a numbered item; the backslash goes behind the number
       | (?=\\*(?:
             [#>|<=] | ``` | ~~~ | [-+*](?:[ \t]|$) | --        # heading, quote, table, HTML, fence, item, rule
-          | (?:[-_*][ \t]*){3,}$                               # rule
+          | (?:[-_*][ \t]*){{3,}}$                               # rule
           | [-:][-:|\ \t]*$                                    # second line of a table
           | \[[^\]\n]*\]:                                      # link definition
           | (?i:(?:\*\*|__)?(?:handoff\ confidence|ready\ for\ next\ phase))  # what stands below a report
-          | [*_`]{0,3}(?i:none)[*_`]{0,3}[ \t]*(?:$|[.(:;,—–-])       # an empty list
+          | {BOLD}                                             # what stands for a heading
+          | [*_`]{{0,3}}(?i:none|n/a)[*_`]{{0,3}}[ \t]*(?:$|[.(:;,—–-])   # an empty list
         ))
     )""",
     re.VERBOSE | re.MULTILINE,
 )
 _ESCAPED = re.compile(_MEANS_SOMETHING.pattern + r"\\", re.VERBOSE | re.MULTILINE)
-_NOTHING = re.compile(r"[*_`]{0,3}(?i:none)[*_`]{0,3}[ \t]*(?:$|[.(:;,—–-])")
+_NOTHING = re.compile(r"[*_`]{0,3}(?i:none|n/a)[*_`]{0,3}[ \t]*(?:$|[.(:;,—–-])")
 _TICKS = re.compile("`+")
 _PIPE = re.compile(r"(?<!\\)(\\*)\|")
 _CODE_SPAN = re.compile(r"(`+)(?!`)(.*?)(?<!`)\1(?!`)", re.DOTALL)

@@ -20,7 +20,9 @@ _LABELLED = re.compile(
 _MARKS = "*_` \t"
 _PERCENT = re.compile(r"0|[1-9][0-9]?|100")
 _READY = re.compile(
-    r"(?i:(yes,? with caveats|with caveats|yes|no))[*_`]*[ \t]*(?:$|(?:[.(:;,—–]|-(?=[ \t]))[ \t]*(.*))", re.DOTALL
+    r"(?i:(yes[*_ \t,;:.(—–-]*(?:but )?with caveats|with caveats|yes|no))\)?[*_`]*[ \t]*"
+    r"(?:$|(?:[.(:;,—–]|-(?=[ \t]))[ \t]*(.*))",
+    re.DOTALL,
 )
 _LONGEST_SHOWN = 40
 
@@ -41,8 +43,8 @@ class LabelledLine:
 def labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str]) -> dict[str, LabelledLine]:
     """Return the values of the lines that begin with one of the labels, by label in lower case.
 
-    A line directly below a value goes on with it. What else stands there is warned about; a label that appears
-    twice is an error, because the second one may come from somebody else.
+    A line directly below a value goes on with it, unless it has a bold label of its own. What else stands there is
+    warned about; a label that appears twice is an error, because the second one may come from somebody else.
     """
     found: dict[str, LabelledLine] = {}
     last = ""
@@ -56,11 +58,18 @@ def labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str
             last = name
         elif not line or re.fullmatch(r"(?:[-_*][ \t]*){3,}", line):
             last = ""
-        elif last:
+        elif last and not _is_bold_label(line):
             found[last].parts.append(line)
         else:
+            last = ""  # and what goes on below a label that the format does not have is none's either
             reading.warn("", "text that belongs to no member was not read", number)
     return found
+
+
+def _is_bold_label(line: str) -> bool:
+    """Return whether a line begins with a label in bold, so that it goes on with nothing above it."""
+    match = _LABELLED.fullmatch(line)
+    return match is not None and bool(match[1])
 
 
 def label_of(line: str) -> tuple[str, str]:

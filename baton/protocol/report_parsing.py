@@ -6,6 +6,7 @@ Markdown is parsed with a library, so this module belongs into activities and cl
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ from baton.protocol.report_fields import (
     read_status,
 )
 from baton.protocol.report_lint import lint_report
-from baton.protocol.report_rendering import NOTE, TITLE
+from baton.protocol.report_rendering import NOTE
 from baton.protocol.report_sections import (
     Reading,
     Section,
@@ -36,28 +37,14 @@ from baton.protocol.report_sections import (
     read_script,
     read_text,
 )
+from baton.protocol.report_titles import ABOVE, SECTIONS, TITLE, bold_title, plain
 
 LONGEST = 256 * 1024
 """So many characters a report has at most; what is larger belongs into an artifact."""
 
 _BREAK = re.compile(r"\r\n|\r|\n")
 _HEADING = re.compile(r"[ \t]*#{1,6}(?:[ \t]+|$)")
-_DISCOVERIES = "findings.discoveries"
-_SECTIONS = {
-    "findings": _DISCOVERIES,  # a heading over others; what stands directly below it is what was found
-    "summary": "summary",
-    **dict.fromkeys(("key discoveries", "discoveries", "key findings"), _DISCOVERIES),
-    **dict.fromkeys(("artifacts created", "files created"), "findings.artifactsCreated"),
-    **dict.fromkeys(("artifacts modified", "files modified"), "findings.artifactsModified"),
-    **dict.fromkeys(("relevant files", "key files"), "context.relevantFiles"),
-    **dict.fromkeys(("patterns identified", "patterns"), "context.patterns"),
-    **dict.fromkeys(("decisions made", "decisions", "key decisions"), "context.decisions"),
-    **dict.fromkeys(
-        ("blockers open questions", "blockers and open questions", "blockers", "open questions"), "blockers"
-    ),
-    **dict.fromkeys(("recommendations for next agent", "recommendations", "next steps"), "recommendations"),
-    **dict.fromkeys(("verification commands", "verification", "how to verify"), "verificationCommands"),
-}
+_FENCE = re.compile(r"([ ]{0,3})(`{3,}|~{3,})[ \t]*(.*)")
 
 
 @dataclass(frozen=True)
@@ -128,9 +115,7 @@ def _found(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Blo
     A fence around the whole report is looked into, if no title stands outside of one; a fence within it is not.
     """
     blocks = outline(reading.lines)
-    titles = [
-        block for block in blocks if block.kind == "heading" and _plain(_heading(reading, block)) == TITLE.casefold()
-    ]
+    titles = [block for block in blocks if plain(_heading(reading, block)) == TITLE.casefold()]
     for second in titles[1:]:
         reading.error("", "a second report begins here; send one at a time", second.start)
     if titles:
@@ -139,8 +124,8 @@ def _found(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Blo
             reading.warn("", f"text before the title, line {title + reading.first}, was not read", 0)
         return reading, [block for block in blocks if block.start > title], title
     for block in () if fenced else blocks:
-        lines = _BREAK.split(block.content)
-        if block.kind == "code" and any(_HEADING.match(line) and TITLE in line for line in lines):
+        lines = _fenced(reading.lines, block) if block.kind == "code" else []
+        if any((_HEADING.match(line) and TITLE in line) or bold_title(line) == TITLE for line in lines):
             inner = Reading(lines, reading.first + block.start + 1, reading.findings)
             inner.warn("", "the report stands in a fence; send it as it is", 0)
             return _found(inner, fenced=True)
@@ -148,22 +133,47 @@ def _found(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Blo
     return reading, blocks, -1
 
 
-def _plain(title: str) -> str:
-    """Return a heading in lower case, without marks and numbers."""
-    return " ".join(re.sub("[^a-z]+", " ", title.casefold()).split())
+def _fenced(lines: Sequence[str], block: Block) -> list[str]:
+    """Return the lines in a fence, those behind a fence inside of it included.
+
+    To Markdown the end of an inner fence ends the outer one, if that is no longer: what follows, the foot of a report
+    above all, would be out of it. So a fence that names a language begins one, and the next one without ends it.
+    """
+    opening = _FENCE.fullmatch(lines[block.start])
+    if opening is None:
+        return _BREAK.split(block.content)
+    found: list[str] = []
+    depth = 0
+    for line in lines[block.start + 1 :]:
+        inner = line[len(line[: len(opening[1])]) - len(line[: len(opening[1])].lstrip(" ")) :]
+        found.append(inner)
+        fence = _FENCE.fullmatch(line)
+        if fence and fence[2].startswith(opening[2]):
+            depth += 1 if fence[3] else -1
+        if depth < 0:
+            return found[:-1]
+    return found
 
 
 def _heading(reading: Reading, block: Block) -> str:
-    """Return the text of a heading."""
-    return _HEADING.sub("", reading.lines[block.start], count=1).strip(" \t")
+    """Return the text of a heading, or of the bold line that stands for one; nothing of any other block."""
+    line = reading.lines[block.start]
+    if block.kind == "heading":
+        return _HEADING.sub("", line, count=1).strip(" \t")
+    return bold_title(line) if block.kind == "text" else ""
 
 
 def _members(reading: Reading, blocks: list[Block], title: int) -> dict[str, Any]:
     """Return the members of the report as its JSON has them; what is missing or wrong is noted."""
     sections: list[Section] = []
     for block in blocks:
+        title_of = _heading(reading, block)
         if block.kind == "heading":
-            sections.append(Section(_heading(reading, block), block.start, []))
+            sections.append(Section(title_of, block.start, []))
+        elif title_of:
+            reading.warn("", f"a heading is expected here; write '### {title_of}'", block.start)
+            below = Block("text", block.start + 1, block.end)
+            sections.append(Section(title_of, block.start, [below] if below.start < below.end else []))
         elif sections:
             sections[-1].blocks.append(block)
     end = sections[0].at if sections else len(reading.lines)
@@ -225,7 +235,7 @@ def _read_sections(reading: Reading, sections: list[Section], members: dict[str,
     context = members.setdefault("context", {})
     for section in sections:
         title = section.title
-        match _SECTIONS.get(_plain(title)):
+        match SECTIONS.get(plain(title)):
             case "summary" if "summary" in members:
                 reading.error("summary", "appears twice; write it once", section.at)
             case "summary":
@@ -248,7 +258,7 @@ def _read_sections(reading: Reading, sections: list[Section], members: dict[str,
                 members["verificationScript"] = "\n".join(filter(None, scripts))
             case str(member):
                 findings.setdefault(member.partition(".")[2], []).extend(read_items(reading, section, member))
-            case None if section.blocks or _plain(title) != "context for next agent":
+            case None if section.blocks or plain(title) != ABOVE:
                 heading = title.removeprefix(NOTE) or "Untitled"
                 if not title.startswith(NOTE):
                     reading.warn("notes", "the format has no section of this name; it was kept as a note", section.at)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from baton.protocol.report import HandoffReport, RelevantFile, ReportDecision
 from baton.protocol.report_escaping import cell, code_span, escape, longest_run
+from baton.protocol.report_titles import TITLE
 
 _NEXT_LINE = re.compile(r"\n(?!\n)")
-TITLE = "Agent Handoff Report"
 NOTE = "Note: "
 """Before the heading of a section that the format does not have, so that it is never taken for one that it has."""
 

@@ -96,20 +96,34 @@ def read_decisions(reading: Reading, section: Section) -> list[dict[str, str]]:
     """Return the decisions of a section, with the reasons nested below each, or following it."""
     found: list[dict[str, str]] = []
     for entry in _entries(reading, section, "context.decisions", nested=False):
-        label, text = _labelled(unescape(entry.text))
-        if label in ("rationale", "alternatives") and found and label not in found[-1]:
-            found[-1][label] = text
-            continue
-        parts = {"decision": text}
+        text = unescape(entry.text)
+        member = "decision"
+        for part in [text] if entry.item else _by_label(text):
+            label, said = _labelled(part)
+            if label in ("rationale", "alternatives") and found and label not in found[-1]:
+                member = label
+                found[-1][label] = said
+            else:
+                found.append({"decision": said})
         for one in entry.item.nested if entry.item else ():
             source = unescape(_text(item_lines(reading.lines, one)))
-            label, text = _labelled(source)
-            if label in ("rationale", "alternatives") and label not in parts:
-                parts[label] = text
+            label, said = _labelled(source)
+            if member == "decision" and label in ("rationale", "alternatives") and label not in found[-1]:
+                found[-1][label] = said
             else:
-                parts["decision"] += f"\n{source}"
-        found.append(parts)
+                found[-1][member] = f"{found[-1][member]}\n{source}".lstrip("\n")
     return found
+
+
+def _by_label(text: str) -> list[str]:
+    """Return the parts of a paragraph, each of which begins with a label of a decision, but for the first one."""
+    parts: list[str] = []
+    for line in text.split("\n"):
+        if parts and not _labelled(line)[0]:
+            parts[-1] += f"\n{line}"
+        else:
+            parts.append(line)
+    return parts
 
 
 def read_files(reading: Reading, section: Section) -> list[dict[str, str]]:
@@ -179,7 +193,7 @@ def _entries(
         box = _BOX.match(found[0].text) if boxes else None
         text = found[0].text[box.end() :] if box else found[0].text
         if means_nothing(text):
-            if text.strip("*_`. ").casefold() != "none":
+            if text.strip("*_`. ").casefold() not in ("none", "n/a"):
                 reading.warn(member, "the remark behind None was not kept", found[0].at)
             return []
     for entry in found:

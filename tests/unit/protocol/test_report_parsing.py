@@ -159,6 +159,15 @@ class TestTolerance:
             pytest.param([("85\n\n---", "85\n---")], id="a rule right below the head"),
             pytest.param([("Blockers / Open Questions", "Blockers")], id="a shorter heading"),
             pytest.param([("### Summary", "### 1. Summary:")], id="a numbered heading"),
+            pytest.param([("## Agent Handoff Report", "**Agent Handoff Report**")], id="a bold title"),
+            pytest.param(
+                [
+                    ("### Summary", "**Summary**\n"),
+                    ("### Blockers / Open Questions", "**3. Blockers / Open Questions:**"),
+                ],
+                id="bold headings",
+            ),
+            pytest.param([("#### Relevant Files", "__Relevant Files__:")], id="a bold heading right above its table"),
             pytest.param([("**Ready for Next Phase:** Yes", "Ready for Next Phase: **yes**")], id="the answer in bold"),
             pytest.param([("\n\n---\n\n**Handoff", "\n\n**Handoff")], id="no rule above the foot"),
             pytest.param([("- None (exploration only)", "*none*")], id="none as a paragraph"),
@@ -191,7 +200,7 @@ class TestTolerance:
 
         assert (found.blockers, found.resolved_blockers) == (["two", "four"], ["one", "three"])
 
-    @pytest.mark.parametrize("text", ["None", "none.", "NONE (so far)", "None — all clear", "[ ] None"])
+    @pytest.mark.parametrize("text", ["None", "none.", "NONE (so far)", "None — all clear", "[ ] None", "N/A"])
     def test_none_is_an_empty_list(self, text: str) -> None:
         """C-27: whatever remark follows."""
         assert parse_report(markdown(f"### Blockers\n- {text}")).report.blockers == []
@@ -264,6 +273,9 @@ class TestTolerance:
             ("No - blocked", Readiness.NO),
             ("Yes, with caveats", Readiness.WITH_CAVEATS),
             ("WITH CAVEATS: mind the port", Readiness.WITH_CAVEATS),
+            ("Yes (with caveats)", Readiness.WITH_CAVEATS),
+            ("Yes - with caveats: mind the port", Readiness.WITH_CAVEATS),
+            ("**Yes**, but with caveats", Readiness.WITH_CAVEATS),
         ],
     )
     def test_answers_are_read_in_any_case(self, answer: str, expected: Readiness) -> None:

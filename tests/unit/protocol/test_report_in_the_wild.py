@@ -1,0 +1,54 @@
+"""Tests of reading reports as models write them: fenced whole, with lines for lists, and labels of their own."""
+
+import pytest
+
+from baton.protocol.report import Readiness
+from baton.protocol.report_parsing import parse_report
+from tests.unit.protocol.report_material import EXAMPLE, markdown
+
+
+class TestFences:
+    """The whole report in a fence."""
+
+    @pytest.mark.parametrize("before", ["", "Here it is:\n\n"], ids=["alone", "behind talk"])
+    @pytest.mark.parametrize("behind", ["", "\nNow run:\n\n```sh\nmake\n```\n"], ids=["last", "before a script"])
+    def test_a_fence_within_the_fence_does_not_end_the_report(self, before: str, behind: str) -> None:
+        """S4-purpose-b: models fence the whole with no more ticks than its commands; its foot is not out of it."""
+        parsed = parse_report(f"{before}```markdown\n{EXAMPLE}```\n{behind}")
+
+        assert parsed.report == parse_report(EXAMPLE).report
+        assert not any(one.member == "readiness" for one in parsed.warnings)
+
+    def test_an_indented_fence_is_looked_into(self) -> None:
+        """As in an item of a list, or below a command line's own marks; what it indents by itself stays so."""
+        fenced = "\n".join(f"  {line}" for line in f"```md\n{EXAMPLE}```".split("\n"))
+
+        assert parse_report(fenced).report == parse_report(EXAMPLE).report
+
+
+class TestLabels:
+    """Lines that begin with a label."""
+
+    def test_a_label_that_the_format_lacks_is_not_part_of_the_value_above_it(self) -> None:
+        """S4-purpose-b: a date below the task is no part of the task, and is warned about."""
+        parsed = parse_report(
+            markdown(Task="Add login\n**Date:** 2026-05-01", foot="**Ready for Next Phase:** Yes\n**Model:** small")
+        )
+
+        assert (parsed.report.task, parsed.report.readiness) == ("Add login", Readiness.YES)
+        assert sum("was not read" in one.text for one in parsed.warnings) == 2
+
+    def test_reasons_may_stand_in_the_paragraph_of_their_decision(self) -> None:
+        """Models write a line for each label, and no list."""
+        first = "**Decision**: A\n**Rationale**: B\nand more\n**Alternatives Considered**: C"
+        body = f"### Decisions\n{first}\n\n**Decision**: D\n**Rationale**: E"
+        found = parse_report(markdown(body)).report.context.decisions
+
+        assert [tuple(one.model_dump().values()) for one in found] == [("A", "B\nand more", "C"), ("D", "E", "")]
+
+    def test_what_is_nested_below_a_reason_belongs_to_it(self) -> None:
+        """S4-purpose-b: it was lost, as only a decision's own lists were read."""
+        body = "### Decisions\n- **Decision**: A\n- **Rationale**:\n  - fast\n  - cheap"
+        (found,) = parse_report(markdown(body)).report.context.decisions
+
+        assert found.rationale == "fast\ncheap"
