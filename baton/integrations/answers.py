@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.edge.schema_gate import SchemaGate
+from baton.integrations.schema_embedding import embedded
 from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.errors import PatchError
 from baton.protocol.handoff_errors import MalformedMessageError
@@ -117,10 +118,10 @@ def answer_schema(
     }
     definitions = deepcopy(of_type.get("$defs", {}))
     if output is not None:
-        inner = {name: deepcopy(value) for name, value in output.items() if name not in ("$defs", "$schema", "$id")}
+        inner, further = embedded(output, taken=definitions)
         schema["properties"]["output"] = inner
         schema["required"].append("output")
-        definitions |= deepcopy(dict(output.get("$defs", {})))
+        definitions |= further
     if definitions:
         schema["$defs"] = definitions
     return schema
