@@ -33,7 +33,7 @@ from baton.protocol.misfit import misfit
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.summarising import Price
 
-_LONGEST_RESULT = 100_000
+_LONGEST_RESULT = 100_000  # characters of what a tool returned; the journal has all of it
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,7 @@ class _Conversation:
         tools = {tool.wire_name: tool for tool in self._work.tools}
         for one in calls:
             result = await _result(tools, one["function"])
-            content = result[:_LONGEST_RESULT]
-            self._messages.append({"role": "tool", "tool_call_id": one["id"], "content": content})
+            self._messages.append({"role": "tool", "tool_call_id": one["id"], "content": _readable(result)})
 
     def mend(self, findings: list[str]) -> None:
         """Tell the model what is wrong with its answer."""
@@ -225,6 +224,12 @@ async def _result(tools: Mapping[str, AgentTool], call: Mapping[str, Any]) -> st
         why = misfit(error) if isinstance(error, ValidationError) else str(error)
         return f"error: the arguments do not fit: {why}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _readable(result: str) -> str:
+    """Return so much of a result as a model may be sent; it is told what is left out, or it would take it for all."""
+    over = len(result) - _LONGEST_RESULT
+    return result if over <= 0 else f"{result[:_LONGEST_RESULT]}\n[… {over:,} characters more are left out]"
 
 
 def _text(content: Any) -> str:

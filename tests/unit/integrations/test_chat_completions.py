@@ -129,6 +129,15 @@ class TestConversation:
         assert events(of) == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
         assert of.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
 
+    async def test_a_model_is_told_what_it_is_not_sent_of_a_long_result(self) -> None:
+        """It would take the first part for all there is."""
+        export = AgentTool.of(lambda customer: "x" * 100_007, name="crm.lookup")
+        with chat_server(CALL, completion(GOOD)) as server:
+            await stage(server, tools=[export])(context())
+        returned = server.asked[1].body["messages"][-1]["content"]
+
+        assert returned == "x" * 100_000 + "\n[… 7 characters more are left out]"
+
     async def test_a_tool_that_is_not_allowed_is_neither_shown_nor_called(self) -> None:
         """The run ends, whatever the model was told (S5-fields-k)."""
         with chat_server(CALL) as server, pytest.raises(ToolDeniedError):
