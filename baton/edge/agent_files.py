@@ -1,10 +1,12 @@
 """Agent definition files: Markdown whose front matter says who an agent is and how it answers (agent-handoff L203-209).
 
-The front matter is YAML of the simple kind that such files have: names with a text or a list of texts. Whatever else
-YAML can say is refused with its line rather than read as something that its author did not mean.
+The front matter is YAML of the simple kind that such files have: names with a text, beside or below them, or a list
+of texts. Whatever else YAML can say is refused with its line rather than read as something that its author did not
+mean.
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,9 @@ _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"(.*)')
 _SINGLE = re.compile(r"'((?:[^']|'')*)'(.*)")
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 _ESCAPE = re.compile(r"\\(.)")
+_BLOCK = re.compile(r"([|>])(-?)")
+_FOLD = re.compile(r"\n+")
+_JOINERS = "\u200c\u200d"  # of letters and of emojis
 _NULLS = ("~", "null", "Null", "NULL")
 
 
@@ -177,15 +182,21 @@ class _Reader:
         found: FrontMatter = {}
         lists: dict[str, list[str]] = {}
         name, indent = "", None  # the member whose list may go on, and how far its items are indented
+        below = 0  # behind the lines of the last text that stands below its name
         for number, line in enumerate(self.lines[1:], 1):
-            if not line.isprintable():
+            if not _is_shown(line):
                 raise self._error(number, "has a tab or another sign that is not printed; write blanks")
-            if not _uncommented(line.rstrip()):
+            if number < below or not _uncommented(line.rstrip()):
                 continue
             key, item = _KEY.fullmatch(line.rstrip()), _ITEM.fullmatch(line.rstrip())
             if key:
                 if key[1] in found:
                     raise self._error(number, f"names {key[1]!r} a second time; name it once")
+                if block := _BLOCK.fullmatch(_uncommented(key[2] or "")):
+                    below = self._end_of_block(number + 1)
+                    found[key[1]] = self._block(number + 1, below, folded=block[1] == ">", broken=not block[2])
+                    name, indent = "", None
+                    continue
                 found[key[1]] = self._value(number, key[2] or "")
                 name, indent = "" if _uncommented(key[2] or "") else key[1], None
             elif item and name and indent in (None, len(item[1])):
@@ -194,6 +205,32 @@ class _Reader:
             else:
                 raise self._error(number, "is neither 'name: text' nor an item '- text' of a list")
         return found | {name: tuple(items) for name, items in lists.items()}
+
+    def _end_of_block(self, begin: int) -> int:
+        """Return the index behind the lines that belong to a text below its name: the indented and the blank ones."""
+        lines = enumerate(self.lines[begin:], begin)
+        return next((number for number, line in lines if line.strip(" ") and line[0] != " "), len(self.lines))
+
+    def _block(self, begin: int, end: int, *, folded: bool, broken: bool) -> str:
+        """Return a text below its name, line by line or folded into paragraphs, with or without a break at its end."""
+        if not any(line.strip(" ") for line in self.lines[begin:end]):
+            return ""
+        first = self.lines[begin]
+        indent = len(first) - len(first.lstrip(" "))
+        if not first.strip(" "):
+            raise self._error(begin, "is blank where a text begins; begin it right below its name")
+        while len(self.lines[end - 1]) <= indent and not self.lines[end - 1].strip(" "):
+            end -= 1
+        found: list[str] = []
+        for number, line in enumerate(self.lines[begin:end], begin):
+            blank = not line.strip(" ")
+            if not blank and line[:indent].strip(" "):
+                raise self._error(number, f"is indented by less than the first line of its text, {indent}; indent it")
+            if folded and line[indent : indent + 1] == " ":
+                raise self._error(number, "is indented further than its text, which is folded; begin the text with '|'")
+            found.append(line[indent:])
+        text = _FOLD.sub(lambda match: match[0][1:] or " ", "\n".join(found)) if folded else "\n".join(found)
+        return text + "\n" * broken
 
     def _value(self, number: int, text: str) -> str | tuple[str, ...]:
         """Return a text, or a list in brackets."""
@@ -231,6 +268,13 @@ class _Reader:
     def _error(self, number: int, what: str) -> AgentFileError:
         """Return the error for a line, by its index."""
         return AgentFileError(f"{self.source}: line {number + 1}: {what}")
+
+
+def _is_shown(line: str) -> bool:
+    """Return whether every sign of a line is to be seen, wide blanks and joiners among them."""
+    return line.isprintable() or all(
+        sign.isprintable() or sign in _JOINERS or unicodedata.category(sign) == "Zs" for sign in line
+    )
 
 
 def _uncommented(text: str) -> str:

@@ -36,7 +36,11 @@ _PIECES = (
 )
 _pieces = st.lists(st.sampled_from(_PIECES), max_size=8).map("".join)
 _member = st.tuples(st.sampled_from(["a: ", "b: ", "c:\n  - ", "d: [", 'e: "', "f: '"]), _pieces).map("".join)
-yaml_like = st.one_of(_pieces, st.lists(_member, max_size=4).map("\n".join))
+_lines = st.lists(st.sampled_from(["x", "y z", "a: b", "# c", " - d", "", " ", "  ", "   ", "- e"]), max_size=5)
+_below = st.tuples(st.sampled_from(["g: |", "h: >", "i: |-", "j: >-", "k: |+", "l: >2"]), _lines).map(
+    lambda made: "\n  ".join([made[0], *made[1]])
+)
+yaml_like = st.one_of(_pieces, st.lists(st.one_of(_member, _below), max_size=4).map("\n".join))
 """Texts at the edges of what front matter may be."""
 
 
@@ -73,7 +77,7 @@ class TestFrontMatter:
             found, _ = front_matter(definition(text))
         except AgentFileError:
             return
-        expected = yaml.load(text, yaml.BaseLoader) or {}
+        expected = yaml.load(f"{text}\n", yaml.BaseLoader) or {}
 
         assert found == {name: as_read(value) for name, value in expected.items()}
 
@@ -88,6 +92,11 @@ class TestFrontMatter:
             pytest.param("a: []", (), id="an empty list"),
             pytest.param("a:\n- x\n# between\n- y", ("x", "y"), id="a list below"),
             pytest.param("a:", "", id="nothing"),
+            pytest.param("a: |\n  Use it: now\n\n    - x\n# so", "Use it: now\n\n  - x\n", id="lines below"),
+            pytest.param("a: >-\n  Use it\n  when: now\n\n  or\n", "Use it when: now\nor", id="folded lines below"),
+            pytest.param(
+                "a: \U0001f469\u200d\U0001f4bb\u3000x", "\U0001f469\u200d\U0001f4bb\u3000x", id="joined signs"
+            ),
             pytest.param("a: true", "true", id="a text that looks like a truth value"),
         ],
     )
@@ -98,7 +107,10 @@ class TestFrontMatter:
     @pytest.mark.parametrize(
         ("front", "line"),
         [
-            pytest.param("a: >\n  folded", 2, id="a folded text"),
+            pytest.param("a: >+\n  folded", 2, id="a folded text that keeps the breaks behind it"),
+            pytest.param("a: >\n  folded\n   deeper", 4, id="a line that is not folded"),
+            pytest.param("a: |\n   x\n  y", 4, id="a line before the margin"),
+            pytest.param("a: |\n\n  x", 3, id="a text below a blank line"),
             pytest.param("a: &x y", 2, id="an anchor"),
             pytest.param("b: 1\na: !!python/object x", 3, id="a tag"),
             pytest.param("a: {b: c}", 2, id="an object"),
