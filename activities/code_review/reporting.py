@@ -39,6 +39,7 @@ _SCRIPTS = {
 
 _MOST_FILES = 8
 _MOST_SUPPRESSED = 50
+_MOST_TOLD = 250  # findings; a report of more is longer than readers of reports take, and the SARIF file has them all
 _LONGEST = 240
 _SURE = 90
 _LESS_SURE = 70  # some of the code was not analysed
@@ -115,8 +116,10 @@ def completed(
         update={
             "summary": summary,
             "context": context,
-            "findings": merged.findings.model_copy(update={"artifacts_created": made, "discoveries": gravest_first}),
-            "notes": [*merged.notes, *_notes(snapshot, reviews)],
+            "findings": merged.findings.model_copy(
+                update={"artifacts_created": made, "discoveries": gravest_first[:_MOST_TOLD]}
+            ),
+            "notes": [*merged.notes, *_notes(snapshot, reviews, untold=len(gravest_first) - _MOST_TOLD)],
         }
     )
 
@@ -177,7 +180,7 @@ def _relevant(findings: Iterable[Finding]) -> list[RelevantFile]:
     ]
 
 
-def _notes(snapshot: Snapshot, reviews: Sequence[Review]) -> list[Note]:
+def _notes(snapshot: Snapshot, reviews: Sequence[Review], untold: int) -> list[Note]:
     """Return the sections that the format of reports does not know."""
     unread = [text(_unread(one), 400) for one in not_analysed(snapshot, reviews)]
     hushed = [one for review in reviews for one in review.findings if one.suppressed]
@@ -190,6 +193,7 @@ def _notes(snapshot: Snapshot, reviews: Sequence[Review]) -> list[Note]:
         f"{one.name} {one.version}".strip() + f": {one.looked_for}" for review in reviews for one in review.analysers
     ]
     sections = {
+        "Further Findings": [f"{untold:,} more, none of them graver, in the SARIF file"] if untold > 0 else [],
         "Not Analysed": unread or ["Nothing: every file of the source is a program that was analysed"],
         "Suppressed in the Source": shown,
         "Dropped": claims,

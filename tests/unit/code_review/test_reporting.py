@@ -137,6 +137,16 @@ class TestCompleted:
         [note] = [one for one in report.notes if one.heading == "Suppressed in the Source"]
         assert "c.py:2 ``" in note.items[0]
 
+    def test_can_be_read_back_however_much_was_found(self) -> None:
+        """A report of every finding in a large project was longer than a report may be; the gravest are told."""
+        found = review(*(finding(line, "low") for line in range(1, 3_000)), finding(3_000, "high"))
+        merged = merge_reports([report_of(found, SNAPSHOT)], sender=COORDINATOR, receiver="parent")
+        report = completed(merged, SNAPSHOT, [found], "high", ["REVIEW.md"])
+        assert parse_report(render_report(report)).report == report
+        assert "c.py:3000 ``" in report.findings.discoveries[0]
+        told = len(report.findings.discoveries)
+        assert report.notes[0].items == [f"{3_000 - told:,} more, none of them graver, in the SARIF file"]
+
     def test_tells_the_gravest_of_all_reviewers_first(self) -> None:
         """What the verdict rests on is not behind the lesser findings of the reviewer that comes before."""
         slow = review(finding(8, "high"), finding(9, "low")).model_copy(update={"concern": "performance"})
