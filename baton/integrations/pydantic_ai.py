@@ -39,7 +39,7 @@ from baton.integrations.agent_tools import AgentTool
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentLimits, AgentWork, AnswerForm
 from baton.integrations.pydantic_ai_errors import reported
 from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools
-from baton.integrations.schema_embedding import without_recursion
+from baton.integrations.schema_embedding import spelled_out
 from baton.protocol.misfit import misfit
 from baton.protocol.money import usd
 from baton.protocol.summarising import Price
@@ -139,8 +139,8 @@ class PydanticAgent:
 @lru_cache(maxsize=64)
 def _shape(schema: str, answer: str) -> Any:
     """Return how a model is made to answer in a schema; made once, for it costs as much as a request by script."""
-    # What leads back to itself is spelled out once: the answer is checked against the schema as it is.
-    kind = StructuredDict(without_recursion(json.loads(schema)), name="answer", description="The answer of the stage.")
+    # The framework follows no reference below what names no type; the answer is checked by the schema as it is.
+    kind = StructuredDict(spelled_out(json.loads(schema)), name="answer", description="The answer of the stage.")
     if answer == "tool":
         return ToolOutput(kind, name=OUTPUT_TOOL)
     return {"native": NativeOutput, "prompted": PromptedOutput}[answer](kind)

@@ -33,7 +33,7 @@ from baton.integrations.answers import read_answer
 from baton.integrations.pydantic_ai_durable_errors import WithoutWords
 from baton.integrations.pydantic_ai_errors import reported
 from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, finished, names_of_tools, offered
-from baton.integrations.schema_embedding import without_recursion
+from baton.integrations.schema_embedding import spelled_out
 from baton.protocol.baton import Baton
 from baton.protocol.errors import AgentError, PatchError, StageFailedError
 from baton.protocol.history import Spend
@@ -241,9 +241,7 @@ class DurableAgent:
         _schema.set(opened["schema"])
         return await self.agent.run(
             opened["prompt"],
-            output_type=ToolOutput(
-                StructuredDict(without_recursion(opened["schema"]), name="answer"), name=OUTPUT_TOOL
-            ),
+            output_type=ToolOutput(StructuredDict(spelled_out(opened["schema"]), name="answer"), name=OUTPUT_TOOL),
             instructions=self._instructions or None,
             model_settings={"max_retries": 0},
             usage=usage,

@@ -112,22 +112,19 @@ class _Moving:
         return found
 
 
-def without_recursion(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema in which no definition refers to itself, for a framework that reads no such schema.
+def spelled_out(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema without references, for a framework that does not follow all of them.
 
-    Each definition that leads back to itself is spelled out where it comes first, and named wherever it comes again.
-    So it accepts more than the schema it is made of: check an answer against that one.
+    A definition that leads back to itself is spelled out where it comes first, and named wherever it comes again. So
+    what is returned may accept more than the schema it is made of: check an answer against that one.
 
     Args:
         schema: A schema whose references are to its own `$defs`.
 
-    Returns:
-        The schema itself, if nothing in it leads back to itself.
-
     Example:
         >>> tree = {"$ref": "#/$defs/Tree",
         ...         "$defs": {"Tree": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}}
-        >>> without_recursion(tree)
+        >>> spelled_out(tree)
         {'title': 'Tree', 'type': 'array', 'items': {'description': "A 'Tree' again.", 'type': 'array'}}
     """
     definitions = schema.get("$defs", {})
@@ -154,7 +151,8 @@ def without_recursion(schema: Mapping[str, Any]) -> dict[str, Any]:
             beside = {"title": name, **beside}
         return {**beside, **spelled(target)}
 
-    return spelled(schema) if recursive else dict(schema)
+    made: dict[str, Any] = spelled(schema)
+    return made
 
 
 def _references(value: Any) -> Iterable[str]:
