@@ -223,6 +223,7 @@ def agent_stage(
     """
     own = tools_of(tools)
     brought = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
+    _refuse_two_of_a_name(own, brought, agent.name)
     most = limits or AgentLimits()
 
     @lru_cache(maxsize=1)  # a worker has one registry of schemas
@@ -252,6 +253,21 @@ def agent_stage(
     named = {tool.name for tool in own} | brought
     made = stage(name=name or agent.name, tools=named, **terms)(run)
     return made
+
+
+def _refuse_two_of_a_name(own: Iterable[AgentTool], brought: Iterable[str], agent: str) -> None:
+    """Refuse a tool of the stage that has the name of one of the agent's: one would be called in place of the other.
+
+    Raises:
+        ValueError: There is one.
+    """
+    spellings = {wire_name(name): name for name in brought}
+    for tool in own:
+        if (other := spellings.get(tool.wire_name)) is not None:
+            raise ValueError(
+                f"the tool {tool.name!r} of the stage and {other!r}, which agent {agent!r} brings, are both "
+                f"{tool.wire_name!r} to a model; rename one"
+            )
 
 
 def _shape(schemas: OutputSchemas | None, spec: StageSpec, baton_type: type[Baton]) -> dict[str, Any]:

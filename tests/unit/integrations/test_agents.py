@@ -210,6 +210,17 @@ class TestAgentStage:
         with pytest.raises(ValueError, match="no such field"):
             agent_stage(Scripted(), writes=["desicion_log"])
 
+    def test_a_tool_named_like_one_that_the_agent_brings_is_refused(self) -> None:
+        """One framework calls the one in place of the other, the next refuses every run; to a model they are one."""
+
+        @dataclass
+        class Equipped(Scripted):
+            tool_names: frozenset[str] = frozenset({"crm_lookup", "files"})
+
+        with pytest.raises(ValueError, match=r"'crm.lookup' .* 'crm_lookup', which agent 'plan' brings, are both"):
+            agent_stage(Equipped(), tools=[CRM])
+        assert agent_stage(Equipped(), tools=[MAIL]).spec.tools == {"crm_lookup", "files", "email.send"}
+
     async def test_without_a_contract_its_own_tools_are_allowed(self) -> None:
         """What the stage declares is the limit then."""
         agent = Scripted()
