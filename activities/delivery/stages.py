@@ -54,7 +54,8 @@ async def plan_change(context: Context) -> StageResult:
     git = await repository_of(Path(order.repository))
     base = await use(context, "git", partial(git.commit_of, order.base), lambda one: f"The work starts from {one}")
     if base is None:
-        raise DeliveryError(f"there is no commit {order.base!r} in {order.repository!r}; name one with --param base=…")
+        remedy = "commit something there first, or name one" if order.base == "HEAD" else "name one"
+        raise DeliveryError(f"there is no commit {order.base!r} in {order.repository!r}; {remedy} with --param base=…")
     changes = [await asyncio.to_thread(_with_text, change) for change in order.all_changes]
     model = configured_model()
     if not changes and model is None:

@@ -238,6 +238,13 @@ class TestDelivery:
         run = await read_run(deliverer.client, handle.id)
         assert all(step.attempts == 1 for step in run.steps)
 
+    async def test_says_that_a_repository_has_no_commit_yet(self, deliverer: Worker, tmp_path: Path) -> None:
+        """There is none to name then; the remedy is to make one."""
+        git(tmp_path, "init", "--quiet")
+        handle = await start(deliverer, tmp_path, command="true")
+        assert "there is no commit 'HEAD'" in (why := await failure(handle))
+        assert "commit something there first" in why
+
 
 class TestWithAModel:
     """Whole runs with a service that speaks chat completions."""
