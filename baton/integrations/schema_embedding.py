@@ -1,10 +1,14 @@
 """A JSON Schema inside of another one: what it refers to in itself is found from its new place as well."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 from urllib.parse import unquote
+
+MOST_SPELLED_OUT = 1_000
+"""How many definitions `spelled_out` repeats in full; each may be wanted many times by one that is itself."""
 
 _DEFINITIONS = ("$defs", "definitions")
 _OF_A_DOCUMENT = ("$schema", "$id", *_DEFINITIONS)
@@ -115,8 +119,9 @@ class _Moving:
 def spelled_out(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema without references, for a framework that does not follow all of them.
 
-    A definition that leads back to itself is spelled out where it comes first, and named wherever it comes again. So
-    what is returned may accept more than the schema it is made of: check an answer against that one.
+    A definition that leads back to itself is spelled out where it comes first, and named wherever it comes again; so is
+    any other one, once `MOST_SPELLED_OUT` are. What is returned may then accept more than the schema it is made of:
+    check an answer against that one.
 
     Args:
         schema: A schema whose references are to its own `$defs`.
@@ -132,7 +137,7 @@ def spelled_out(schema: Mapping[str, Any]) -> dict[str, Any]:
     for _ in leads:
         leads = {name: to.union(*(leads.get(one, ()) for one in to)) for name, to in leads.items()}
     recursive = {name for name, to in leads.items() if name in to}
-    seen: set[str] = set()
+    seen: Counter[str] = Counter()
 
     def spelled(value: Any) -> Any:
         if isinstance(value, list):
@@ -144,12 +149,10 @@ def spelled_out(schema: Mapping[str, Any]) -> dict[str, Any]:
             return {key: spelled(one) for key, one in value.items() if key != "$defs" or value is not schema}
         beside = {key: spelled(one) for key, one in value.items() if key not in ("$ref", "$defs")}
         target = definitions[name]
-        if name in seen:
+        if seen[name] and (name in recursive or seen.total() >= MOST_SPELLED_OUT):
             return {"description": f"A {name!r} again.", **{k: v for k, v in target.items() if k == "type"}, **beside}
-        if name in recursive:
-            seen.add(name)
-            beside = {"title": name, **beside}
-        return {**beside, **spelled(target)}
+        seen[name] += 1
+        return {"title": name, **beside, **spelled(target)}
 
     made: dict[str, Any] = spelled(schema)
     return made

@@ -1,6 +1,7 @@
 """Output schemas inside the schema of an answer: what they refer to in themselves is found there."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -122,3 +123,17 @@ def test_what_leads_back_to_itself_by_others_is_spelled_out_once() -> None:
 
     assert "$ref" not in str(made)
     assert str(made).count("'title'") == len(names)
+
+
+def test_what_doubles_at_each_step_is_spelled_out_no_further_than_anybody_reads() -> None:
+    """Forty records, each with two members of the next one, are 2**40 of the last."""
+    names = [f"N{number}" for number in range(40)]
+    records: dict[str, Any] = {
+        name: {"type": "object", "properties": {key: {"$ref": f"#/$defs/{after}"} for key in "ab"}}
+        for name, after in zip(names, [*names[1:], "End"], strict=True)
+    }
+    text = json.dumps(spelled_out({"$ref": "#/$defs/N0", "$defs": {**records, "End": {"type": "null"}}}))
+
+    assert len(text) < 1_000_000
+    assert '"title": "End"' in text
+    assert "$ref" not in text
