@@ -165,6 +165,8 @@ async def test_a_worker_that_lost_its_keys_asks_for_money_itself(
         await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
     assert BILLS[handle.id] == 1_000
     async with pipeline_worker(worker.client, PIPELINES, STAGES, task_queue=sealing.task_queue):
+        # The other worker may have told of a task that it had no time to complete: then it comes to that once more.
+        await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
         [waiting] = await run_inbox(worker.client, handle.id)
         assert waiting.handoff is not None
         top_up = HandoffDecision(
