@@ -134,8 +134,8 @@ def spelled_out(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     definitions = schema.get("$defs", {})
     leads = {name: {*_references(one)} for name, one in definitions.items()}
-    for _ in leads:
-        leads = {name: to.union(*(leads.get(one, ()) for one in to)) for name, to in leads.items()}
+    while (further := {name: to.union(*(leads.get(one, ()) for one in to)) for name, to in leads.items()}) != leads:
+        leads = further
     recursive = {name for name, to in leads.items() if name in to}
     seen: Counter[str] = Counter()
 

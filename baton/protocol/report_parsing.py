@@ -124,9 +124,9 @@ def _found(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Blo
             reading.warn("", f"text before the title, line {title + reading.first}, was not read", 0)
         return reading, [block for block in blocks if block.start > title], title
     for block in () if fenced else blocks:
-        lines = _fenced(reading.lines, block) if block.kind == "code" else []
+        lines = _BREAK.split(block.content) if block.kind == "code" else ()
         if any((_HEADING.match(line) and TITLE in line) or bold_title(line) == TITLE for line in lines):
-            inner = Reading(lines, reading.first + block.start + 1, reading.findings)
+            inner = Reading(_fenced(reading.lines, block), reading.first + block.start + 1, reading.findings)
             inner.warn("", "the report stands in a fence; send it as it is", 0)
             return _found(inner, fenced=True)
     reading.warn("", f"the title '## {TITLE}' is missing", 0)
@@ -142,11 +142,11 @@ def _fenced(lines: Sequence[str], block: Block) -> list[str]:
     opening = _FENCE.fullmatch(lines[block.start])
     if opening is None:
         return _BREAK.split(block.content)
+    indent = re.compile(f" {{0,{len(opening[1])}}}")
     found: list[str] = []
     depth = 0
     for line in lines[block.start + 1 :]:
-        inner = line[len(line[: len(opening[1])]) - len(line[: len(opening[1])].lstrip(" ")) :]
-        found.append(inner)
+        found.append(indent.sub("", line, count=1))
         fence = _FENCE.fullmatch(line)
         if fence and fence[2].startswith(opening[2]):
             depth += 1 if fence[3] else -1

@@ -3,7 +3,8 @@
 import pytest
 
 from baton.protocol.report import Readiness
-from baton.protocol.report_parsing import parse_report
+from baton.protocol.report_errors import ReportError
+from baton.protocol.report_parsing import LONGEST, parse_report
 from tests.unit.protocol.report_material import EXAMPLE, markdown
 
 
@@ -24,6 +25,12 @@ class TestFences:
         fenced = "\n".join(f"  {line}" for line in f"```md\n{EXAMPLE}```".split("\n"))
 
         assert parse_report(fenced).report == parse_report(EXAMPLE).report
+
+    def test_only_the_fence_with_the_title_is_looked_into(self) -> None:
+        """Each of these has an end that is not its own: read to the end of the text, they take minutes together."""
+        unit = "```a\n```b\n```\n"
+        with pytest.raises(ReportError, match="is missing"):
+            parse_report(unit * (LONGEST // len(unit)))
 
 
 class TestLabels:
