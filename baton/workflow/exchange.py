@@ -57,6 +57,7 @@ from baton.workflow.correspondence import (
 )
 from baton.workflow.outgoing import Outgoing
 from baton.workflow.pipeline import Pipeline
+from baton.workflow.steps import publish
 
 ATTEMPTS = 3
 """How often a handoff is sent while nobody answers, evenly over the time there is."""
@@ -205,16 +206,16 @@ class Exchange:
             StageFailedError: It failed, or its patch breaks a rule of the pipeline.
         """
         pipeline = self.pipeline
-        seq, past = await pipeline._begin(name, StepKind.STAGE)
+        seq, past = await pipeline._steps.begin(name, StepKind.STAGE)
         if past is not None:
             return past.value
-        with pipeline._under_way(StepKind.STAGE, name, seq):
+        with pipeline._steps.under_way(StepKind.STAGE, name, seq):
             returned = await act(seq)
             try:
                 outcome = pipeline.state.record_stage(returned, workflow.now())
             except PatchError as error:
                 raise StageFailedError(f"{name}: what came back is refused: {error}") from error
-        pipeline._publish(outcome)
+        publish(outcome)
         return outcome.value
 
     async def deliver(

@@ -6,41 +6,35 @@ to undo. Everything else waits for a person, with the baton as it was before the
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton.protocol.audit_entries import cost_after
 from baton.protocol.baton import Baton
 from baton.protocol.budget import OnExhaustion
 from baton.protocol.contract_expiry import is_expired_contract
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff, Sender
 from baton.protocol.handoff_errors import BudgetExhaustedError
-from baton.protocol.history import Outcome, Spend
-from baton.protocol.messages import PipelineResult, PipelineStatus, StageInput, StageReturn
+from baton.protocol.history import Outcome
+from baton.protocol.messages import PipelineResult, StageInput, StageReturn
 from baton.protocol.metric_names import RECEIVER_FAILED
 from baton.protocol.patching import patch_effect
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.protocol.personal import merged, written_onto
 from baton.protocol.recording import EventKind
 from baton.protocol.relay import HandoffTerms, Relay
-from baton.protocol.releases import digests_of
 from baton.protocol.sealed import SealError
 from baton.protocol.state import PipelineState
 from baton.protocol.verdict import Code, Fate, Verdict, fate_of
 from baton.workflow.contracting import Contracting
 from baton.workflow.conversing import Conversation
+from baton.workflow.escalating import Escalation
 from baton.workflow.handlers import Desk
-from baton.workflow.inbox import Inbox
 from baton.workflow.outage import sit_out
 from baton.workflow.passage import Passage
 from baton.workflow.purse import Purse
 from baton.workflow.raised import StageRaisedError
-from baton.workflow.recording import ASKED_ON_RECORD, decided_on_record, put_on_record
 from baton.workflow.relaying import nth_id
 
 EXPIRED_ASKS = "a contract that expires again and again is for a person"
@@ -62,6 +56,10 @@ class Handing:
         terms: How the pipeline hands on.
         publish: Leaves an outcome in the history.
         contracting: Makes the contracts; None in a pipeline without.
+
+    Attributes:
+        purse: The pipeline's budget.
+        escalation: The handoffs that wait for a person.
     """
 
     def __init__(
@@ -74,8 +72,8 @@ class Handing:
         publish: Callable[[Outcome], None],
         contracting: Contracting | None = None,
     ) -> None:
-        self.inbox = Inbox(state, purse)
         self.purse = purse
+        self.escalation = Escalation(desk, state, purse, terms.within, publish)
         self._desk = desk
         self._state = state
         self._relay = relay
@@ -84,48 +82,22 @@ class Handing:
         self._contracting = contracting
         self._sender: Passage | None = None
         self._ids = 0
-        self._asked = 0
-        self._released: dict[str, str] = {}
-        self._on_record = False
         self._said = Conversation(purse, desk.metrics, terms)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
         return {
             **self._said.carried(),
-            "released": {**self._released},
-            "on_record": self._on_record,
+            **self.escalation.carried(),
             "relay": None if self._relay is None else self._relay.carried(),
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
         """Go on where the run before left off."""
         self._said.restore(carried)
-        self._released = carried.get("released", {})
-        self._on_record = carried.get("on_record", False)
+        self.escalation.restore(carried)
         if self._relay is not None and carried.get("relay"):
             self._relay.restore(carried["relay"])
-
-    async def ask(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
-        """Wait for a person's decision about a handoff that the pipeline's own code sends; both are on record.
-
-        Args:
-            pending: The handoff.
-            within: How long a decision may take.
-            task_id: The task.
-        """
-        # A run that asked before there were these records goes on without them.
-        if not (self._on_record and workflow.patched(ASKED_ON_RECORD)):
-            return await self.inbox.wait(pending, within)
-        self._asked += 1
-        tell = partial(
-            put_on_record,
-            task_id=task_id,
-            event_id=f"{pending.handoff_id}.{self._asked}",
-            agent=pending.receiver,
-            seq=pending.seq,
-        )
-        return await decided_on_record(self.inbox, pending, within, tell)
 
     def handed_down(self) -> dict[str, Any]:
         """Return what a child is started with: the span of the last handoff, which it follows, and personal data."""
@@ -154,8 +126,8 @@ class Handing:
         """
         if self._relay is None:
             return message
-        if self._released:
-            message = message.model_copy(update={"released": self._released})
+        if released := self.escalation.released:
+            message = message.model_copy(update={"released": released})
         try:
             passage.message = self._relay.message(
                 passage.spec,
@@ -205,7 +177,7 @@ class Handing:
             if lack.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(lack.text)
             verdict = Verdict(valid=False, reason=Code.BUDGET_EXHAUSTED, details=lack.text)
-            await self._ask(passage, verdict, Fate.TOP_UP)
+            await self._escalate(passage, verdict, Fate.TOP_UP)
         self.purse.reserve(passage.key, passage.spec)
 
     def accepted(self, passage: Passage) -> bool:
@@ -238,7 +210,7 @@ class Handing:
 
         That is in the history, so a replay on a worker without a ledger does the same.
         """
-        self._on_record = self._on_record or returned.anchor is not None or returned.verdict is not None
+        self.escalation.on_record |= returned.anchor is not None or returned.verdict is not None
         if self._contracting is not None:
             self._contracting.answered(returned)
 
@@ -272,7 +244,7 @@ class Handing:
         if fate is Fate.TOP_UP and self.purse.limited and self.purse.budget.then is not OnExhaustion.PAUSE:
             raise BudgetExhaustedError(verdict.details or "the budget is used up")
         passage.mended, passage.rejected = [], 0  # the checkpoint: the baton as it was before the handoff
-        await self._ask(passage, verdict, fate)
+        await self._escalate(passage, verdict, fate)
 
     async def sit_out(self, passage: Passage) -> bool:
         """Wait before a handoff is sent again that the ledger could not take; see `baton.workflow.outage`."""
@@ -287,13 +259,14 @@ class Handing:
             StageFailedError: The pipeline handles failures in its own code, or a person gave it up.
         """
         passage.mended, reason = [], str(error)
-        if self._on_record:
+        if self.escalation.on_record:
             self._desk.note(f"{passage.spec.name!r} failed after it had accepted; rolled back to before the handoff")
             self._desk.metrics.rolled_back(RECEIVER_FAILED)
-            await self._record(passage, None, EventKind.ROLLBACK, "PENDING_HANDOFF", reason, spend=error.spend)
+            kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
+            await self.escalation.record(passage, None, kind, status, reason, spend=error.spend)
         if not self._terms.ask_when_failed:
             raise StageFailedError(reason)
-        await self._ask(passage, Verdict(valid=False, details=reason), Fate.ESCALATE)
+        await self._escalate(passage, Verdict(valid=False, details=reason), Fate.ESCALATE)
 
     async def _mend(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
         """Run the sender's stage again with the findings, and keep its answer aside."""
@@ -322,9 +295,9 @@ class Handing:
         except StageFailedError as error:
             if isinstance(error, StageRaisedError):
                 self.purse.owe(spec.name, error.spend)
-                if error.spend and self._on_record and workflow.patched(MENDING_ON_RECORD):
+                if error.spend and self.escalation.on_record and workflow.patched(MENDING_ON_RECORD):
                     kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
-                    await self._record(back, None, kind, status, str(error), spend=error.spend)
+                    await self.escalation.record(back, None, kind, status, str(error), spend=error.spend)
             self._desk.note(f"{spec.name!r} did not mend it: {error}")
             return
         self.purse.reserve(back.handoff_id, spec)
@@ -351,99 +324,16 @@ class Handing:
         finally:
             self._relay.sender = sender
 
-    async def _ask(self, passage: Passage, verdict: Verdict, fate: Fate) -> None:
-        """Wait for a person to decide about a handoff, and do what they decided."""
-        since = workflow.now()
-        passage.asked += 1
-        pending = PendingHandoff(
-            handoff_id=passage.handoff_id,
-            seq=passage.given.seq,
-            sender=self._relay.sender.agent_id if self._relay else workflow.info().workflow_type,
-            receiver=passage.spec.name,
-            reason=verdict.reason,
-            fate=fate,
-            details=verdict.details or "",
-            findings=verdict.findings,
-            attempts=max(passage.sent, 1),
-            since=since,
-            until=since + self._terms.within,
-        )
-        self._desk.note(f"handoff to {passage.spec.name!r} waits for a person ({fate.value}): {pending.details}")
-        if verdict.reason is not None:  # a receiver that failed was counted when it did
-            self._desk.metrics.rolled_back(fate.value)
-        visibility, tell = self._desk.visibility, partial(self._record, passage, verdict.reason)
-        try:
-            with visibility.waiting(PipelineStatus.PENDING_HANDOFF, passage.spec.name):
-                decision = await decided_on_record(self.inbox, pending, self._terms.within, tell)
-        finally:
-            if not self.inbox.pending():
-                visibility.goes_on(passage.spec.name)
-        self._obey(passage, decision, pending)
-
-    def _obey(self, passage: Passage, decision: HandoffDecision, pending: PendingHandoff) -> None:
-        """Do what a person decided, so that the handoff can be sent again.
-
-        Raises:
-            StageFailedError: They gave it up, or their edit breaks a rule.
-        """
-        self._desk.note(f"{decision.who} decided about the handoff to {pending.receiver!r}: {decision.action.value}")
-        match decision.action:
-            case HandoffAction.ABANDON:
-                why = f": {decision.why}" if decision.why else ""
-                raise StageFailedError(
-                    f"the handoff to {pending.receiver!r} was abandoned by {decision.who}{why}. It had been refused: "
-                    f"{pending.details}"
-                )
-            case HandoffAction.EDIT:
-                edit = decision.edit or {}
-                try:
-                    self._publish(self._state.record_edit(edit, workflow.now(), decision.who, decision.why))
-                except PatchError as error:
-                    raise StageFailedError(f"the edit of {decision.who} is refused: {error}") from error
-            case HandoffAction.RELEASE:
-                sent = {} if passage.message is None else passage.message.to_json_object()
-                self._released |= dict.fromkeys(digests_of(sent, pending.findings), decision.who)
-            case HandoffAction.TOP_UP:
-                self.purse.top_up(decision.micro_usd)
-            case HandoffAction.REQUEUE:
-                pass
-
-    async def _record(
-        self,
-        passage: Passage,
-        reason: Code | None,
-        kind: EventKind,
-        status: str,
-        details: str,
-        decision: HandoffDecision | None = None,
-        spend: Spend | None = None,
-    ) -> None:
-        """Put on record what became of a handoff, before anything follows from it; tried until it is there."""
-        if not self._on_record:
-            return
-        cost = None
-        if spend and passage.message is not None:
-            cost = cost_after(passage.message.to_json_object(), spend)
-        # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
-        nth = f".{passage.asked}" if passage.asked > 1 and not passage.sent else ""
-        await put_on_record(
-            kind,
-            status,
-            details,
-            decision,
-            task_id=passage.given.task_id,
-            event_id=f"{passage.handoff_id}.{passage.sent}{nth}",
-            agent=passage.spec.name,
-            seq=passage.given.seq,
-            reason=reason,
-            cost=cost,
-        )
+    async def _escalate(self, passage: Passage, verdict: Verdict, fate: Fate) -> None:
+        """Wait until a person has decided about a handoff; on return it is to be sent again."""
+        sender = self._relay.sender.agent_id if self._relay else workflow.info().workflow_type
+        await self.escalation.decided(passage, verdict, fate, sender)
 
     def _leaves_something(self, passage: Passage) -> bool:
         """Return whether the budget is not used up altogether, or nobody else would say so."""
         if self.purse.budget.remaining_micro_usd > 0:
             return True
-        if not self._on_record:
+        if not self.escalation.on_record:
             return self._relay is None
         # Receivers say so, unless this worker cannot seal. A replay may have other keys: it goes by what was noted.
         unsealed = self._relay is None or workflow.unsafe.is_replaying()

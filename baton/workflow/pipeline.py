@@ -1,9 +1,9 @@
 """`Pipeline`: attached to a workflow in its `__init__`, it runs the stages and keeps the baton."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime, timedelta
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
@@ -22,9 +22,7 @@ from baton.protocol.messages import (
     StageInput,
     StageResult,
     StageReturn,
-    Waiting,
 )
-from baton.protocol.names import MEMO_OUTCOME
 from baton.protocol.patching import PatchRules, patch_effect
 from baton.protocol.pending import HandoffDecision, PendingHandoff
 from baton.protocol.relay import HandoffTerms
@@ -38,11 +36,7 @@ from baton.workflow.handlers import Desk
 from baton.workflow.passage import Passage
 from baton.workflow.purse import Purse
 from baton.workflow.resuming import ContinueAfter, Past
-from baton.workflow.steps import results_of, workflow_type
-
-_LONGEST_NAME = 200  # a longer one fits no record, so nobody could decide about an approval of that title
-_LONG_ENOUGH = 1  # seconds: what nobody measured is shown as a step of its own
-_WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child", StepKind.SLEEP: "sleep"}
+from baton.workflow.steps import LONG_ENOUGH, Steps, publish, results_of, workflow_type
 
 
 class Pipeline:
@@ -89,7 +83,7 @@ class Pipeline:
         self.state = PipelineState(self._beginning.baton(baton_type), rules)
         self.task_id = start.task_id or str(workflow.uuid4())
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
-        self._limits = continue_after or ContinueAfter()
+        limits = continue_after or ContinueAfter()
         publish_fields(self.state.initial)
         self._purse = Purse(start)
         self._desk = Desk(self.state, self.task_id, self._purse)
@@ -105,11 +99,13 @@ class Pipeline:
             self._purse,
             self._beginning.relay(self.task_id, terms),
             terms,
-            self._publish,
+            publish,
             contracting,
         )
-        self._past = Past(start, self.state, self._purse)
         self.carries: dict[str, Callable[[], JsonValue]] = {"handing": self._handing.carried}
+        self._past = Past(start, self.state, self._purse)
+        continue_if_long = partial(self._past.continue_if_long, limits, self.task_id, self.carries)
+        self._steps = Steps(self._beginning, self._desk, self.state, self._past, continue_if_long)
         self._handing.restore(self.carried("handing"))
 
     @property
@@ -141,7 +137,7 @@ class Pipeline:
             OutcomeMismatchError: A recorded outcome belongs to another step.
         """
         spec = spec_of(stage)
-        seq, past = await self._begin(spec.name, StepKind.STAGE)
+        seq, past = await self._steps.begin(spec.name, StepKind.STAGE)
         if past is not None:
             return results_of(past)[0]
 
@@ -153,7 +149,7 @@ class Pipeline:
             self._handing.arrived(passage, returned)
             return outcome
 
-        with self._under_way(StepKind.STAGE, spec.name, seq):
+        with self._steps.under_way(StepKind.STAGE, spec.name, seq):
             outcome = await run_stage(passage, self._handing, self._base, accept, task_queue)
         return results_of(outcome)[0]
 
@@ -187,7 +183,7 @@ class Pipeline:
         if not names or len(set(names)) < len(names):
             raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
         name = "+".join(names)[:200]
-        seq, past = await self._begin(name, StepKind.MERGE)
+        seq, past = await self._steps.begin(name, StepKind.MERGE)
         if past is not None:
             return results_of(past)
 
@@ -200,7 +196,7 @@ class Pipeline:
         def run(passage: Passage) -> Coroutine[Any, Any, StageReturn]:
             return run_stage(passage, self._handing, self._base, accept, task_queue)
 
-        with self._under_way(StepKind.MERGE, name, seq):
+        with self._steps.under_way(StepKind.MERGE, name, seq):
             ended = await asyncio.gather(*(run(passage) for passage in passages), return_exceptions=True)
             faults = [one for one in ended if isinstance(one, BaseException)]
             if faults:
@@ -213,7 +209,7 @@ class Pipeline:
             except PatchError as error:
                 raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
             self._handing.merged(name, passages, branches)
-        self._publish(outcome)
+        publish(outcome)
         return results_of(outcome)
 
     async def approve(
@@ -237,7 +233,7 @@ class Pipeline:
             ApprovalDeniedError: The person, or the deadline, said no.
             ValueError: An approval with that title is open already, or the title has not 1 to 200 characters.
         """
-        seq, past = await self._begin(approval, StepKind.APPROVAL)
+        seq, past = await self._steps.begin(approval, StepKind.APPROVAL)
         if past is not None:
             decided = Decided.model_validate(past.value, strict=False)
             self._desk.approvals.close(decided)
@@ -246,12 +242,12 @@ class Pipeline:
             desk.approvals.open(approval, seq, asks, within)
             waiting = desk.visibility.waiting(PipelineStatus.WAITING, approval)
             try:
-                with waiting, self._recorded(StepKind.APPROVAL, approval, seq):
+                with waiting, self._steps.recorded(StepKind.APPROVAL, approval, seq):
                     decided = await desk.approvals.wait(approval, within, default)
             finally:
                 if not desk.approvals.titles():
                     desk.visibility.goes_on(approval)
-            self._publish(self.state.record_decision(seq, decided))
+            publish(self.state.record_decision(seq, decided))
             await desk.approvals.part_late(seq, decided)
         if not decided.approved:
             reason = f": {decided.why}" if decided.why else ""
@@ -272,14 +268,14 @@ class Pipeline:
         """
         if duration < timedelta(0):
             raise ValueError(f"a pipeline sleeps for no time or longer; got {duration}")
-        self._desk.visibility.ran(_LONG_ENOUGH)  # it is shown, and so is the step after it
-        seq, past = await self._begin(name, StepKind.SLEEP)
+        self._desk.visibility.ran(LONG_ENOUGH)  # it is shown, and so is the step after it
+        seq, past = await self._steps.begin(name, StepKind.SLEEP)
         if past is not None:
             return
-        with self._under_way(StepKind.SLEEP, name, seq, until=workflow.now() + duration):
+        with self._steps.under_way(StepKind.SLEEP, name, seq, until=workflow.now() + duration):
             await workflow.sleep(duration, summary=f"step {seq}: sleeps: {name}"[:200])
-            self._desk.visibility.ran(_LONG_ENOUGH)
-        self._publish(self.state.record_sleep(seq, name, workflow.now()))
+            self._desk.visibility.ran(LONG_ENOUGH)
+        publish(self.state.record_sleep(seq, name, workflow.now()))
 
     async def child(
         self,
@@ -313,10 +309,10 @@ class Pipeline:
         """
         kind = pipeline if isinstance(pipeline, str) else workflow_type(pipeline)
         step = name or kind
-        seq, past = await self._begin(step, StepKind.CHILD)
+        seq, past = await self._steps.begin(step, StepKind.CHILD)
         if past is not None:
             return self._handing.learned(PipelineResult.model_validate(past.value))
-        with self._under_way(StepKind.CHILD, step, seq):
+        with self._steps.under_way(StepKind.CHILD, step, seq):
             given = PipelineInput(
                 goal=goal,
                 baton={key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"},
@@ -329,13 +325,13 @@ class Pipeline:
             with giving_back(self._purse, step):
                 result = await run_child(kind, seq, step, given, task_queue, searchable=self._desk.visibility.enabled)
             self._purse.child_returned(step, result)
-            self._desk.visibility.ran(_LONG_ENOUGH)
+            self._desk.visibility.ran(LONG_ENOUGH)
             try:
                 patch = taken_from_child(takes, self.state.baton, result)
                 outcome = self.state.record_child(seq, step, result, patch, workflow.now())
             except PatchError as error:
                 raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
-        self._publish(outcome)
+        publish(outcome)
         return self._handing.learned(result)
 
     def carried(self, name: str) -> dict[str, Any]:
@@ -350,7 +346,7 @@ class Pipeline:
             pending: The handoff.
             within: How long a decision may take; then the handoff counts as abandoned.
         """
-        return await self._handing.ask(pending, within, self.task_id)
+        return await self._handing.escalation.ask(pending, within, self.task_id)
 
     def note(self, text: str) -> None:
         """Keep a note for the operators; it is shown in the status and in the run's details."""
@@ -366,7 +362,7 @@ class Pipeline:
             PipelineError: The pipeline was started with an input it cannot use.
         """
         self._beginning.check()
-        self._apply_edit()
+        self._steps.apply_edit()
         self._desk.visibility.became(PipelineStatus.COMPLETED)
         return PipelineResult(
             task_id=self.task_id,
@@ -378,54 +374,6 @@ class Pipeline:
             output=output,
             personal_data=self._handing.brought_back(self._start.personal_data),
         )
-
-    async def _begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
-        """Number the next step; return its recorded outcome, or make ready to execute it."""
-        self._beginning.check()
-        if not 0 < len(name) <= _LONGEST_NAME:
-            raise ValueError(
-                f"a {kind.value} needs a name of 1 to {_LONGEST_NAME} characters; {name[:40]!r} has {len(name)}"
-            )
-        self._desk.steps += 1
-        seq = self._desk.steps
-        past = await self._past.take(seq, name, kind)
-        if past is None:
-            await self._past.ready_to_edit()
-            self._apply_edit()
-            if self._desk.is_quiet:
-                await self._past.continue_if_long(self._limits, self.task_id, self.carries)
-            self._desk.visibility.entered(name)
-        return seq, past
-
-    def _apply_edit(self) -> None:
-        """Apply the edit a fork came with, once its recorded outcomes are used up."""
-        edit = self._past.apply_edit()
-        if edit is not None:
-            self._publish(edit)
-
-    @contextmanager
-    def _under_way(self, kind: StepKind, name: str, seq: int, until: datetime | None = None) -> Iterator[None]:
-        """Show a step as under way while the block runs."""
-        waiting = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now(), until=until)
-        self._desk.under_way[seq] = waiting
-        try:
-            with self._recorded(kind, name, seq):
-                yield
-        finally:
-            del self._desk.under_way[seq]
-
-    @contextmanager
-    def _recorded(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
-        """Record it as the outcome if the step in the block fails, or is canceled by the pipeline's code."""
-        try:
-            yield
-        except StageFailedError as error:
-            self._publish(self.state.record_failure(seq, name, kind, str(error)))
-            self._desk.visibility.ran(_LONG_ENOUGH)
-            raise
-        except asyncio.CancelledError:
-            self._publish(self.state.record_failure(seq, name, kind, "canceled by the pipeline", canceled=True))
-            raise
 
     def _base(self) -> tuple[Baton, int]:
         """Return the baton now, and how many steps have ended."""
@@ -444,7 +392,3 @@ class Pipeline:
             branch=bool(branches),
         )
         return Passage(spec, given, self._handing.new_id(), branches, passed_over=self._past.passed_over(seq))
-
-    def _publish(self, outcome: Outcome) -> None:
-        """Leave in the history what no activity recorded, for readers without a worker; they know the events."""
-        workflow.upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})

@@ -1,12 +1,121 @@
-"""What a step of a pipeline was asked to be, and what it returned."""
+"""The steps of a pipeline: numbered as its code asks for them, shown while under way, recorded as they end."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
-from baton.protocol.history import Outcome, StepKind
-from baton.protocol.messages import StageResult
+from temporalio import workflow
 
+from baton.protocol.errors import StageFailedError
+from baton.protocol.history import Outcome, StepKind
+from baton.protocol.messages import StageResult, Waiting
+from baton.protocol.names import MEMO_OUTCOME
+from baton.protocol.state import PipelineState
+from baton.workflow.beginning import Beginning
+from baton.workflow.handlers import Desk
+from baton.workflow.resuming import Past
+
+LONG_ENOUGH = 1
+"""Seconds for a step that nobody measured: it is shown as one of its own."""
+
+_LONGEST_NAME = 200  # a longer one fits no record, so nobody could decide about an approval of that title
+_WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child", StepKind.SLEEP: "sleep"}
 _DEFINITION = "__temporal_workflow_definition"  # as the SDK marks both the class and its `run` method
+
+
+class Steps:
+    """Takes each step from the record of an earlier run, or shows and records it while it is executed.
+
+    Args:
+        beginning: What the run begins with.
+        desk: The pipeline's front desk.
+        state: The pipeline's state.
+        past: The outcomes that the run was started with.
+        continue_if_long: Continues as new where the run's history has grown long.
+    """
+
+    def __init__(
+        self,
+        beginning: Beginning,
+        desk: Desk,
+        state: PipelineState,
+        past: Past,
+        continue_if_long: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._beginning = beginning
+        self._desk = desk
+        self._state = state
+        self._past = past
+        self._continue_if_long = continue_if_long
+
+    async def begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
+        """Number the next step; return its recorded outcome, or make ready to execute it.
+
+        Args:
+            name: The step's name.
+            kind: What kind of step it is.
+
+        Returns:
+            The step's number, and its outcome; None if the step is to be executed.
+
+        Raises:
+            OutcomeMismatchError: A recorded outcome belongs to another step.
+            PipelineError: The pipeline was started with an input it cannot use.
+            StageFailedError: The step is recorded as one that failed.
+            ValueError: The name has not 1 to 200 characters.
+        """
+        self._beginning.check()
+        if not 0 < len(name) <= _LONGEST_NAME:
+            raise ValueError(
+                f"a {kind.value} needs a name of 1 to {_LONGEST_NAME} characters; {name[:40]!r} has {len(name)}"
+            )
+        self._desk.steps += 1
+        seq = self._desk.steps
+        past = await self._past.take(seq, name, kind)
+        if past is None:
+            await self._past.ready_to_edit()
+            self.apply_edit()
+            if self._desk.is_quiet:
+                await self._continue_if_long()
+            self._desk.visibility.entered(name)
+        return seq, past
+
+    def apply_edit(self) -> None:
+        """Apply the edit a fork came with, once its recorded outcomes are used up."""
+        edit = self._past.apply_edit()
+        if edit is not None:
+            publish(edit)
+
+    @contextmanager
+    def under_way(self, kind: StepKind, name: str, seq: int, until: datetime | None = None) -> Iterator[None]:
+        """Show a step as under way while the block runs, and record it if it fails, as `recorded` does."""
+        waiting = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now(), until=until)
+        self._desk.under_way[seq] = waiting
+        try:
+            with self.recorded(kind, name, seq):
+                yield
+        finally:
+            del self._desk.under_way[seq]
+
+    @contextmanager
+    def recorded(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
+        """Record it as the outcome if the step in the block fails, or is canceled by the pipeline's code."""
+        try:
+            yield
+        except StageFailedError as error:
+            publish(self._state.record_failure(seq, name, kind, str(error)))
+            self._desk.visibility.ran(LONG_ENOUGH)
+            raise
+        except asyncio.CancelledError:
+            publish(self._state.record_failure(seq, name, kind, "canceled by the pipeline", canceled=True))
+            raise
+
+
+def publish(outcome: Outcome) -> None:
+    """Leave in the history what no activity recorded, for readers without a worker; they know the events."""
+    workflow.upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})
 
 
 def results_of(outcome: Outcome) -> list[StageResult]:
