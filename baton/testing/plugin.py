@@ -217,7 +217,8 @@ def baton_cassette(request: pytest.FixtureRequest) -> "Iterator[Cassette]":
 
 def _cassette_file(node: pytest.Item) -> Path:
     """Return where the cassette of a test is; two tests never have the same."""
-    name = node.nodeid.partition("::")[2].replace("::", ".")
+    test, bracket, parameters = node.nodeid.partition("::")[2].partition("[")
+    name = f"{test.replace('::', '.')}{bracket}{parameters}"  # a parameter keeps its colons, which tell it from others
     plain = re.sub(r"[^\w.-]+", "-", name).strip("-")
     if not _PLAIN_NAME.fullmatch(name):  # what is left out of a parameter, or too long, may tell two tests apart
         plain = f"{plain[:_LONGEST_NAME].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

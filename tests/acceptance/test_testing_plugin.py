@@ -34,7 +34,7 @@ ALIKE = """
 import asyncio
 import pytest
 
-@pytest.mark.parametrize("question", ["a b", "a/b", "a-b", "a-", "a", "ü", "long " * 60])
+@pytest.mark.parametrize("question", ["a b", "a/b", "a-b", "a::b", "a.b", "a-", "a", "ü", "long " * 60])
 def test_the_model_is_asked(baton_cassette, question):
     async def model():
         return question
@@ -185,7 +185,7 @@ class TestRecording:
 
         assert [recorded.returncode, played.returncode] == [0, 0], recorded.stdout + played.stdout
         files = [file.name for file in (tmp_path / "cassettes" / "test_model").iterdir()]
-        assert len(files) == 7
+        assert len(files) == 9
         assert "test_the_model_is_asked-a-b.json" in files
 
     @pytest.mark.parametrize(
