@@ -8,7 +8,7 @@ are watched from outside: requests are counted and charged, and a tool that the 
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Unpack
 from uuid import uuid4
 
@@ -74,7 +74,8 @@ def node_stage(
         **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, …
 
     Raises:
-        ValueError: The node is a function that takes more than the state and a config.
+        ValueError: The node is a function that takes more than the state and a config, or a graph with nodes that it
+            is to stop at.
 
     Example:
         >>> import asyncio
@@ -263,10 +264,16 @@ def _runnable(node: Any) -> Runnable[Any, Any]:
     """Return what runs a node or graph.
 
     Raises:
-        ValueError: It is a function that takes more than the state and a config.
+        ValueError: It is a function that takes more than the state and a config, or a graph that stops on its way.
     """
     if isinstance(node, StateGraph):
-        return node.compile()
+        node = node.compile()
+    if isinstance(node, Pregel) and (stops := sorted(set(_stops(node)))):
+        # It returns what it has so far, as if it were done.
+        raise ValueError(
+            f"the graph {_name_of(node)!r} stops at {', '.join(map(repr, stops))} (interrupt_before, interrupt_after), "
+            "and nobody would go on with it; leave that out and ask people with the pipeline's approvals"
+        )
     if isinstance(node, Runnable):
         return node
     required = [
@@ -280,6 +287,15 @@ def _runnable(node: Any) -> Runnable[Any, Any]:
             "and make a stage of that"
         )
     return RunnableLambda(node)
+
+
+def _stops(graph: Pregel[Any, Any, Any, Any]) -> Iterator[str]:
+    """Yield the nodes that a graph, or a graph among its nodes, was compiled to stop before or after."""
+    for named in (graph.interrupt_before_nodes, graph.interrupt_after_nodes):
+        yield from [named] if isinstance(named, str) else named
+    for node in graph.nodes.values():
+        if isinstance(node.bound, Pregel):
+            yield from _stops(node.bound)
 
 
 def _state_of(returned: Any, name: str) -> tuple[dict[str, Any], JsonValue]:

@@ -11,6 +11,12 @@ from baton.integrations.langgraph import node_stage
 from tests.unit.integrations.test_langgraph import done
 
 
+class Doubts(TypedDict, total=False):
+    """A state with what is decided."""
+
+    decision_log: Annotated[list[str], operator.add]
+
+
 class TestState:
     """States that are changed, returned whole, hold anything, or are kept by a checkpointer."""
 
@@ -67,3 +73,23 @@ class TestState:
 
         for _ in range(2):
             assert (await done(stage)).baton_patch == {"decision_log": ["After 0 others"]}
+
+    @pytest.mark.parametrize("stops", [{"interrupt_before": ["check"]}, {"interrupt_after": "*"}])
+    @pytest.mark.parametrize("below", [False, True])
+    def test_a_graph_that_stops_on_its_way_is_refused_at_once(self, stops: dict[str, Any], below: bool) -> None:
+        """It would return what it has by then, and the stage would be done with half of it."""
+        graph = StateGraph(Doubts)
+        graph.add_sequence([("plan", plans), ("check", plans)])
+        graph.add_edge(START, "plan")
+        stopping = graph.compile(checkpointer=InMemorySaver(), name="review", **stops)
+        around = StateGraph(Doubts)
+        around.add_node("inner", stopping)
+        around.add_edge(START, "inner")
+
+        with pytest.raises(ValueError, match=r"the graph 'review' stops at .* and nobody would go on with it"):
+            node_stage(around.compile(name="review") if below else stopping)
+
+
+def plans(state: Doubts) -> Doubts:
+    """Decide."""
+    return {"decision_log": ["A plan"]}
