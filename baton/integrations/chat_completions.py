@@ -14,6 +14,7 @@ Example:
 """
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,10 +30,13 @@ from baton.integrations.provider_errors import code_of, is_permanent, of_redirec
 from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.handoff_errors import MalformedMessageError
 from baton.protocol.history import Spend
+from baton.protocol.json_values import mended
 from baton.protocol.misfit import misfit
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.summarising import Price
 
+# How models that think aloud begin, where their server does not take it out.
+_THOUGHT = re.compile(r"\s*<think>(?P<thought>.*?\S.*?)</think>\s*(?P<said>.*)", re.DOTALL)
 _LONGEST_RESULT = 100_000  # characters of what a tool returned; the journal has all of it
 
 
@@ -126,6 +130,9 @@ class _Conversation:
         body = _body(answered, agent)
         self._charge(body)
         message = _message(body, agent)
+        if found := _THOUGHT.match(_text(message.get("content"))):
+            self._work.context.session.internal_note(found["thought"].strip())
+            message = {**message, "content": found["said"]}
         said_back: dict[str, Any] = {"role": "assistant", "content": message.get("content")}
         if calls := message.get("tool_calls"):  # an empty list, which some endpoints send, is refused by others
             said_back["tool_calls"] = calls
@@ -246,22 +253,30 @@ def _body(answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:
         AgentError: It is none; the text has the status and the endpoint's code, and nothing of its words.
     """
     try:
-        body = loads_strict(answered.body)
-    except MalformedMessageError:
+        body = mended(json.loads(answered.body))  # not strictly: a time or a seed beside the message may be any number
+    except (ValueError, RecursionError):
         body = None
-    if 200 <= answered.status < 300:
+    error = body.get("error") if isinstance(body, dict) else None
+    status = answered.status
+    if 200 <= status < 300:
         if not isinstance(body, dict):
             raise AgentError(f"agent {agent.name!r}: the endpoint's answer is no JSON object")
-        return body
-    error = body.get("error") if isinstance(body, dict) else None
+        if not isinstance(error, dict) or body.get("choices"):
+            return body
+        status = _status(error)  # it failed after it had begun to answer, as gateways do
     code = code_of(error) if isinstance(error, dict) else None
     shown = f" ({code})" if code else ""
     raise AgentError(
-        f"agent {agent.name!r}: the endpoint of {agent.model!r} answered {answered.status}{shown}"
-        f"{of_redirect(answered.status)}",
-        permanent=is_permanent(answered.status, code),
+        f"agent {agent.name!r}: the endpoint of {agent.model!r} answered {status}{shown}{of_redirect(status)}",
+        permanent=is_permanent(status, code),
         retry_after=answered.retry_after,
     )
+
+
+def _status(error: Mapping[str, Any]) -> int:
+    """Return the status in an error that came with a status of success; 500 if there is none in it."""
+    status = _whole(error.get("code")) or _whole(error.get("status")) or 0
+    return status if 400 <= status < 600 else 500
 
 
 def _message(body: Mapping[str, Any], agent: ChatCompletionsAgent) -> dict[str, Any]:

@@ -174,6 +174,26 @@ class TestConversation:
         assert server.asked[1].body["messages"][-1]["content"] == "c-1 pays 20 USD"
         assert result.baton_patch == PATCH
 
+    async def test_what_stands_beside_the_message_may_be_any_json(self) -> None:
+        """A seed, a time in nanoseconds, or half a character in the message, which is made whole."""
+        answer = {**completion(GOOD), "created": 1_763_700_000_123_456_789, "seed": 2**64 - 3, "note": "half \ud83d"}
+        with chat_server(completion("Done! \ud83d"), answer) as server:
+            result = await stage(server)(context())
+
+        assert server.asked[1].body["messages"][-2]["content"] == "Done! \ufffd"
+        assert result.baton_patch == PATCH
+
+    async def test_what_a_model_thinks_aloud_is_a_note_and_no_part_of_its_answer(self) -> None:
+        """Where its server leaves it in the text."""
+        thinking = completion("<think>\nA {plan}?\n</think>", calls=[("crm_lookup", {"customer": "c-1"})])
+        of = context()
+        with chat_server(thinking, completion(f"<think>\nShort.\n</think>\n\n{GOOD}")) as server:
+            result = await stage(server, tools=[CRM], mends=0)(of)
+
+        assert result.baton_patch == PATCH
+        said = [(one.type, one.content) for one in of.session.events if not one.tool_name]
+        assert said == [(EventType.INTERNAL_NOTE, "A {plan}?"), (EventType.INTERNAL_NOTE, "Short.")]
+
     async def test_a_malformed_answer_is_mended_in_the_same_conversation(self) -> None:
         """The model reads what is wrong with it."""
         with chat_server(completion("Done!"), completion(GOOD)) as server:
@@ -339,6 +359,23 @@ class TestFailure:
             await stage(server)(context())
 
         assert not raised.value.non_retryable
+
+    @pytest.mark.parametrize(
+        ("error", "told", "permanent"),
+        [
+            pytest.param({"code": 502, "message": "of key-1"}, "answered 502$", False, id="a status that may pass"),
+            pytest.param({"code": "insufficient_quota"}, r"answered 500 \(insufficient_quota\)$", True, id="no money"),
+            pytest.param({"code": 403}, "answered 403$", True, id="a status that stays"),
+        ],
+    )
+    async def test_a_gateways_error_in_a_success_is_one(self, error: Any, told: str, permanent: bool) -> None:
+        """It failed once it had begun to answer; nobody's tokens are counted."""
+        of = context()
+        with chat_server({"error": error}) as server, pytest.raises(ApplicationError, match=told) as raised:
+            await stage(server)(of)
+
+        assert raised.value.non_retryable is permanent
+        assert not of.charged
 
     async def test_one_that_never_ends_is_left_at_the_deadline(self) -> None:
         """A byte now and then does not keep the stage."""
