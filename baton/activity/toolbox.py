@@ -142,6 +142,8 @@ class Toolbox:
                 result = function(*args, **kwargs)
             except Exception as error:
                 self._failed(tool, call_id, error)
+                if isinstance(error, StopIteration):  # out of a thread, nobody would ever be told of it
+                    raise RuntimeError(f"tool {tool!r} raised StopIteration") from error
                 raise
             if inspect.isawaitable(result):  # as of `lambda: client.get(…)`; what it says is known once it is awaited
                 return self._awaited(tool, call_id, result)

@@ -1,5 +1,6 @@
 """Tools that a stage gives its agent."""
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable
@@ -37,6 +38,19 @@ class TestAgentTool:
         tool = AgentTool.of(lambda: threading.current_thread() is threading.main_thread(), name="where")
 
         assert await tool.call({}) is False
+
+    async def test_one_that_finds_no_next_item_fails_like_any_other(self) -> None:
+        """Python hands a StopIteration on from no thread: the run would have waited for its timeout."""
+
+        def find(customer: str) -> str:
+            return next(one for one in ("c-1", "c-2") if one == customer)
+
+        of = context()
+        async with asyncio.timeout(10):
+            with pytest.raises(RuntimeError, match=r"tool 'crm\.lookup' raised StopIteration"):
+                await AgentTool.of(find, name="crm.lookup").guarded(of).call({"customer": "c-3"})
+
+        assert [one.success for one in of.session.events] == [None, False]
 
     async def test_a_guarded_one_is_recorded_with_the_handoff(self) -> None:
         """Calls and results are session events, each under the handoff (S5-fields-a, S5-compiler-h)."""
