@@ -21,6 +21,7 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 from pydantic_ai.models import Model
+from pydantic_core import PydanticSerializationError
 
 from baton.integrations.endings import cut_off, stopped
 from baton.integrations.provider_errors import is_permanent, of_redirect, stumbled, unreadable
@@ -28,6 +29,7 @@ from baton.protocol.errors import AgentError, PatchError
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
 _KEY = re.compile(r"(?i)sk-|key-|bearer")
+_IN_VAIN = re.compile(r"Tool '(?P<tool>[\w.-]{1,64})' exceeded max retries count of (?P<most>\d+)")
 _EXHAUSTED = re.compile(r"Exceeded maximum (?:output )?retries|maximum retries|Exceeded max")
 
 
@@ -69,8 +71,17 @@ def reported(error: Exception, agent: str) -> Exception:
             return cut_off()
         case UnexpectedModelBehavior() if _EXHAUSTED.search(error.message):
             return PatchError([f"the model gave no usable answer: {error.message}"])
+        case UnexpectedModelBehavior() if found := _IN_VAIN.match(error.message):
+            often = f"more often than the agent's retries ({found['most']}) allow"
+            todo = "call a tool that there is, with arguments that fit, or do without"
+            return PatchError([f"the tool {found['tool']!r} was called in vain {often}; {todo}"])
         case UnexpectedModelBehavior():
             return unreadable(error, agent)
+        case PydanticSerializationError():
+            told = (
+                "what a tool returned, or said in halves of characters, cannot be sent to a model; have it return JSON"
+            )
+            return AgentError(f"{who}: {told}", permanent=True)
         case UserError():
             return AgentError(f"{who} is not set up to run: {error.message}", permanent=True)
         case AgentRunError():

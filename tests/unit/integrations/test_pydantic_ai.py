@@ -188,6 +188,24 @@ class TestRun:
         assert (await agent_stage(script.agent, tools=[CRM])(context())).baton_patch == PATCH
         assert "JSON" in repr(script.asked[1][0])
 
+    @pytest.mark.parametrize("call", [ToolCallPart("crm_lookup", {"customer": 7}), ToolCallPart("crm_search", {})])
+    async def test_calls_that_stay_in_vain_lead_to_another_attempt(self, call: ToolCallPart) -> None:
+        """It is the model that does not mend them: the provider's answers were read."""
+        told = f"the tool '{call.tool_name}' was called in vain more often than the agent's retries \\(1\\) allow"
+        with pytest.raises(PatchError, match=told):
+            await agent_stage(Script([call], [call]).agent, tools=[CRM])(context())
+
+    async def test_what_a_tool_returns_that_cannot_be_sent_is_the_tools_fault(self) -> None:
+        """Another run would ask for it again, and the provider has no part in it."""
+        script = Script([ToolCallPart("look", {})], final())
+
+        with pytest.raises(ApplicationError, match=r"what a tool returned.* cannot be sent to a model") as raised:
+            await agent_stage(script.agent, tools=[AgentTool.of(lambda: object(), name="look")])(
+                context(contract(["look"]))
+            )
+
+        assert raised.value.non_retryable
+
     async def test_what_the_model_says_thinks_and_has_its_provider_look_up_is_recorded(self) -> None:
         """Text is a model's claim, thinking is a note that never crosses, a provider's tool has its time (S5-fm-b)."""
         at = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
