@@ -32,7 +32,7 @@ from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.errors import BatonError
 from baton.protocol.fencing import single_line
 from baton.protocol.misfit import misfit
-from baton.protocol.outside import LONGEST_LEASE
+from baton.protocol.outside import LONGEST_LEASE, MoveKind
 from baton.protocol.report_parsing import parse_report
 from baton.protocol.report_patching import report_patch
 from baton.protocol.report_rendering import FORMAT
@@ -231,6 +231,8 @@ class HandoffDesk:
         ],
     ) -> Returned:
         """Return your work as changes of the baton's fields; the handoff is done unless they are refused."""
+        if (before := await self._returned_before(handoff_id)) is not None:
+            return before
         found, _ = await self._accepted(handoff_id)
         await self.agents.return_patch(found, self.agent, patch, holder=self.holder)
         self._forget(handoff_id)
@@ -243,6 +245,8 @@ class HandoffDesk:
         report: Annotated[str, Field(description=f"Markdown in exactly this format:\n\n{FORMAT}")],
     ) -> Returned:
         """Return your work as a handoff report; the handoff is done unless it is refused."""
+        if (before := await self._returned_before(handoff_id)) is not None:
+            return before
         found, handed = await self._accepted(handoff_id)
         parsed = await asyncio.to_thread(parse_report, report)
         if parsed.report.sender != self.agent:
@@ -322,6 +326,20 @@ class HandoffDesk:
         claimed = await self.agents.claim(found, self.agent, holder=self.holder, lease=timedelta(minutes=minutes))
         self._held.add(found.handoff.handoff_id)
         return claimed
+
+    async def _returned_before(self, handoff_id: str) -> Returned | None:
+        """Return what is told an agent that returns its work again, as one does that lost the answer.
+
+        Raises:
+            ToolError: The handoff is done in another way, or by another one.
+        """
+        end = (await self._found(handoff_id)).handoff.end
+        if end is None:
+            return None
+        if end.kind not in (MoveKind.PATCH, MoveKind.REPORT) or end.holder != self.holder:
+            raise ToolError(f"handoff {handoff_id!r} is done: {end.kind.value} by {end.holder!r}")
+        self._forget(handoff_id)
+        return Returned(done=True, warnings=["you returned this before, and that stands; nothing was changed now"])
 
     async def _accepted(self, handoff_id: str) -> tuple[Found, HandedOver]:
         """Return a handoff that this agent has accepted, and what is in its message, the seal verified anew.

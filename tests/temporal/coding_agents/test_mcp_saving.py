@@ -70,3 +70,25 @@ class TestMending:
         with pytest.raises(ToolError, match="finite number"):
             await ann.propose_patch(handoff_id, {"work_scope": float("nan")})
         await handle.terminate()
+
+    @pytest.mark.parametrize("tool", ["propose_patch", "propose_report"])
+    async def test_work_that_is_returned_again_is_done(
+        self, exchange: Worker, ann: HandoffDesk, bob: HandoffDesk, tool: str
+    ) -> None:
+        """An agent that lost the answer learns that its work was taken; another one that it came too late."""
+        handle = await waiting(exchange)
+        work = {"patch": {"decision_log": ["Fine"]}} if tool == "propose_patch" else {"report": render_report(REPORT)}
+        async with McpClient(handoff_server(ann)) as client, McpClient(handoff_server(bob)) as other:
+            handoff_id = await listed(client, handle)
+            assert await listed(other, handle) == handoff_id
+            await call(client, "accept", handoff_id=handoff_id)
+            first, again = [await call(client, tool, handoff_id=handoff_id, **work) for _ in range(2)]
+            with pytest.raises(RefusedError, match="is done: patch by 'ann'"):
+                await call(other, tool, handoff_id=handoff_id, **work)
+
+        assert first == {"done": True, "warnings": []}
+        assert again == {
+            "done": True,
+            "warnings": ["you returned this before, and that stands; nothing was changed now"],
+        }
+        assert len((await handle.result()).baton["decision_log"]) == 1
