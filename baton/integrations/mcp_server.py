@@ -20,6 +20,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.stdio import stdio_server
 from pydantic import BaseModel, Field, JsonValue, StringConstraints, ValidationError
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
@@ -27,6 +28,7 @@ from temporalio.service import RPCError
 from baton import __version__
 from baton.client.outside import Found, OutsideAgents
 from baton.edge.artifacts import ArtifactStore
+from baton.integrations.mcp_input import Lines
 from baton.integrations.mcp_reading import HandedOver, artifact_page
 from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.errors import BatonError
@@ -378,6 +380,12 @@ class HandoffDesk:
 
 class _Server(MCPServer):
     """A server that says of wrong arguments what is wrong with them, in a line and without their values."""
+
+    async def run_stdio_async(self) -> None:
+        """Serve on standard input and output until the input ends."""
+        server = self._lowlevel_server
+        async with stdio_server(stdin=Lines()) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
         """Call a tool.

@@ -1,9 +1,11 @@
 """`baton mcp` as a coding agent starts it: a process that speaks on its standard input and output."""
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp import Client as McpClient
@@ -15,6 +17,7 @@ from baton.integrations.mcp_server import HandoffDesk, handoff_server
 from baton.protocol.report_rendering import render_report
 from tests.temporal.coding_agents.calling import REPORT, call, listed, waiting
 
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "by hand", "version": "1"}}
 TELLING = """\
 import os, sys
 open("pid", "w").write(str(os.getpid()))
@@ -54,6 +57,37 @@ class TestProcess:
         result = await handle.result()
         assert result.output["holder"] == "editor"
         assert result.baton["decision_log"] == ["Clause 4.2 is fine — because it is usual"]
+
+    async def test_half_a_character_in_a_request_is_replaced(
+        self, exchange: Worker, server_command: StdioServerParameters
+    ) -> None:
+        """The model left off in the middle of one; the request had no answer at all."""
+        handle = await waiting(exchange)
+        half = chr(0xD83D)
+        process = await asyncio.create_subprocess_exec(
+            server_command.command,
+            *server_command.args,
+            env=server_command.env,
+            cwd=server_command.cwd,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        wrong = {"name": "give_back", "arguments": {"handoff_id": f"no such {half}"}}
+        sent: list[dict[str, Any]] = [
+            {"method": "initialize", "id": 0, "params": HELLO},
+            {"method": "notifications/initialized"},
+            {"method": "tools/call", "id": 1, "params": wrong},
+        ]
+        for one in sent:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **one}).encode() + b"\n")
+        answers = [json.loads(await process.stdout.readline()) for _ in range(2)]
+        process.stdin.close()
+
+        assert await process.wait() == 0
+        assert "no handoff 'no such \ufffd' waits for you" in answers[1]["result"]["content"][0]["text"]
+        await handle.terminate()
 
     async def test_it_gives_back_when_its_input_ends(
         self, exchange: Worker, ann: HandoffDesk, server_command: StdioServerParameters
