@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import WorkflowHandle, WorkflowHistory
-from temporalio.worker import Replayer
+from temporalio.worker import Plugin, Replayer
 
 from baton.plugin import BatonPlugin
 
@@ -15,6 +15,7 @@ async def assert_replays(
     workflows: Sequence[type],
     *,
     plugin: BatonPlugin | None = None,
+    further: Sequence[Plugin] = (),
 ) -> None:
     """Assert that the pipelines' code, as it is now, fits what a run has recorded.
 
@@ -25,6 +26,7 @@ async def assert_replays(
         run: A recorded history (`WorkflowHistory.from_json`), or the handle of a run, open or closed.
         workflows: The pipelines, at least the one that ran.
         plugin: The plugin to decode the history with; needed if it names an artifact store.
+        further: The other plugins of the worker, as of durable agents: `[DurableAgentsPlugin()]`.
 
     Raises:
         AssertionError: The code asks for something else than was recorded; the message says what.
@@ -36,7 +38,7 @@ async def assert_replays(
         ```
     """
     history = run if isinstance(run, WorkflowHistory) else await run.fetch_history()
-    replayer = Replayer(workflows=workflows, plugins=[plugin or BatonPlugin()])
+    replayer = Replayer(workflows=workflows, plugins=[plugin or BatonPlugin(), *further])
     replay = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     if replay.replay_failure is not None:
         raise AssertionError(
@@ -49,6 +51,7 @@ async def assert_replays_folder(
     workflows: Sequence[type],
     *,
     plugin: BatonPlugin | None = None,
+    further: Sequence[Plugin] = (),
 ) -> int:
     """Assert that the pipelines' code fits every history in a folder; all that do not fit are told at once.
 
@@ -58,6 +61,7 @@ async def assert_replays_folder(
         folder: Searched with its sub-folders for `*.json`, each a history as `WorkflowHistory.to_json` writes it.
         workflows: The pipelines, at least those that ran.
         plugin: The plugin to decode the histories with; needed if they name an artifact store or are encrypted.
+        further: The other plugins of the worker, as of durable agents: `[DurableAgentsPlugin()]`.
 
     Returns:
         How many histories there are.
@@ -76,7 +80,7 @@ async def assert_replays_folder(
         raise AssertionError(f"there is no history in {str(folder)!r}; write one with `baton export RUN FILE.json`")
     misfits = []
     for name, text in files.items():
-        misfit = await _misfit(name, text, workflows, plugin)
+        misfit = await _misfit(name, text, workflows, plugin, further)
         misfits += [misfit] if misfit is not None else []
     if misfits:
         listed = "\n".join(f"- {text}" for text in misfits)
@@ -90,7 +94,9 @@ def _histories(folder: Path) -> dict[str, str]:
     return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
-async def _misfit(name: str, text: str, workflows: Sequence[type], plugin: BatonPlugin | None) -> str | None:
+async def _misfit(
+    name: str, text: str, workflows: Sequence[type], plugin: BatonPlugin | None, further: Sequence[Plugin]
+) -> str | None:
     """Return why a history does not replay, or None if it does."""
     try:
         history = WorkflowHistory.from_json(name.removesuffix(".json"), text)
@@ -100,7 +106,7 @@ async def _misfit(name: str, text: str, workflows: Sequence[type], plugin: Baton
     if started.workflow_type.name not in {_type_name(one) for one in workflows}:
         return f"{name} is of the pipeline {started.workflow_type.name!r}, which is not among those given"
     try:
-        await assert_replays(history, workflows, plugin=plugin)
+        await assert_replays(history, workflows, plugin=plugin, further=further)
     except AssertionError as error:
         return f"{name}: {error}"
     return None

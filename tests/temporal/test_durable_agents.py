@@ -3,13 +3,13 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 from pydantic_ai import Agent
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Worker
 
 from baton.activity import WorkerParts
 from baton.activity.safeguards import Safeguards
@@ -22,7 +22,14 @@ from baton.edge.ledger import Ledger, LedgerOptions
 from baton.integrations.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
 from baton.plugin import BatonPlugin
 from baton.protocol.tools import TOOL_DENIED
-from baton.testing import assert_not_seen, assert_seen, pipeline_worker, surfaces_of
+from baton.testing import (
+    assert_not_seen,
+    assert_replays,
+    assert_replays_folder,
+    assert_seen,
+    pipeline_worker,
+    surfaces_of,
+)
 from tests.support import Handle, failure, start
 from tests.temporal.durable_agents import DURABLE_PIPELINES, DURABLE_STAGES, KEY, REQUESTS, Delegates, Thinks
 
@@ -56,7 +63,7 @@ async def activities(handle: Handle) -> list[str]:
 class TestDurableAgent:
     """`DurableAgent`."""
 
-    async def test_each_request_and_each_tool_call_is_an_activity(self, worker: Worker) -> None:
+    async def test_each_request_and_each_tool_call_is_an_activity(self, worker: Worker, tmp_path: Path) -> None:
         """A lost worker costs what was under way, and the history replays."""
         handle = await start(worker, Thinks.run)
         result = await handle.result()
@@ -66,9 +73,9 @@ class TestDurableAgent:
         assert [names[0], names[-1]] == ["looks", "looks.answer"]
         assert len([name for name in names if "model_request" in name]) == 2
         assert len([name for name in names if "call_tool" in name]) == 1
-        plugins: Any = worker.client.config()["plugins"]
-        replayer = Replayer(workflows=DURABLE_PIPELINES, plugins=plugins)
-        await replayer.replay_workflow(await handle.fetch_history())
+        await assert_replays(handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+        (tmp_path / "looks.json").write_text((await handle.fetch_history()).to_json())
+        assert await assert_replays_folder(tmp_path, DURABLE_PIPELINES, further=[DurableAgentsPlugin()]) == 1
 
     async def test_its_session_is_on_record_and_its_bill_is_paid(self, worker: Worker) -> None:
         """Tool results with the time of retrieval, what the model said, what it used (S5-compiler-h, S5-fm-b)."""
