@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Replayer
+from temporalio.worker import Plugin, Replayer
 from temporalio.workflow import NondeterminismError
 
 from baton.cli.completion import complete_run
@@ -26,6 +26,7 @@ from baton.plugin import BatonPlugin
 from baton.protocol.errors import BatonError
 
 _DEFINITION = "__temporal_workflow_definition"
+_DURABLE = "baton.integrations.pydantic_ai_durable"  # whose pipelines only load with the plugin of their worker
 
 
 @dataclass(frozen=True)
@@ -208,8 +209,10 @@ async def _replayed(session: Session, name: str, history: WorkflowHistory, workf
     if pipeline not in workflows:
         known = ", ".join(sorted(workflows))
         return _Verdict(name, pipeline, length, False, f"no workflow {pipeline!r} in the modules; they have {known}")
-    plugin = BatonPlugin(session.parts, keyring=session.keyring)
-    replayer = Replayer(workflows=list(workflows.values()), plugins=[plugin], runtime=session.runtime)
+    plugins: list[Plugin] = [BatonPlugin(session.parts, keyring=session.keyring)]
+    if (durable := sys.modules.get(_DURABLE)) is not None:  # a module with such an agent has loaded it
+        plugins.append(durable.DurableAgentsPlugin())
+    replayer = Replayer(workflows=list(workflows.values()), plugins=plugins, runtime=session.runtime)
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = result.replay_failure
     if failure is None:

@@ -10,9 +10,11 @@ from pydantic_ai import Agent
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
+from typer.testing import CliRunner
 
 from baton.activity import WorkerParts
 from baton.activity.safeguards import Safeguards
+from baton.cli.app import make_app
 from baton.client import read_run
 from baton.client.explaining import explain
 from baton.devserver import DevServer
@@ -76,6 +78,17 @@ class TestDurableAgent:
         await assert_replays(handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
         (tmp_path / "looks.json").write_text((await handle.fetch_history()).to_json())
         assert await assert_replays_folder(tmp_path, DURABLE_PIPELINES, further=[DurableAgentsPlugin()]) == 1
+
+    async def test_baton_replay_loads_its_pipeline_as_the_worker_does(self, worker: Worker, tmp_path: Path) -> None:
+        """With the plugin of such agents, which the pipeline's module has loaded."""
+        handle = await start(worker, Thinks.run)
+        await handle.result()
+        (tmp_path / "looks.json").write_text((await handle.fetch_history()).to_json())
+        words = ["replay", str(tmp_path / "looks.json"), "-m", Thinks.__module__]
+        root = ["--path", str(Path(__file__).parents[2])]
+        shown = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
+
+        assert (shown.exit_code, "✓" in shown.output) == (0, True), shown.output
 
     async def test_its_session_is_on_record_and_its_bill_is_paid(self, worker: Worker) -> None:
         """Tool results with the time of retrieval, what the model said, what it used (S5-compiler-h, S5-fm-b)."""
