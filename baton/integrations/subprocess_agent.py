@@ -41,7 +41,8 @@ USUAL_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SY
 
 _BLOCK = re.compile(r"^```[\w-]*[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _OBJECT = re.compile(r"^\{", re.MULTILINE)
-_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # colours, titles, links
+# Colours, titles, links, and what resets them.
+_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-?])")
 _REPORT = re.compile(r"^## Agent Handoff Report\b", re.MULTILINE)
 _LONGEST_REASON = 200
 _SHORTEST_SECRET = 6
@@ -102,7 +103,8 @@ class SubprocessAgent:
             code = await self._executed(command, environment, data, written, work)
         secrets = [environment[name] for name in self.environment if name in environment]
         if code != 0:
-            why = _plain(_without(written.text(2), secrets)).strip().splitlines()
+            # Coding agents tell why on stdout, where their answer would have been.
+            why = [line for fd in (1, 2) for line in _plain(_without(written.text(fd), secrets)).strip().splitlines()]
             told = f": {single_line(why[-1])[:_LONGEST_REASON]}" if why else ""
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
             raise AgentError(f"agent {self.name!r} ended with {how}{told}", permanent=code in self.permanent)

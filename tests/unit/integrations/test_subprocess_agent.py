@@ -105,6 +105,7 @@ class TestAnswer:
         [
             pytest.param("print('{\"level\": \"info\"}'); print('INFO begun'); " + PRINT, id="a log before it"),
             pytest.param("print('\x1b[32m', end=''); " + PRINT + "; print('\x1b[0m\x1b]0;done\x07')", id="colours"),
+            pytest.param("print('\x1b7\x1b[32m', end=''); " + PRINT + "; print('\x1b(B\x1b[m\x1b8')", id="resets"),
             pytest.param(
                 "print('Done:\\n```json', end='\\r\\n'); " + PRINT + "; print('```', end='\\r\\n')", id="CRLF"
             ),
@@ -235,6 +236,13 @@ class TestFailure:
         assert text in str(error)
         assert "no disk" in str(error)
         assert error.non_retryable is permanent
+
+    @pytest.mark.parametrize("stream", ["stdout", "stderr"])
+    async def test_why_it_failed_may_stand_on_either_output(self, stream: str) -> None:
+        """Coding agents tell it where their answer would have been; what is on stderr counts more."""
+        said = "print('I begin'); print('Please log in', file=sys.{}); sys.exit(1)"
+
+        assert str(await refused(program(said.format(stream)))).endswith("ended with exit code 1: Please log in")
 
     async def test_a_program_that_is_not_there(self) -> None:
         """Another worker may have it."""
