@@ -10,13 +10,15 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from activities.delivery.records import DeliveryError, Plan
-from activities.workbench.git import Git, GitError
+from activities.workbench.git import Git, GitError, paths_of
 
 _IDENTITY = ["-c", "user.name=Baton", "-c", "user.email=baton@localhost"]
 _STEP = "Baton-Step"
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Worktree:
             The commit.
 
         Raises:
-            DeliveryError: The change changes nothing.
+            DeliveryError: The change changes nothing, or leaves a repository of its own in the worktree.
             GitError: Git fails.
         """
         done = await self.done(step)
@@ -113,12 +115,32 @@ class Worktree:
         await change()
         await self.git.run("symbolic-ref", "HEAD", f"refs/heads/{self.plan.branch}")
         await self.git.run("reset", "--quiet", "--soft", before)  # a command that committed by itself has one commit
+        if inner := await self._inner_repositories(before):
+            named = ", ".join(repr(path) for path in inner[:_MOST_NAMED]) + (", …" if inner[_MOST_NAMED:] else "")
+            raise DeliveryError(
+                f"{title}: that leaves a repository of its own in {named}, of which git keeps no file; let the change "
+                "take away the .git in there before it adds anything, or add it as a submodule (`git submodule add`)"
+            )
         await self.git.run("add", "--all")
         if (await self.git.ask("diff", "--cached", "--quiet", "--no-ext-diff", before)).code == 0:
             raise DeliveryError(f"{title}: that changes nothing in {self.plan.repository!r}; there is nothing to offer")
         message = f"{title}\n\n{_STEP}: {self.task_id}/{step}\n"
         await self.git.run(*_IDENTITY, "commit", "--quiet", "--no-verify", "--file=-", given=message.encode())
         return await self.git.line("rev-parse", "HEAD")
+
+    async def _inner_repositories(self, before: str) -> list[str]:
+        """Return the folders that git would commit as a mere link to another repository's commit.
+
+        A link that was in the commit before, and a submodule that `.gitmodules` tells of, are as they should be.
+        """
+        others = paths_of(await self.git.run("ls-files", "-z", "--others", "--exclude-standard"))
+        found = {path.rstrip("/") for path in others if path.endswith("/")}  # git does not look into a repository
+        # A command that added by itself has them in the index already: `:000000 160000 … A`, and then the path.
+        added = paths_of(await self.git.run("diff", "--cached", "--raw", "-z", "--no-renames", "--no-ext-diff", before))
+        links = {path for what, path in pairwise(added) if what.startswith(":") and what.split()[1] == "160000"}
+        links -= {path for what, path in pairwise(added) if what.startswith(":160000")}
+        told = await self.git.ask("config", "-z", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+        return sorted((found | links) - {entry.partition("\n")[2] for entry in paths_of(told.output)})
 
     async def diff(self) -> str:
         """Return what the branch changes, as a unified diff.

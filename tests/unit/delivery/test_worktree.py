@@ -17,6 +17,9 @@ from baton.edge.artifacts import MemoryArtifactStore
 from tests.unit.code_review.material import git, write
 from tests.unit.delivery.material import ADD, FIX, TEST, at, project, state
 
+COMMIT = "git -c user.name=x -c user.email=x@x commit -qm mine"
+"""A commit that a command makes by itself."""
+
 
 @pytest.fixture
 def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -92,6 +95,42 @@ class TestWorktree:
         await tree.commit("round-1", "Both", lambda: make_change(tree, Change(command=("sh", "-c", line))))
         assert git(repo, "log", "--format=%an %s", "HEAD..b/x").splitlines() == ["Baton Both"]
         assert git(repo, "diff", "--name-only", "HEAD", "b/x").splitlines() == ["app/sums.py", "new.txt"]
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "git init -q inner && echo 1 > inner/a.txt",
+            f"git init -q inner && echo 1 > inner/a.txt && cd inner && git add . && {COMMIT}",
+            f"git init -q inner && echo 1 > inner/a.txt && cd inner && git add . && {COMMIT} && cd .. "
+            f"&& git add . && {COMMIT}",
+        ],
+        ids=["without a commit", "with one", "committed by the command"],
+    )
+    async def test_refuses_a_repository_in_the_worktree(self, repo: Path, line: str) -> None:
+        """Git would keep a link to a commit that nobody has, and none of its files; it is named instead."""
+        tree = worktree(repo)
+        await tree.open()
+        with pytest.raises(DeliveryError, match=r"repository of its own in 'inner', of which .* take away the \.git"):
+            await tree.commit("round-1", "Add", lambda: make_change(tree, Change(command=("sh", "-c", line))))
+        await tree.open()
+        assert not (tree.folder / "inner").exists()
+        taken = Change(command=("sh", "-c", f"{line}; rm -rf '{tree.folder}/inner/.git'"))
+        if "cd .." not in line:
+            await tree.commit("round-1", "Add", lambda: make_change(tree, taken))
+            assert at(repo, "b/x", "inner/a.txt") == "1\n"
+
+    async def test_takes_a_submodule(self, repo: Path, tmp_path: Path) -> None:
+        """One that `.gitmodules` tells of is a link on purpose, and may be moved to another commit later."""
+        other = project(tmp_path / "other")
+        git(other, "branch", "next", git(other, "commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "next").strip())
+        tree = worktree(repo)
+        await tree.open()
+        add = f"git -c protocol.file.allow=always submodule --quiet add '{other}' lib/other"
+        await tree.commit("round-1", "Add", lambda: make_change(tree, Change(command=("sh", "-c", add))))
+        assert git(repo, "ls-tree", "b/x", "lib/other").startswith("160000 commit")
+        move = f"cd lib/other && git checkout -q {git(other, 'rev-parse', 'next').strip()}"
+        await tree.commit("round-2", "Move", lambda: make_change(tree, Change(command=("sh", "-c", move))))
+        assert git(other, "rev-parse", "next").strip() in git(repo, "ls-tree", "b/x", "lib/other")
 
     async def test_runs_no_hook_of_the_repository(self, repo: Path) -> None:
         """Neither making the worktree nor committing starts one."""
