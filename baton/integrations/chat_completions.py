@@ -14,7 +14,6 @@ Example:
 """
 
 import json
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,8 +34,6 @@ from baton.protocol.misfit import misfit
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.summarising import Price
 
-# How models that think aloud begin, where their server does not take it out.
-_THOUGHT = re.compile(r"\s*<think>(?P<thought>.*?\S.*?)</think>\s*(?P<said>.*)", re.DOTALL)
 _LONGEST_RESULT = 100_000  # characters of what a tool returned; the journal has all of it
 
 
@@ -130,9 +127,11 @@ class _Conversation:
         body = _body(answered, agent)
         self._charge(body)
         message = _message(body, agent)
-        if found := _THOUGHT.match(_text(message.get("content"))):
-            self._work.context.session.internal_note(found["thought"].strip())
-            message = {**message, "content": found["said"]}
+        thought, spoken = _parted(_text(message.get("content")))
+        if thought is not None:
+            if thought:  # a model that is told not to think has an empty one
+                self._work.context.session.internal_note(thought)
+            message = {**message, "content": spoken}
         said_back: dict[str, Any] = {"role": "assistant", "content": message.get("content")}
         if calls := message.get("tool_calls"):  # an empty list, which some endpoints send, is refused by others
             said_back["tool_calls"] = calls
@@ -244,6 +243,18 @@ def _text(content: Any) -> str:
     parts = content if isinstance(content, list) else [content]
     texts = [one.get("text") if isinstance(one, Mapping) else one for one in parts]
     return "".join(one for one in texts if isinstance(one, str))
+
+
+def _parted(text: str) -> tuple[str | None, str]:
+    """Return what a model thought aloud, where its server left that in the text, and what it said then.
+
+    Some servers put `<think>` into what the model is given, and only the end of the thought is in its answer.
+    """
+    thought, end, said = text.partition("</think>")
+    thought, opened = thought.strip().removeprefix("<think>"), thought.lstrip().startswith("<think>")
+    if not end or (not opened and thought.startswith("{")):  # an answer, which speaks of the mark
+        return None, text
+    return thought.strip(), said.lstrip()
 
 
 def _body(answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:

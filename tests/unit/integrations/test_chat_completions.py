@@ -194,6 +194,33 @@ class TestConversation:
         said = [(one.type, one.content) for one in of.session.events if not one.tool_name]
         assert said == [(EventType.INTERNAL_NOTE, "A {plan}?"), (EventType.INTERNAL_NOTE, "Short.")]
 
+    @pytest.mark.parametrize(
+        ("before", "noted"), [("<think>\n\n</think>\n\n", []), ("A {plan}?\n</think>\n\n", ["A {plan}?"])]
+    )
+    async def test_a_thought_may_be_empty_or_lack_its_beginning(self, before: str, noted: list[str]) -> None:
+        """So it is where a model is told not to think, and where its server begins the thought for it."""
+        of = context()
+        with chat_server(completion(before + GOOD)) as server:
+            result = await stage(server, mends=0)(of)
+
+        assert result.baton_patch == PATCH
+        assert [one.content for one in of.session.events] == noted
+
+    async def test_an_answer_that_speaks_of_thoughts_is_an_answer(self) -> None:
+        """The mark in one of its texts ends nothing."""
+        answer = GOOD.replace("sessions", "</think>")
+        with chat_server(completion(answer)) as server:
+            result = await stage(server, mends=0)(context())
+
+        assert result.baton_patch == {"decision_log": ["Keep </think> out, because they need a store"]}
+
+    async def test_a_long_thought_that_is_cut_off_is_a_malformed_answer(self) -> None:
+        """It is read in no more time than another text of its length."""
+        with chat_server(completion("<think>" + "why? " * 100_000), completion(GOOD)) as server:
+            result = await stage(server)(context())
+
+        assert result.baton_patch == PATCH
+
     async def test_a_malformed_answer_is_mended_in_the_same_conversation(self) -> None:
         """The model reads what is wrong with it."""
         with chat_server(completion("Done!"), completion(GOOD)) as server:
