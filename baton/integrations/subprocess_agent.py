@@ -39,7 +39,7 @@ from baton.protocol.fencing import single_line
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT")
 """The variables of the worker's environment that every program gets, where they are set."""
 
-_BLOCK = re.compile(r"^```[\w-]*[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^```(?P<language>[\w-]*)[ \t]*$", re.MULTILINE)
 _OBJECT = re.compile(r"^\{", re.MULTILINE)
 # Colours, titles, links, and what resets them.
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-?])")
@@ -119,9 +119,9 @@ class SubprocessAgent:
         if work.form is AnswerForm.REPORT:
             heading = _REPORT.search(text)
             return work.read(text[heading.start() :] if heading else text)
-        blocks = _BLOCK.findall(text)
-        if blocks and not text.lstrip().startswith("{"):
-            return work.read(blocks[-1])
+        block = _last_block(text)
+        if block is not None and not text.lstrip().startswith("{"):
+            return work.read(block)
         try:
             return work.read(text)
         except PatchError:
@@ -286,6 +286,17 @@ def _without(text: str, secrets: Sequence[str]) -> str:
 def _plain(text: str) -> str:
     """Return a text without what was meant for a terminal or another system: colours, a byte order mark, CRs."""
     return _TERMINAL.sub("", text).removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def _last_block(text: str) -> str | None:
+    """Return what stands in the last fence that is closed, if there is one; in one pass, however many there are."""
+    block = opening = None
+    for fence in _FENCE.finditer(text):
+        if opening is None:
+            opening = fence
+        elif not fence["language"]:
+            block, opening = text[opening.end() + 1 : fence.start()], None
+    return block
 
 
 @contextmanager
