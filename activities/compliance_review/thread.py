@@ -24,7 +24,7 @@ _DROPPED = re.compile(
     r"|(?:we|i) (?:first |once |had )?(?:assumed|thought|believed)\b"
 )
 _PREFIX = re.compile(r"(?i)^(?:rejected(?: assumption)?|dropped|wrong|not so|idea|brainstorm)\s*:\s*")
-_QUOTED = re.compile(r"(?m)^\s*>.*$|^On .{1,200} wrote:$")
+_QUOTED = re.compile(r"(?m)^[^\S\n]*>.*$|^On .{1,200} wrote:$")
 _SIGNATURE = re.compile(r"(?m)^-- ?$")
 
 

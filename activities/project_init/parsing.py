@@ -41,7 +41,7 @@ def parse_json(text: str) -> Any:
 
 
 # Each part may end with the text, so that an unclosed one is passed over once and not tried again.
-_JSON_PARTS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_JSON_PARTS = re.compile(r'"(?:[^"\\]|\\.|\\\Z)*+(?:"|\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 
 
 def _without_comments(text: str) -> str:

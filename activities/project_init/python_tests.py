@@ -13,7 +13,7 @@ from activities.project_init.files import SourceTree
 _FOR_PYTEST = re.compile(r"^(import|from) pytest\b|^(async )?def test", re.MULTILINE)
 _READ_BY_PYTEST = re.compile(r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _FOR_DJANGO = re.compile(r"^(from|import) django\b", re.MULTILINE)
-_TEST = re.compile(r"\bunittest\b|^\s+(async )?def test", re.MULTILINE)
+_TEST = re.compile(r"\bunittest\b|^[ \t]+(async )?def test", re.MULTILINE)
 _NAME = re.compile(r"test\w*\.py|\w+(_tests?\.py)")
 
 

@@ -35,7 +35,7 @@ IMPORTS_READ = ("Python", "JavaScript", "TypeScript", "Vue", "Svelte", "Go", "Ja
 """Languages whose imports are read; of the others nothing is known about what depends on what."""
 
 _NOTE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?:\([^)]{0,60}\))?[:\s-]*(.{0,200})")
-_NOTE_START = re.compile(r"(?:[#/*;%!-]|<!--)[\s@*-]*$")
+_NOTE_START = re.compile(r"(?:[#/*;%!-]|<!--)[\s@*-]{0,80}$")
 _HASH = re.compile("#")
 _COMMENT_STARTS = {
     **dict.fromkeys(("Python", "Shell", "Ruby", "Perl", "R", "Elixir", "Makefile", "Dockerfile", "CMake"), _HASH),

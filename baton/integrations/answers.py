@@ -35,7 +35,7 @@ _MEMBERS: Mapping[str, dict[str, Any]] = {
     "open_questions": {**_TEXTS, "description": "What later stages must resolve; replaces the list."},
     "acceptance": {**_TEXTS, "description": "Tests and checks that must pass; replaces the list."},
 }
-_FENCED = re.compile(r"\s*```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
+_FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*)```", re.DOTALL)
 
 
 class AnswerForm(StrEnum):
@@ -193,7 +193,7 @@ def _gate(schema: str) -> SchemaGate:
 
 def _loaded(text: str) -> Any:
     """Return the value of a JSON text, or None if it is none or says a thing twice."""
-    fenced = _FENCED.fullmatch(text)
+    fenced = _FENCED.fullmatch(text.strip())
     try:
         return loads_strict(fenced[1] if fenced else text)
     except MalformedMessageError:

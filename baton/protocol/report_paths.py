@@ -7,7 +7,8 @@ from baton.protocol.report_escaping import without_code_span
 
 _LINES = re.compile(r"(.+?):(L?[0-9]+(?:[-–]L?[0-9]+)?(?:, ?[0-9]+(?:[-–][0-9]+)?)*)")
 _SPAN_FIRST = re.compile(r"(`+)(?!`)[^\n]*?(?<!`)\1(?!`)")
-_SEPARATOR = re.compile(r"[ \t]+[-—–][ \t]+|:[ \t]+|[ \t]*[—–][ \t]*")
+# It begins where blanks begin, so that a long run of them costs one look at each.
+_SEPARATOR = re.compile(r"(?<![ \t])(?:[ \t]+[-—–][ \t]+|[ \t]*[—–][ \t]*)|:[ \t]+")
 
 
 @dataclass(frozen=True)

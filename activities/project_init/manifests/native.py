@@ -12,7 +12,7 @@ _MESON_DEPENDENCY = re.compile(r"\bdependency\s*\(\s*'([\w.+-]+)'(?:[^)]*?\bvers
 _PERL_HASH = re.compile(r"\b(PREREQ_PM|(?:TEST|BUILD|CONFIGURE)_REQUIRES|(?<!')requires)['\"]?\s*=>\s*\{([^{}]*)\}")
 _PERL_MODULE = re.compile(r"""['"]?\b([A-Z]\w*(?:::\w+)*)['"]?\s*=>\s*['"]?([\d._v]+)""")
 _CPANFILE_LINE = re.compile(
-    r"""^\s*(test_|build_|configure_)?requires\s+['"]([A-Z][\w:]*)['"](?:\s*(?:,|=>)\s*['"]?([\d._v]+))?""", re.M
+    r"""^[ \t]*(test_|build_|configure_)?requires\s+['"]([A-Z][\w:]*)['"](?:\s*(?:,|=>)\s*['"]?([\d._v]+))?""", re.M
 )
 
 

@@ -32,6 +32,13 @@ class TestNotesOf:
         message.set_content("What if we skip the check?")
         assert [note.kind for note in notes_of([message], OWN)] == ["history"]
 
+    def test_empty_lines_cost_one_look_each(self) -> None:
+        """Some programs leave thousands where something was taken out."""
+        message = EmailMessage()
+        message["From"] = "a@northwind.example"
+        message.set_content("A note." + "\n" * 400_000 + "Another.")
+        assert [note.text for note in notes_of([message], OWN)] == ["A note.", "Another."]
+
     def test_ends_somewhere(self) -> None:
         """A thread of thousands of paragraphs is cut."""
         message = EmailMessage()

@@ -98,6 +98,7 @@ class TestReadAnswer:
         ("raw", "finding"),
         [
             pytest.param("Done!", "is no JSON object", id="prose"),
+            pytest.param("```json\n" + " " * 500_000, "is no JSON object", id="blanks without an end"),
             pytest.param("[]", "is no JSON object", id="a list"),
             pytest.param('{"baton_patch": {}, "baton_patch": {}}', "is no JSON object", id="a member twice"),
             pytest.param("{}", "has no member 'baton_patch'", id="no patch"),

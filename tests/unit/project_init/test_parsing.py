@@ -22,6 +22,7 @@ class TestUnreadable:
             pytest.param(parse_json, "[" * 100_000, id="JSON nested too deeply"),
             pytest.param(parse_json, "1" * 10_000, id="a JSON number of ten thousand digits"),
             pytest.param(parse_json, '"\\"' * 100_000, id="JSON strings that never close"),
+            pytest.param(parse_json, '"' + '\\"' * 200_000 + "\\", id="a JSON string that ends with a backslash"),
             pytest.param(parse_json, "/*" * 200_000, id="JSON comments that never close"),
             pytest.param(parse_toml, "a = ", id="half a TOML line"),
             pytest.param(parse_toml, "a = " + "[" * 100_000, id="TOML nested too deeply"),

@@ -28,6 +28,9 @@ class TestPythonTests:
                 {"tests/test_a.py": "import pytest\nimport unittest\n" + CASE}, "python -m pytest", id="pytest"
             ),
             pytest.param({"test_a.py": "from unittest import mock\n" + FUNCTION}, "python -m pytest", id="functions"),
+            pytest.param(
+                {"a/test_a.py": "\n" * 400_000, "a/test_b.py": FUNCTION}, "python -m pytest", id="and many empty lines"
+            ),
             pytest.param({"manage.py": "", "a/tests.py": DJANGO}, "python manage.py test", id="a Django project"),
             pytest.param({"a/__init__.py": "", "a/test_a.py": DJANGO}, "python -m pytest", id="a Django library"),
             pytest.param(

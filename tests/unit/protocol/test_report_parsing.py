@@ -18,7 +18,8 @@ FORMS = (
     *("MARK", "  MARK", "    MARK", "- MARK", "1. MARK", "> MARK", "# MARK", "| MARK |", "**Mark:** MARK", "\nMARK\n"),
     *("```\nMARK\n```", "\n- MARK\n", "<!-- MARK -->", "### Note\nMARK", "[MARK]: x"),
 )
-PLACES = ("{}", "### Findings\n{}", "### Blockers\n- [ ] {}", "#### Relevant Files\n{}", "### Verification\n{}")
+FILES = "#### Relevant Files\n"
+PLACES = ("{}", "### Findings\n{}", "### Blockers\n- [ ] {}", FILES + "{}", FILES + "- a{}b", "### Verification\n{}")
 
 
 def faults(text: str) -> list[tuple[str, int | None]]:
