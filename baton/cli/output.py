@@ -8,6 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -190,13 +191,15 @@ def counted(number: int, what: str) -> str:
 
 
 def dollars(micro_usd: int) -> str:
-    """Return an amount of money.
+    """Return an amount of money, rounded half up.
 
     Example:
-        >>> dollars(80_000), dollars(1_234_567), dollars(120)
-        ('$0.08', '$1.23', '$0.00012')
+        >>> dollars(80_000), dollars(1_235_000), dollars(120)
+        ('$0.08', '$1.24', '$0.00012')
     """
-    return f"${micro_usd / 1e6:.2f}" if micro_usd >= 10_000 or not micro_usd else f"${micro_usd / 1e6:.5f}"
+    places = 2 if micro_usd >= 10_000 or not micro_usd else 5
+    exact = Decimal(micro_usd).scaleb(-6)
+    return f"${exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)}"
 
 
 STATUS_STYLES = {
