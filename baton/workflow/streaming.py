@@ -29,6 +29,8 @@ SENT_MUCH_LATER = "a streamed handoff that a person may have sent much later doe
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 ANY_LENGTH = "only chunks that wait for one before them are limited"
 """Marks the runs of which that is so, in the same way."""
+RUN_OUT = "a timer that a chunk would stop runs out"
+"""Marks the runs of which that is so, and what `ANY_LENGTH` says as well."""
 MOST_STREAMS = 100
 """How many streams chunks are kept for that nobody has received yet."""
 
@@ -53,7 +55,8 @@ class Streams:
         }
         self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
-        self._any_length = workflow.patched(ANY_LENGTH)  # before anything comes: see `Beside`
+        self._timers_run_out = workflow.patched(RUN_OUT)  # before anything comes: see `Beside`
+        self._any_length = self._timers_run_out or workflow.patched(ANY_LENGTH)
         self._opening = Beside(self._take_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
@@ -180,9 +183,15 @@ class Streams:
         stream.refuse(self._unsafe.get(id, ()))
         return len(arrived)
 
-    async def opened(self) -> None:
-        """Wait until the chunks that have come are opened."""
+    async def in_time(self, true: Callable[[], bool], within: timedelta, id: str) -> None:
+        """Wait until chunks make something true of a stream, or the time is up."""
         await self._opening.done()
+        summary = f"chunks of stream {id}"
+        if self._timers_run_out:
+            await self._opening.in_time(true, within, summary)
+            return
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(true, timeout=within, timeout_summary=summary)
 
     async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
         """Tell the sender whether all of a stream is here; whoever sends it again is told the same."""
@@ -318,9 +327,7 @@ class Incoming:
                 return self.stream.closed_with is not None
             return true(self.stream)
 
-        await self._streams.opened()
-        with contextlib.suppress(TimeoutError):
-            await workflow.wait_condition(settled, timeout=within, timeout_summary=f"chunks of stream {self._id}")
+        await self._streams.in_time(settled, within, self._id)
         if true(self.stream) and not self.stream.faults:
             return
         gap = f"chunk {self.stream.missing} is missing" if self.stream.missing else f"{len(self.stream.taken)} came"

@@ -226,8 +226,19 @@ class HandsTwoOn:
         return self.pipeline.result(result.model_dump(mode="json"))
 
 
+class Ponders:
+    """A workflow that can be asked a question that takes a while."""
+
+    @workflow.query
+    def pondered(self) -> str:
+        """Answer a question that takes a while."""
+        with workflow.unsafe.sandbox_unrestricted():
+            time.sleep(1)
+        return "yes"
+
+
 @workflow.defn
-class Broadcasts:
+class Broadcasts(Ponders):
     """Hands on to several; parameters: `to` (ids by agent), `starts` (some agents), `quorum`, `enough`, `seconds`."""
 
     @workflow.init
@@ -252,13 +263,6 @@ class Broadcasts:
             timeout_suffices=params.get("enough", False),
         )
         return self.pipeline.result(gathered.model_dump(mode="json"))
-
-    @workflow.query
-    def pondered(self) -> str:
-        """Answer a question that takes a while."""
-        with workflow.unsafe.sandbox_unrestricted():
-            time.sleep(1)
-        return "yes"
 
 
 @workflow.defn
@@ -325,8 +329,11 @@ def _is_small(content: Mapping[str, Any]) -> list[str]:
 
 
 @workflow.defn
-class StreamsIn:
-    """Receives a streamed handoff and begins with two chunks; waits for an approval then if `pause` says so."""
+class StreamsIn(Ponders):
+    """Receives a streamed handoff and begins with two chunks; waits for an approval then if `pause` says so.
+
+    It waits `seconds` for the rest.
+    """
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -342,7 +349,8 @@ class StreamsIn:
         began = len(incoming.chunks)
         if self.pipeline.params.get("pause"):
             await self.pipeline.approve("go on", within=within)
-        everything = await incoming.rest(within=within)
+        seconds: Any = self.pipeline.params.get("seconds", 20)
+        everything = await incoming.rest(within=timedelta(seconds=seconds))
         return self.pipeline.result({"began": began >= 2, "chunks": [one["n"] for one in everything]})
 
 

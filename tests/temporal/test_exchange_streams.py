@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,40 @@ async def test_a_question_in_the_moment_of_the_last_chunk(worker: Worker, safegu
     asked = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
     await asyncio.sleep(0.5)
     async with pipeline_worker(worker.client, EXCHANGES, stages, task_queue=queue):
+        results = [await receiver.result() for receiver in receivers]
+        await asyncio.gather(*asked)
+
+    assert [result.output["chunks"] for result in results] == [[1, 2, 3]] * 8
+    for receiver in receivers:
+        await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def began_to_wait(receiver: Handle, within: timedelta) -> datetime:
+    """Return when a timer of that length was started."""
+    async for one in receiver.fetch_history_events(wait_new_event=True):
+        if one.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta() == within:
+            return one.event_time.ToDatetime(UTC)
+    raise AssertionError(f"{receiver.id} has closed")
+
+
+async def test_the_last_chunk_in_the_moment_in_which_the_time_is_up(worker: Worker, safeguards: Safeguards) -> None:
+    """The run may be told of it after the time is up, and in a replay before; that makes no difference to it."""
+    queue, within = f"late-{uuid.uuid4()}", timedelta(seconds=10)
+    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+        receivers, senders = [], []
+        for _ in range(8):
+            receivers.append(await start(gone, StreamsIn.run, seconds=within.total_seconds()))
+            senders.append(await start(worker, StreamsOut.run, to=receivers[-1].id, count=3, held=True, seconds=90))
+        for receiver in receivers:
+            await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 3)
+        first = min([await began_to_wait(receiver, within) for receiver in receivers])
+    for sender, receiver in zip(senders, receivers, strict=True):
+        await sender.signal(StreamsOut.more)
+        await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 5)
+    await asyncio.sleep((first + within - datetime.now(UTC)).total_seconds() - 1)
+    asked = [asyncio.create_task(receiver.query(StreamsIn.pondered)) for receiver in receivers]
+    await asyncio.sleep(0.5)
+    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         results = [await receiver.result() for receiver in receivers]
         await asyncio.gather(*asked)
 
