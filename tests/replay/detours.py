@@ -192,6 +192,7 @@ HANDED: dict[str, Recording] = {
     "undone": undone,
     "personal": personal,
     "broadcast": broadcast,
+    "broadcast-in-time": broadcast,
     "asked": asked,
     "went-on": went_on,
     "there-and-back": there_and_back,

@@ -170,6 +170,10 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "received": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=True),
     "streamed": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=False, count=5),
     "streamed-to": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
+    "streamed-rested": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=False, count=5, rest=1),
+    "streamed-to-rested": lambda worker, id: exchanged(
+        worker, id, StreamsOut, StreamsIn, receiver=True, count=5, rest=1
+    ),
     "contracts": contracted,
     **detours.HANDED,
 }
@@ -189,12 +193,9 @@ async def record() -> None:
             safeguards = Safeguards.development(Path(folder))
             plugin = BatonPlugin(parts, safeguards=safeguards)
             client = await Client.connect(server.address, plugins=[plugin], identity="test")
-            stages: list[Callable[..., Any]] = [
-                *HANDED_STAGES,
-                *CONTRACT_STAGES,
-                *PAYING_STAGES,
-                *EXCHANGE_ACTIVITIES,
-            ]
+            theirs: list[Any] = [*HANDED_STAGES, *CONTRACT_STAGES]
+            taken = {one.spec.name for one in theirs}  # `Takes` is recorded without those of the same name
+            stages = [*theirs, *(one for one in PAYING_STAGES if one.spec.name not in taken), *EXCHANGE_ACTIVITIES]
             async with pipeline_worker(client, HANDED_PIPELINES, stages, task_queue="recording") as worker:
                 await _record(worker, {**HANDED, "outside": detours.outside(safeguards)})
 
