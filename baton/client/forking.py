@@ -84,6 +84,7 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
     """
     seq = step.seq
     carried = {} if run.took_over(step) else run.start.carried  # which may tell of what came after a step before it
+    carried = {name: told for name, told in carried.items() if name != "desk"}  # the notes are the old run's own
     before: Any = carried.get("handing", {})
     turns, summary, since = [*before.get("turns", [])], before.get("summary", ""), 0
     upstream = before.get("upstream", {})

@@ -177,8 +177,9 @@ class _Told:
         """Yield the notes that are new."""
         left = list(self._before.notes) if self._before else []
         for note in after.notes:
-            if note in left:
-                left.remove(note)
+            known = next((one for one in left if one.endswith(note)), None)  # a run that continues it says it in short
+            if known is not None:
+                left.remove(known)
             else:
                 yield News(NewsKind.NOTE, self._now, note)
 

@@ -98,6 +98,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         state=state,
         began=time_of(events[0]),
         previous_run_id=started.continued_execution_run_id or None,
+        notes=[one.note for one in start.roll_backs],
         last_event=events[-1].event_id,
     )
     _Fold(run, texts).over(events)
@@ -380,10 +381,8 @@ class _Fold:
             self._run.notes.append(f"signal: {decision.who} {verb} {decision.approval!r}")
         elif told is not None:
             self._bill(event, max(self._steps, default=0) + 1, "", told.left)
-            who, why = told.by or "somebody", f": {told.why}" if told.why else ""
-            note = f"rolled back to before {told.to!r} by {who}{why}"
-            if not any(known.endswith(note) for known in self._run.notes):  # the reset's own event says it, too
-                self._run.notes.append(note)
+            if not any(known.endswith(told.note) for known in self._run.notes):  # the reset's own event says it, too
+                self._run.notes.append(told.note)
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)

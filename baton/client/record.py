@@ -90,7 +90,7 @@ class RunRecord:
         children: Workflow id, run id and initiating event of every child that was started.
         previous_run_id: The run it continues, if it continued as new.
         next_run_id: The run that continues it.
-        notes: Roll-backs and signals, as the history has them.
+        notes: Roll-backs, those of the runs that it continues too, and signals, as the history has them.
         last_event: The last event that was read.
         anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).

@@ -92,6 +92,12 @@ class PipelineInput(CompactRecord):
         members: dict[str, Any] = {"current_state": ["Workflow starting"], **self.baton, "goal": self.goal}
         return kind.from_json_object(members)
 
+    @property
+    def roll_backs(self) -> "list[RolledBack]":
+        """The roll-backs of the runs that this one continues, the newest last."""
+        desk: Any = self.carried.get("desk", {})
+        return [RolledBack.model_validate(one) for one in desk.get("roll_backs", [])]
+
 
 class Waiting(CompactRecord):
     """What a pipeline waits for.
@@ -411,3 +417,9 @@ class RolledBack(CompactRecord):
     from_run_id: str = ""
     stopped_children: list[str] = Field(default_factory=list)
     left: Spend = Spend()
+
+    @property
+    def note(self) -> str:
+        """What operators are told of it, in one sentence."""
+        who, why = f" by {self.by}" if self.by else "", f": {self.why}" if self.why else ""
+        return f"rolled back to before {self.to!r}{who}{why}"

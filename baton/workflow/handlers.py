@@ -7,7 +7,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 
 from baton.protocol.fencing import single_line
-from baton.protocol.messages import Overview, RolledBack, Waiting
+from baton.protocol.messages import Overview, PipelineInput, RolledBack, Waiting
 from baton.protocol.metric_names import ROLLBACKS
 from baton.protocol.names import (
     QUERY_BATON,
@@ -45,6 +45,7 @@ class Desk:
         self._purse = purse
         self.under_way: dict[int, Waiting] = {}
         self.notes: list[str] = []
+        self._roll_backs: list[RolledBack] = []
         self.steps = 0
         self.visibility = Visibility()
         self.approvals = Approvals(lambda: self._state.baton.digest, self.note)
@@ -78,6 +79,16 @@ class Desk:
         line = single_line(text[:_LONGEST_NOTE])
         workflow.logger.warning(line)
         self.notes = [*self.notes, line][-_NOTES_KEPT:]
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return what the next run's operators are to know when this one continues as new."""
+        return {"notes": [*self.notes], "roll_backs": [one.model_dump(mode="json") for one in self._roll_backs]}
+
+    def restore(self, start: PipelineInput) -> None:
+        """Go on where the run before left off."""
+        desk: Any = start.carried.get("desk", {})
+        self.notes = [*desk.get("notes", [])]
+        self._roll_backs = start.roll_backs
 
     def _on_baton(self) -> dict[str, JsonValue]:
         """The baton now, as JSON."""
@@ -117,8 +128,7 @@ class Desk:
         except ValidationError as error:
             self.note(f"refused a signal {ROLLED_BACK!r} of the wrong shape: {error.error_count()} faults")
             return
-        who = f" by {told.by}" if told.by else ""
-        why = f": {told.why}" if told.why else ""
         children = f"; stopped children: {', '.join(told.stopped_children)}" if told.stopped_children else ""
         self._purse.owe("", told.left)
-        self.note(f"rolled back to before {told.to!r}{who}{why}{children}")
+        self._roll_backs = [*self._roll_backs, told][-_NOTES_KEPT:]
+        self.note(told.note + children)

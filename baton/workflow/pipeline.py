@@ -102,10 +102,14 @@ class Pipeline:
             publish,
             contracting,
         )
-        self.carries: dict[str, Callable[[], JsonValue]] = {"handing": self._handing.carried}
+        self.carries: dict[str, Callable[[], JsonValue]] = {
+            "desk": self._desk.carried,
+            "handing": self._handing.carried,
+        }
         self._past = Past(start, self.state, self._purse)
         continue_if_long = partial(self._past.continue_if_long, limits, self.task_id, self.carries)
         self._steps = Steps(self._beginning, self._desk, self.state, self._past, continue_if_long)
+        self._desk.restore(start)
         self._handing.restore(self.carried("handing"))
 
     @property

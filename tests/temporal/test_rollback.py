@@ -8,6 +8,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
 from baton.client import RolledBackRun, RunStatus, decide, read_run, roll_back
+from baton.client.forking import forked_input
 from baton.client.record import RunRecord
 from baton.protocol.errors import HistoryError
 from baton.protocol.messages import Decision, PipelineInput
@@ -21,6 +22,7 @@ from tests.support import (
     event,
     failure,
     names,
+    overview,
     start,
     undated,
     until_waiting,
@@ -127,6 +129,21 @@ class TestLiveRuns:
             await approve(client, again)
             run = await finished(client, again)
             assert [entry.stage_id for entry in run.state.entries] == ["plan", "release manager", "conclude"]
+
+    async def test_the_run_that_continues_it_tells_who_and_why(self, client: Client, worker: Worker) -> None:
+        """Operators read the newest run; what is forked from it was not rolled back."""
+        handle = await start(worker, Long.run)
+        await until_waiting(handle, "release manager")
+        await back(client, handle, "plan")
+        newest = client.get_workflow_handle(handle.id)
+        await until_waiting(newest, "release manager")
+        await approve(client, newest)
+        run = await finished(client, newest)
+
+        told = "rolled back to before 'plan' by bob: wrong plan"
+        assert run.start.continued == 1
+        assert (run.notes, (await overview(newest)).notes) == ([told], [told])
+        assert "desk" not in forked_input(run, run.steps[-1], patch=None, by="bob", why="more").carried
 
     async def test_a_run_in_a_stage_is_ended_and_begun_anew(self, client: Client, worker: Worker) -> None:
         """What the abandoned stage returns later goes nowhere."""

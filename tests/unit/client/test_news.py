@@ -146,6 +146,12 @@ class TestNewsOf:
             ("note", None),
         ]
 
+    def test_a_roll_back_is_told_once_though_the_run_that_continues_has_its_note_as_well(self) -> None:
+        """The reset's own event says more than what is handed on."""
+        left = run(step(1), notes=["reset from run run-0: rolled back by ann"], next_run_id="run-2")
+
+        assert told(left, run(step(1), id="run-2", notes=["rolled back by ann"])) == [("run_goes_on", None)]
+
     def test_a_step_done_again_after_a_roll_back_is_told_again(self) -> None:
         """Even if it changed the same as the first time."""
         left = run(step(1), step(2), status=RunStatus.TERMINATED, ended=at(5))
