@@ -11,21 +11,26 @@ from typing import NoReturn
 
 from baton.cli.app import make_app
 from baton.cli.exits import ExitCode
-from baton.cli.output import escape_unwritable
+from baton.cli.output import prepare_streams
 from baton.edge.leaving import leave
 from baton.protocol.errors import BatonError
 
 
 def main() -> NoReturn:
     """Run the command line and end the process."""
-    escape_unwritable()
+    prepare_streams()
     try:
-        make_app()(prog_name="baton")
+        try:
+            make_app()(prog_name="baton")
+        finally:
+            sys.stdout.flush()
         code: object = ExitCode.OK
     except SystemExit as stop:
         code = stop.code
-    except BatonError as error:  # a command that cannot even be loaded, for want of an extra
+    except BatonError as error:  # a command that cannot be loaded, for want of an extra, or an output without room
         print(f"baton: {error}", file=sys.stderr)
+        code = ExitCode.NO
+    except BrokenPipeError:  # whoever read the output has gone
         code = ExitCode.NO
     except Exception:  # a bug, then; whoever mends it needs to see where
         traceback.print_exc()

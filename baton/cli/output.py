@@ -6,7 +6,8 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from baton.protocol.errors import BatonError
 
 _WIDTH_OF_A_FILE = 120
 _LEADING_AT_LEAST = 16
@@ -31,15 +34,60 @@ def make_console(*, error: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
-def escape_unwritable() -> None:
-    """Have what the terminal's encoding lacks written as JSON escapes it: also in a locale without UTF-8 all is told.
+class _Output(io.TextIOWrapper):
+    """The output of the process, which says in a line of ours that it cannot be written."""
 
-    In `--json` it is the same document then; elsewhere it can be read.
+    def write(self, text: str, /) -> int:
+        """Write ``text``; see `_said`."""
+        if text == "":  # libraries ask so what a stream is, and forget what it raises
+            return 0
+        with self._said():
+            return super().write(text)
+
+    def flush(self) -> None:
+        """Write what was kept back; see `_said`."""
+        with self._said():
+            super().flush()
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """Raise a `BatonError` where there is no room, once: what comes after goes nowhere.
+
+        A reader that has gone away is nothing to complain of, and stays the `BrokenPipeError` that it is.
+        """
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            raise BatonError(
+                f"the output cannot be written whole ({error.strerror}); send it elsewhere. "
+                "What the command did before stands"
+            ) from error
+
+
+def prepare_streams() -> None:
+    """Make the streams of the process such that everything is told, or its loss is.
+
+    What the terminal's encoding lacks is written as JSON escapes it: also in a locale without UTF-8 all is told. In
+    `--json` it is the same document then; elsewhere it can be read. An output that cannot be written raises a
+    `BatonError`. What goes to a stream that was closed before the process began goes nowhere, as Python has it.
     """
     codecs.register_error(_ESCAPED, _escaped)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=_ESCAPED)
+    if isinstance(out := sys.stdout, io.TextIOWrapper):
+        sys.stdout = _Output(
+            out.buffer,
+            out.encoding,
+            _ESCAPED,
+            line_buffering=out.line_buffering,
+            write_through=out.write_through,
+        )
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors=_ESCAPED)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it is open to the end
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

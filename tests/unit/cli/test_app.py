@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from inspect import getdoc
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -43,6 +46,59 @@ class TestEncoding:
             json.loads(told["ascii"])
             == json.loads(told["latin-1"].decode("latin-1"))
             == json.loads(told["utf-8"].decode())
+        )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+class TestOutput:
+    """An output that takes nothing, or nothing more: whatever command writes to it."""
+
+    LINES = (
+        pytest.param(["schema", "baton"], id="a command"),
+        pytest.param(["version"], id="a table"),
+        pytest.param(["version", "--json"], id="JSON"),
+        pytest.param(["--help"], id="help"),
+        pytest.param(["--version"], id="less than fills a buffer"),
+        pytest.param(["--show-completion", "bash"], id="a script"),
+    )
+
+    @pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+    @pytest.mark.parametrize("line", LINES)
+    def test_what_has_no_room_is_said_in_a_line_and_by_the_exit_code(self, line: list[str], buffered: bool) -> None:
+        """It was a traceback, or, where all of it was still in the buffer, success."""
+        with open("/dev/full", "w") as full:
+            ended = self.called(line, stdout=full, environment={} if buffered else {"PYTHONUNBUFFERED": "1"})
+
+        assert ended.returncode == 1
+        assert ended.stderr.count("\n") == 1
+        assert "the output cannot be written whole (No space left on device); send it elsewhere" in ended.stderr
+
+    @pytest.mark.parametrize("line", LINES)
+    def test_a_reader_that_is_gone_ends_it_without_a_word(self, line: list[str]) -> None:
+        """As in `baton list | head -1`."""
+        reading, writing = os.pipe()
+        os.close(reading)
+        ended = self.called(line, stdout=writing)
+        os.close(writing)
+
+        assert (ended.returncode, ended.stderr) == (1, "")
+
+    @pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&- <&-"])
+    def test_a_stream_that_is_closed_from_the_start_is_written_to_in_vain(self, streams: str) -> None:
+        """As some services start what they start: it was a traceback."""
+        command = ["sh", "-c", f'"$0" -m baton.cli version {streams}', sys.executable]
+
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    @staticmethod
+    def called(
+        line: list[str], *, stdout: Any, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> subprocess.CompletedProcess[str]:
+        """Call the command in a process that is buffered unless the environment says otherwise."""
+        usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        command = [sys.executable, "-m", "baton.cli", *line]
+        return subprocess.run(
+            command, stdout=stdout, stderr=subprocess.PIPE, env={**usual, **environment}, text=True, check=False
         )
 
 
