@@ -116,7 +116,10 @@ class PostgresDatabase:
             raise LedgerConflictError(f"the ledger at {self.where!r} refused a row: {first_line(error)}") from error
         except asyncpg.PostgresError as error:
             if isinstance(error, asyncpg.InsufficientPrivilegeError) and APPEND_ONLY not in str(error):
-                remedy = "its owner gives roles their rights by `baton audit migrate --writer ROLE --keeper ROLE`"
+                remedy = (
+                    "workers write with the address of its writer, and `baton audit archive` moves records with that "
+                    "of its keeper; its owner makes these roles by `baton audit migrate --writer ROLE --keeper ROLE`"
+                )
                 raise LedgerError(f"{refused(self.where, error)}; {remedy}") from error
             if isinstance(error, _REFUSED) or APPEND_ONLY in str(error):
                 raise refused(self.where, error) from error
