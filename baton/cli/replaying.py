@@ -61,9 +61,14 @@ async def replay(
         ),
     ],
     module: Annotated[
-        list[str],
-        typer.Option("--module", "-m", metavar="MODULE", help="Where the pipelines are, e.g. `workflows.delivery`."),
-    ],
+        list[str] | None,
+        typer.Option(
+            "--module",
+            "-m",
+            metavar="MODULE",
+            help="Where the pipelines are, e.g. `workflows.delivery`; required, and may be given several times.",
+        ),
+    ] = None,
     path: Annotated[
         Path, typer.Option("--path", metavar="DIR", exists=True, file_okay=False, help="Where to import from.")
     ] = Path("."),
@@ -73,6 +78,11 @@ async def replay(
     Each history is replayed in the workflow sandbox: no stage is executed and nothing is written. The exit code
     is 1 if the code asks for something else than one of the histories tells.
     """
+    if not module:
+        raise typer.BadParameter(
+            "name the module of the pipelines to replay with, e.g. -m workflows.delivery, once for each module",
+            param_hint="--module",
+        )
     workflows = _workflows(path, module)
     with session.progress("getting the histories"):
         histories = await _histories(session, source)

@@ -166,6 +166,7 @@ class TestUsage:
         pytest.param(["approve", "r"], "say why", id="a decision without a reason"),
         pytest.param(["rollback", "r", "--to", "plan"], "--why", id="a roll-back without a reason"),
         pytest.param(["schema", "nothing"], "there is no schema", id="a schema that is none"),
+        pytest.param(["replay", "r"], "-m workflows.delivery", id="no module to replay with"),
         pytest.param(["replay", "r", "-m", "no.such.module"], "cannot be imported", id="a module that is none"),
         pytest.param(["replay", "r", "-m", "json"], "no @workflow.defn", id="a module without pipelines"),
         pytest.param(["list", "--artifacts", "nosuch://x"], "--artifacts", id="an artifact store that is none"),
