@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -110,6 +111,22 @@ class TestDev:
         assert "the server is out of reach" in beside.decode()
         whole = (first + lines).decode()
         assert whole.count("1 plan: done") == whole.count("5 release: done") == 1
+        assert left_behind(operator) == []
+
+    @pytest.mark.parametrize("option", ["--port", "--ui-port"])
+    async def test_a_port_that_another_program_has_is_named_with_the_option_that_changes_it(
+        self, operator: Operator, option: str
+    ) -> None:
+        """Nothing is started then: neither the server on another port, nor the worker without it."""
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = str(other.getsockname()[1])
+            ports = {"--port": "0", "--ui-port": "0", option: port}
+            words = [word for pair in ports.items() for word in pair]
+            said = await operator.refused("dev", "--json", "--ephemeral", "--worker", str(WORKER), *words, code=3)
+
+        assert f"port {port} of 127.0.0.1 is taken" in said
+        assert f"({option} of a command)" in said
+        assert said.count("\n") == 1
         assert left_behind(operator) == []
 
     async def test_the_ui_is_told_where_compressed_payloads_can_be_read(self, operator: Operator) -> None:
