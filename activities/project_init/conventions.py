@@ -293,7 +293,7 @@ def _autotools(place: Place) -> Iterator[Step]:
 def _meson(place: Place) -> Iterator[Step]:
     yield "build", "meson setup build && meson compile -C build", "configures and compiles into build/"
     files = [path for path in place.tree.named("meson.build") if path.startswith(place.prefix)]
-    if any(re.search(r"^\s*test\s*\(", place.tree.text(path) or "", re.MULTILINE) for path in files):
+    if any(re.search(r"^[ \t]*test\s*\(", place.tree.text(path) or "", re.MULTILINE) for path in files):
         yield "test", "meson test -C build", "runs the tests of the build"
 
 

@@ -77,7 +77,7 @@ def read_perl(path: str, text: str) -> Manifest:
     name = re.search(r"""\b(?:NAME|dist_name|module_name)\s*=>\s*['"]([\w:-]+)['"]""", text)
     about = re.search(r"""\b(?:ABSTRACT|dist_abstract)\s*=>\s*['"]([^'"\n]+)['"]""", text)
     perl = re.search(
-        r"""(?:^use\s+v?|\bMIN_PERL_VERSION\s*=>\s*['"]?|^\s*requires\s+['"]perl['"]\W+)(5[\d._]+)""", text, re.M
+        r"""(?:^use\s+v?|\bMIN_PERL_VERSION\s*=>\s*['"]?|^[ \t]*requires\s+['"]perl['"]\W+)(5[\d._]+)""", text, re.M
     )
     return Manifest(
         path=path,

@@ -80,6 +80,13 @@ class TestBuildSystems:
         """What a Makefile builds can be built, so nobody is told that it cannot be installed."""
         assert "Add a manifest" not in titles(run({"Makefile": "all:\n\tcc -o app app.c\n", "app.c": "int x;\n"}))
 
+    def test_empty_lines_cost_one_look_each(self, stack_of: StackOf) -> None:
+        """Some generators leave many."""
+        stack = stack_of(
+            {"cpanfile": "requires 'Moo';" + "\n" * 200_000 + "1;", "meson.build": "\n" * 200_000 + "x = 1"}
+        )
+        assert [each.name for manifest in stack.manifests for each in manifest.dependencies] == ["Moo"]
+
     def test_a_manifest_deep_inside_is_a_part(self, stack_of: StackOf) -> None:
         """A build file for one platform does not make the whole project that of another tool."""
         stack = stack_of({"a.c": "int x;\n", "contrib/buildsystems/CMakeLists.txt": "project(x)\n"})
