@@ -24,6 +24,7 @@ from baton.protocol.audit import FAILED, AuditCost, AuditHeader, CamelRecord, Ki
 from baton.protocol.audit_entries import AGAIN
 from baton.protocol.money import usd
 
+_TOP_UP = "TOP_UP"  # the status of a person's decision
 _AMOUNTS = ("micro_usd", "prompt_tokens", "completion_tokens")
 
 
@@ -55,7 +56,8 @@ class TaskCost(CamelRecord):
         shares: The same by record, in order.
         complete: Whether the last agent's own cost is in it, because what it returned, or spent until it was lost, is
             on record.
-        findings: What does not add up, a sentence each: money that came back, a budget that changed.
+        findings: What does not add up, a sentence each: money that came back, a budget that changed,
+            unless it grew and a person's top-up is on record.
     """
 
     micro_usd: int = 0
@@ -102,12 +104,14 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     complete = _all_returned(work, {_event(one) for one in records if _is_return(one)})
     if _is_concurrent([record for record, _ in counted]) or _knows_less(counted):
         return _concurrent_cost(counted, complete)
-    before, shares, findings = AuditCost(spent_micro_usd=0), [], []
+    topped_up = [one.sequence for one in records if (one.kind, one.status) == (Kind.DECISION, _TOP_UP)]
+    before, since, shares, findings = AuditCost(spent_micro_usd=0), 0, [], []
     for place, (record, cost) in enumerate(counted):
-        findings += _oddities(record.sequence, before if place else cost, cost)
+        may_grow = any(since < sequence < record.sequence for sequence in topped_up)
+        findings += _oddities(record.sequence, before if place else cost, cost, may_grow=may_grow)
         share = _share(record, before, cost)
         shares.append(share)
-        before = cost
+        before, since = cost, record.sequence
     added = sum(share.micro_usd for share in shares)
     if added != before.spent_micro_usd:
         findings.append(
@@ -241,8 +245,8 @@ def _share(record: AuditHeader, before: AuditCost, cost: AuditCost) -> CostShare
     )
 
 
-def _oddities(sequence: int, before: AuditCost, cost: AuditCost) -> list[str]:
-    """Return what a budget that is only spent never does: go back, or change its size."""
+def _oddities(sequence: int, before: AuditCost, cost: AuditCost, *, may_grow: bool) -> list[str]:
+    """Return what a budget never does: go back, shrink, or grow though no person's top-up is on record."""
     found = []
     if cost.spent_micro_usd < before.spent_micro_usd:
         less = usd(before.spent_micro_usd - cost.spent_micro_usd)
@@ -250,6 +254,6 @@ def _oddities(sequence: int, before: AuditCost, cost: AuditCost) -> list[str]:
     if before.remaining_micro_usd is not None and cost.remaining_micro_usd is not None:
         old = before.spent_micro_usd + before.remaining_micro_usd
         new = cost.spent_micro_usd + cost.remaining_micro_usd
-        if old != new:
+        if new < old or (new > old and not may_grow):
             found.append(f"record {sequence}: the budget changed from {usd(old)} to {usd(new)} USD")
     return found

@@ -218,6 +218,18 @@ class TestTaskCost:
 
         assert finding in " ".join(found.findings)
 
+    def test_a_budget_grows_by_a_top_up_that_is_on_record(self) -> None:
+        """And by nothing else: not once more after it, and it never shrinks (C-12, C-21)."""
+        decision = entry(1, kind=Kind.DECISION, status="TOP_UP", cost=None, message={"microUsd": 100_000})
+        more = cents(20, remaining_micro_usd=300_000)
+
+        topped_up = [entry(0, cost=cents(10)), decision, entry(2, cost=more)]
+        assert task_cost(headers(*topped_up)).findings == ()
+        again = entry(3, cost=cents(30, remaining_micro_usd=300_000))
+        assert "record 4: the budget changed from 0.5 to 0.6" in task_cost(headers(*topped_up, again)).findings[0]
+        shrunk = entry(2, cost=cents(20, remaining_micro_usd=100_000))
+        assert "changed from 0.4 to 0.3" in task_cost(headers(entry(0, cost=cents(10)), decision, shrunk)).findings[0]
+
     def test_a_child_pipeline_has_a_purse_of_its_own(self) -> None:
         """It begins with nothing spent, and what it cost is in its parent's figures once it has ended (C-12)."""
         cost = task_cost(
