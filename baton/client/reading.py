@@ -29,7 +29,7 @@ from baton.client.events import (
     words_of,
 )
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
-from baton.client.timers import APPROVAL_TIMER, SLEEP_TIMER, open_timers, timer_name
+from baton.client.timers import APPROVAL_TIMER, SLEEP_TIMER, made_ready, open_timers, timer_name
 from baton.edge.failures import with_failures
 from baton.protocol.baton import Baton
 from baton.protocol.billing import Bill, billed_before
@@ -101,7 +101,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         notes=[one.note for one in start.roll_backs],
         last_event=events[-1].event_id,
     )
-    _Fold(run, texts).over(events)
+    _Fold(run, texts, made_ready(events, texts)).over(events)
     run.timers = open_timers(events, texts) if run.status is RunStatus.RUNNING else []
     return run
 
@@ -113,9 +113,10 @@ class _Fold:
     until then it has `arrived`, then it is `due`, and it is settled in the order the outcomes tell.
     """
 
-    def __init__(self, run: RunRecord, texts: dict[int, bytes]) -> None:
+    def __init__(self, run: RunRecord, texts: dict[int, bytes], ready: dict[int, int]) -> None:
         self._run = run
         self._texts = texts
+        self._ready = ready
         self._steps: dict[int, Step] = {}
         self._given: dict[int, StageInput] = {}
         self._returned: dict[int, StageReturn] = {}
@@ -254,6 +255,7 @@ class _Fold:
             return
         self._run.inputs.append(given)
         task = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
+        task = min(task, self._ready.get(given.seq, task))
         kind = StepKind.MERGE if given.branch else StepKind.STAGE
         step = self._steps.get(given.seq)
         if step is None:
@@ -291,7 +293,8 @@ class _Fold:
             self._run.anchors.append(returned.anchor)
         step = self._steps.get(returned.seq)
         if step is None:  # a light stage is in the history only as its result
-            step = Step(returned.seq, returned.stage, StepKind.STAGE, began=self._clock, reset_event=task)
+            ready = self._ready.get(returned.seq, task)
+            step = Step(returned.seq, returned.stage, StepKind.STAGE, began=self._clock, reset_event=ready)
             self._steps[returned.seq] = step
         if task is not None:  # the workflow's clock goes on, and never back
             self._clock = max(self._clock, self._light_ends[local_activity(event)[0]])

@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
 
-from baton.client.events import time_of
+from baton.client.events import is_compression, step_of_summary, time_of
 
 APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)", re.DOTALL)
 """The name of the timer that ends an approval: its step, and its title."""
@@ -112,3 +112,27 @@ def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
     """
     named = ((one, _HANDOFF_TIMER.fullmatch(one.name)) for one in timers)
     return [HandoffDeadline(int(found[1]), found[2], one.since, one.until) for one, found in named if found]
+
+
+def made_ready(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> dict[int, int]:
+    """Return, by step, the workflow task in which its handoff was made, where that was before it was first sent.
+
+    A person was asked for money, or the conversation was compressed. Whoever goes back to the step goes back before
+    that: a handoff that was made already would be sent under its old id, and be refused as another one.
+
+    Args:
+        events: All events of a run so far, in order.
+        texts: The decoded payload of each event, by its id; of a timer, its name.
+    """
+    found: dict[int, int] = {}
+    for event in events:
+        attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
+        text, seq = texts.get(event.event_id), 0
+        if event.HasField("timer_started_event_attributes"):
+            named = _HANDOFF_TIMER.fullmatch(timer_name(text))
+            seq = int(named[1]) if named else 0
+        elif event.HasField("activity_task_scheduled_event_attributes") and is_compression(event):
+            seq = step_of_summary(text)
+        if seq:
+            found.setdefault(seq, attributes.workflow_task_completed_event_id)
+    return found

@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 from baton import PipelineInput
 from baton.activity.context import WorkerParts
 from baton.activity.safeguards import Safeguards
-from baton.client import fork
+from baton.client import fork, roll_back
 from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
@@ -89,6 +89,14 @@ class TestConversation:
         assert body["conversationHistorySummary"] == summary
         for plugin in (BatonPlugin(safeguards=safeguards), BatonPlugin()):
             await assert_replays(run.handle, PIPELINES, plugin=plugin)
+
+    async def test_who_goes_back_to_the_listener_goes_back_before_that(self, worker: Worker) -> None:
+        """The handoff was made before, and its receiver refuses another message under its id as a forgery."""
+        run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk"))
+        await roll_back(worker.client, run.handle.id, "listen", by="ann", why="once more")
+
+        again = await worker.client.get_workflow_handle_for(Talks.run, run.handle.id).result()
+        assert again.output == run.result.output
 
     async def test_when_and_how_far_is_the_pipelines_to_say(self, worker: Worker, safeguards: Safeguards) -> None:
         """Another share of the window, and another number of turns word for word (S3-6.4-a, S3-6.4-e, S3-11-c)."""

@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
 from baton.activity.safeguards import Safeguards
-from baton.client import WaitingHandoff, inbox, read_run, resolve_handoff, run_inbox
+from baton.client import WaitingHandoff, inbox, read_run, resolve_handoff, roll_back, run_inbox
 from baton.client.following import follow
 from baton.client.handoffs import UNKNOWN, UNTOLD, RunHandoffs, read_handoffs
 from baton.client.news import News, NewsKind
@@ -118,6 +118,24 @@ class TestFollowed:
         ]
         await handle.terminate()
         assert (await read_run(worker.client, handle.id)).pending_handoffs == []
+
+
+class TestRolledBack:
+    """Back to before a step about which a person was asked before its handoff was sent."""
+
+    async def test_the_person_is_asked_anew_about_another_handoff(self, worker: Worker) -> None:
+        """One of the old id was refused as a forgery: its receiver had answered another message under it."""
+        handle = await spending(worker)
+        [one] = await waiting(handle)
+        await resolve_handoff(worker.client, handle.id, decision(one, "top_up", micro_usd=1_000_000))
+        await handle.result()
+
+        await roll_back(worker.client, handle.id, "dear", by="ann", why="once more")
+        again = worker.client.get_workflow_handle(handle.id)
+        [other] = await waiting(again)
+        assert (other.reason, other.handoff_id != one.handoff_id) == (Code.BUDGET_EXHAUSTED, True)
+        await resolve_handoff(worker.client, handle.id, decision(other, "top_up", micro_usd=1_000_000))
+        await again.result()
 
 
 class TestInbox:
