@@ -5,9 +5,10 @@ running and on runs that ended. Every command takes `--json`; what it then write
 programs. The process always ends in `baton.edge.leaving.leave`.
 """
 
+import signal
 import sys
 import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from baton.cli.app import make_app
 from baton.cli.exits import ExitCode
@@ -15,9 +16,12 @@ from baton.cli.output import prepare_streams
 from baton.edge.leaving import leave
 from baton.protocol.errors import BatonError
 
+_TERMINATED = 128 + signal.SIGTERM
+
 
 def main() -> NoReturn:
-    """Run the command line and end the process."""
+    """Run the command line and end the process; SIGTERM ends it too, once the terminal is as it was."""
+    signal.signal(signal.SIGTERM, _unwind)
     prepare_streams()
     try:
         try:
@@ -30,6 +34,8 @@ def main() -> NoReturn:
     except BatonError as error:  # a command that cannot be loaded, for want of an extra, or an output without room
         print(f"baton: {error}", file=sys.stderr)
         code = ExitCode.NO
+    except KeyboardInterrupt:  # while a command was still being loaded, or its usage told
+        code = ExitCode.INTERRUPTED
     except BrokenPipeError:  # whoever read the output has gone
         code = ExitCode.NO
     except Exception:  # a bug, then; whoever mends it needs to see where
@@ -37,4 +43,12 @@ def main() -> NoReturn:
         code = ExitCode.NO
     if isinstance(code, str):
         print(code, file=sys.stderr)
+    if code == _TERMINATED:  # whoever sent the signal shall see that it was that
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
     leave(code if isinstance(code, int) else ExitCode.NO if code else ExitCode.OK)
+
+
+def _unwind(number: int, frame: Any) -> NoReturn:
+    """Leave whatever is under way as an error would: a page on a terminal gives back the cursor that it hid."""
+    raise SystemExit(_TERMINATED)

@@ -68,15 +68,30 @@ class Operator:
 
     async def on_a_terminal(self, *words: str) -> str:
         """Call the command on a terminal of its own, and return all that it wrote to it."""
+        process, screen = await self._at_a_terminal(*words)
+        written = await asyncio.to_thread(_all_of, screen)
+        assert await process.wait() == 0
+        return written.decode()
+
+    async def terminated_on_a_terminal(self, *words: str, once: str) -> tuple[int, str]:
+        """Call the command on a terminal of its own, send SIGTERM once it wrote that, and return how all ended."""
+        process, screen = await self._at_a_terminal(*words)
+        written = b""
+        while once.encode() not in written:
+            written += await asyncio.to_thread(os.read, screen, 65536)
+        process.send_signal(signal.SIGTERM)
+        written += await asyncio.to_thread(_all_of, screen)
+        return await process.wait(), written.decode()
+
+    async def _at_a_terminal(self, *words: str) -> tuple[asyncio.subprocess.Process, int]:
+        """Start the command on a terminal of its own, and return what it writes to."""
         ours, theirs = os.openpty()
         environment = {**self.environment, "TERM": "xterm-256color"}
         process = await asyncio.create_subprocess_exec(
             str(PROGRAM), *words, cwd=self.folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
         )
         os.close(theirs)
-        written = await asyncio.to_thread(_all_of, ours)
-        assert await process.wait() == 0
-        return written.decode()
+        return process, ours
 
     @asynccontextmanager
     async def started(self, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:

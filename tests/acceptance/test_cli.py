@@ -367,7 +367,7 @@ def mark_of(findings: list[dict[str, Any]], check: str) -> str:
 
 
 class TestInterrupting:
-    """Ctrl-C."""
+    """Ctrl-C, and what `kill` and `timeout` send."""
 
     async def test_a_watcher_ends_with_130(self, at_rest: Operator) -> None:
         """The shell sees that it was interrupted, and not that the run failed."""
@@ -377,6 +377,13 @@ class TestInterrupting:
             _, beside = await watching.communicate()
 
         assert (watching.returncode, beside) == (130, b"")
+
+    async def test_a_terminal_gets_its_cursor_back_from_what_is_terminated(self, at_rest: Operator) -> None:
+        """It stayed hidden after `timeout 60 baton watch RUN`; whoever ended it still sees that it was a signal."""
+        code, screen = await at_rest.terminated_on_a_terminal("watch", "past-waiting", once="release manager")
+
+        assert code == -signal.SIGTERM
+        assert screen.rfind("\x1b[?25h") > screen.rfind("\x1b[?25l") > -1
 
 
 class TestTerminal:
