@@ -29,7 +29,7 @@ _BUILD_FILE = re.compile(
 """What says how to build, of tools whose manifests are not read here."""
 
 _VERSIONS_ELSEWHERE = ("cmake", "jvm", "autotools", "meson", "perl")  # than in the manifest, by custom
-_WITHOUT_CODE = ("package-info.java", "module-info.java")
+_WITHOUT_TESTS = ("package-info.java", "module-info.java", "build.rs")  # no code, or code that the build runs
 _LONG_FILE = 800
 _TRIVIAL = 15
 
@@ -176,7 +176,7 @@ def untested_modules(structure: Structure, tests: list[Module]) -> list[Module]:
         for module in structure.modules.values()
         if module.role == "source"
         and module.language in IMPORTS_READ
-        and module.path.rpartition("/")[2] not in _WITHOUT_CODE
+        and module.path.rpartition("/")[2] not in _WITHOUT_TESTS
         and module.lines > _TRIVIAL
         and not module.has_own_tests
         and module.path not in touched

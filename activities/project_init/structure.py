@@ -34,6 +34,9 @@ _MOST_MODULES = 5000
 IMPORTS_READ = ("Python", "JavaScript", "TypeScript", "Vue", "Svelte", "Go", "Java", "Kotlin", "Scala", "Rust")
 """Languages whose imports are read; of the others nothing is known about what depends on what."""
 
+_RUST_TEST = re.compile(  # #[test], those of async runtimes and of test crates, and what is compiled for tests alone
+    r"""\#!?\[(?:[\w:]{0,60}test\w*\b | cfg\((?:[^"\]\n]|"[^"\n]*"){0,200}?(?<!not\()\btest\b)""", re.VERBOSE
+)
 _NOTE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?:\([^)]{0,60}\))?[:\s-]*(.{0,200})")
 _NOTE_START = re.compile(r"(?:[#/*;%!-]|<!--)[\s@*-]{0,80}$")
 _HASH = re.compile("#")
@@ -166,7 +169,7 @@ class _Readers:
             module.imports = java_imports(file.path, text, self._classes)
         elif language == "Rust":
             module.imports = rust_imports(file.path, text, self._tree)
-            module.has_own_tests = "#[test]" in text or "#[cfg(test)]" in text
+            module.has_own_tests = _RUST_TEST.search(text) is not None
         return module
 
     def _read_python(self, module: Module, text: str, structure: Structure) -> None:
