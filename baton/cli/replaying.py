@@ -22,8 +22,10 @@ from baton.cli.output import plain
 from baton.cli.running import command
 from baton.cli.session import Session
 from baton.cli.targets import RunArgument, Target
+from baton.client.events import decoded
+from baton.edge.conversion import data_converter
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import BatonError
+from baton.protocol.errors import BatonError, HistoryError
 
 _DEFINITION = "__temporal_workflow_definition"
 _DURABLE = "baton.integrations.pydantic_ai_durable"  # whose pipelines only load with the plugin of their worker
@@ -213,7 +215,15 @@ def _started(events: Any) -> Any:
 
 
 async def _replayed(session: Session, name: str, history: WorkflowHistory, workflows: dict[str, type]) -> _Verdict:
-    """Replay one history."""
+    """Replay one history.
+
+    Raises:
+        BatonError: A payload of it cannot be decoded, for want of a key or an artifact: that is no fault of the code.
+    """
+    try:
+        await decoded(history.events, data_converter(session.parts.artifacts, keyring=session.keyring))
+    except HistoryError as error:
+        raise BatonError(f"{name!r} cannot be replayed: {error}") from error
     pipeline = _started(history.events).workflow_type.name
     length = len(history.events)
     if pipeline not in workflows:
