@@ -3,7 +3,7 @@
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from activities.project_init.files import SourceTree
@@ -42,6 +42,19 @@ class Imports:
     inside: set[str] = field(default_factory=set)
     outside: set[str] = field(default_factory=set)
     at_start: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class ScriptPackage:
+    """A JavaScript package of the project.
+
+    Attributes:
+        folder: Where its `package.json` is, "" at the top.
+        entries: The files that its name means, below that folder, as far as the manifest says.
+    """
+
+    folder: str
+    entries: tuple[str, ...] = ()
 
 
 class PythonModules:
@@ -180,8 +193,17 @@ def _relative_file(base: str, name: str, modules: PythonModules) -> str | None:
     return None
 
 
-def script_imports(path: str, text: str, tree: SourceTree) -> Imports:
-    """Return what a JavaScript or TypeScript file imports; relative paths, and `@/` for `src/`, lead inside."""
+def script_imports(path: str, text: str, tree: SourceTree, packages: Mapping[str, ScriptPackage]) -> Imports:
+    """Return what a JavaScript or TypeScript file imports.
+
+    Relative paths, `@/` for `src/`, and the names of the project's own packages lead inside.
+
+    Args:
+        path: The file.
+        text: Its content.
+        tree: The project.
+        packages: The project's own packages by name, as the workspaces of a monorepo have.
+    """
     found = Imports()
     for match in _JS_IMPORT.finditer(text):
         name = match[1] or match[2] or match[3]
@@ -191,8 +213,20 @@ def script_imports(path: str, text: str, tree: SourceTree) -> Imports:
             found.inside |= {target} - {path} if target else set()
         elif not name.startswith(("node:", "/", "~", "#", "$")) and name.partition("/")[0] not in _NODE_OWN:
             parts = name.split("/")
-            found.outside.add("/".join(parts[:2]) if name.startswith("@") else parts[0])
+            package = "/".join(parts[:2]) if name.startswith("@") else parts[0]
+            if package in packages:
+                target = _package_file(packages[package], name[len(package) + 1 :], tree)
+                found.inside |= {target} - {path} if target else set()
+            else:
+                found.outside.add(package)
     return found
+
+
+def _package_file(package: ScriptPackage, inner: str, tree: SourceTree) -> str | None:
+    """Return the file that a package's name, or a path below it, means; what a build is to make, by its source."""
+    entries = [inner, f"src/{inner}"] if inner else [*package.entries, "src/index", "index"]
+    found = (_script_file(_joined(package.folder, entry), tree) for entry in entries)
+    return next((each for each in found if each is not None), None)
 
 
 def _joined(folder: str, name: str) -> str:

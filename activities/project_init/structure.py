@@ -14,6 +14,7 @@ from activities.project_init.files import SourceTree
 from activities.project_init.imports import (
     Imports,
     PythonModules,
+    ScriptPackage,
     go_imports,
     java_classes,
     java_imports,
@@ -155,6 +156,14 @@ class _Readers:
         self._tree = tree
         self._python = PythonModules(paths, manifests, tree.listing.name)
         self._classes = java_classes(paths)
+        self._scripts = {
+            each.name: ScriptPackage(
+                each.path.rpartition("/")[0],
+                tuple(entry.target for entry in each.entry_points if entry.kind == "library entry"),
+            )
+            for each in stack.manifests
+            if each.ecosystem == "node" and each.name
+        }
         self._go = {each.name: each.path.rpartition("/")[0] for each in stack.manifests if each.ecosystem == "go"}
 
     def read(self, file: SourceFile, language: str, text: str, structure: Structure) -> Module:
@@ -162,7 +171,7 @@ class _Readers:
         if language == "Python":
             self._read_python(module, text, structure)
         elif language in ("JavaScript", "TypeScript", "Vue", "Svelte"):
-            module.imports = script_imports(file.path, text, self._tree)
+            module.imports = script_imports(file.path, text, self._tree, self._scripts)
         elif language == "Go":
             module.imports = go_imports(file.path, text, self._tree, self._go)
         elif language in ("Java", "Kotlin", "Scala"):

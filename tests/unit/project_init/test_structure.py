@@ -101,9 +101,29 @@ class TestOtherImports:
             "import y from '@scope/pkg/deep'; import('lodash/fp'); import fs from 'fs'; import 'node:path'\n"
             "import z from './gone'"
         )
-        found = script_imports("src/a.ts", code, tree)
+        found = script_imports("src/a.ts", code, tree, {})
         assert found.inside == {"src/b/index.tsx", "src/c.ts", "d.vue", "src/e.js"}
         assert found.outside == {"@scope/pkg", "lodash"}
+
+    def test_javascript_of_a_monorepo(self, structure_of: StructureOf) -> None:
+        """A package of the project leads inside by its name, though what its manifest names is still to be built."""
+        code = (
+            "import { Button } from '@acme/ui'\nimport x from '@acme/ui/icons'\nimport y from 'tools'\nimport 'react'\n"
+        )
+        files = {
+            "package.json": '{"name": "acme", "workspaces": ["apps/*", "packages/*"]}',
+            "apps/web/package.json": '{"name": "@acme/web", "dependencies": {"@acme/ui": "workspace:*"}}',
+            "apps/web/page.tsx": code,
+            "packages/ui/package.json": '{"name": "@acme/ui", "main": "dist/index.js"}',
+            "packages/ui/src/index.ts": "export {}\n",
+            "packages/ui/src/icons.tsx": "export {}\n",
+            "packages/tools/package.json": '{"name": "tools", "main": "./lib/start.js"}',
+            "packages/tools/lib/start.js": "module.exports = {}\n",
+            "examples/react/package.json": '{"name": "react"}',
+        }
+        found = structure_of(files).modules["apps/web/page.tsx"].imports
+        assert found.inside == {"packages/ui/src/index.ts", "packages/ui/src/icons.tsx", "packages/tools/lib/start.js"}
+        assert found.outside == {"react"}
 
     def test_rust(self, project: Callable[[Mapping[str, str | bytes]], Path]) -> None:
         """Declared modules and used paths."""
