@@ -132,12 +132,17 @@ def _risks(tree: SourceTree, stack: TechStack) -> Iterator[RoadmapItem]:
 
 
 def _dependencies(stack: TechStack) -> Iterator[Dependency]:
+    """Yield what the manifests ask of others: no package of the project itself, which has the version that is there."""
+    own = {(each.ecosystem, _package_name(each.name)) for each in stack.manifests}
     for manifest in stack.manifests:
         if manifest.ecosystem not in _VERSIONS_ELSEWHERE:
-            itself = manifest.name.lower()
-            yield from (
-                each for each in manifest.dependencies if each.group != "indirect" and each.name.lower() != itself
-            )
+            for each in manifest.dependencies:
+                if each.group != "indirect" and (manifest.ecosystem, _package_name(each.name)) not in own:
+                    yield each
+
+
+def _package_name(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 def _dependency(dependency: Dependency) -> str:

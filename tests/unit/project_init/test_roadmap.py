@@ -79,6 +79,17 @@ class TestDeriveRoadmap:
         assert (priority, title) in titles(items)
         assert all(item.evidence and item.found >= len(item.evidence) for item in items)
 
+    def test_packages_of_the_project_itself_need_no_version(self, run: RunOf) -> None:
+        """What a monorepo's parts ask of each other is there; a package of others by that name elsewhere is not."""
+        files = {
+            "api/pyproject.toml": '[project]\nname = "api"\ndependencies = ["acme_shared", "fastapi", "ui"]\n',
+            "shared/pyproject.toml": '[project]\nname = "acme-shared"\n',
+            "web/package.json": '{"name": "web", "dependencies": {"ui": "*"}}',
+            "ui/package.json": '{"name": "ui"}',
+        }
+        item = next(each for each in run(files).documents.roadmap if each.title.startswith("Give a version"))
+        assert item.evidence == ("api/pyproject.toml:3 fastapi", "api/pyproject.toml:3 ui")
+
     def test_of_an_empty_project_says_where_to_begin(self, run: RunOf) -> None:
         """The first item is the goal."""
         assert run({}).documents.roadmap[0].title == "Say what is to be built"
