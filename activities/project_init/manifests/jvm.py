@@ -2,8 +2,18 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
-from activities.project_init.parsing import Element, UnreadableError, line_of, parse_xml
+from activities.project_init.parsing import (
+    Element,
+    Lines,
+    UnreadableError,
+    line_of,
+    parse_toml,
+    parse_xml,
+    string,
+    table,
+)
 from activities.project_init.records import Dependency, DependencyGroup, Evidence, Manifest, Technology
 
 _MAVEN_SCOPES: dict[str, DependencyGroup] = {"test": "development", "provided": "peer", "system": "peer"}
@@ -16,6 +26,7 @@ _GRADLE_PLUGIN = re.compile(
     r"""^\s*(?:id\s*\(?\s*["']([\w.-]+)["']|apply\s+plugin:\s*["']([\w.-]+)["']|kotlin\(\s*["'](\w+)["'])"""
     r"""(?:.*?version\s*\(?\s*["']([^"']+)["'])?"""
 )
+_FOR_TESTS = re.compile(r"junit|mockito|mockk|assertj|testcontainers|kotest|hamcrest|[.:-]test\b")
 _JAVA_VERSION = re.compile(
     r"(?:JavaLanguageVersion\.of\(|jvmToolchain\(|sourceCompatibility\s*=\s*(?:JavaVersion\.VERSION_)?[\"']?)(\d[\d._]*)"
 )
@@ -117,6 +128,43 @@ def read_gradle(path: str, text: str) -> Manifest:
         dependencies=tuple(wanted),
         tools=tuple(plugins),
     )
+
+
+def read_gradle_catalog(path: str, text: str) -> Manifest:
+    """Read a version catalog of Gradle, `gradle/libs.versions.toml`, in which the build files' dependencies are named.
+
+    Raises:
+        UnreadableError: The text is not TOML.
+    """
+    catalog, lines = parse_toml(text), Lines(text)
+    versions = table(catalog, "versions")
+    wanted: list[Dependency] = []
+    for alias, entry in table(catalog, "libraries").items():
+        name, version = _catalogued(entry, versions)
+        evidence = Evidence(path=path, line=lines.of(alias, after="libraries"))
+        if name:
+            group: DependencyGroup = "development" if _FOR_TESTS.search(name) else "runtime"
+            wanted.append(Dependency(name=name, requirement=version, group=group, evidence=evidence))
+    plugins: list[Technology] = []
+    for alias, entry in table(catalog, "plugins").items():
+        name, version = _catalogued(entry, versions)
+        evidence = Evidence(path=path, line=lines.of(alias, after="plugins"))
+        if name:
+            plugins.append(Technology(name=name, category="tool", version=version, evidence=evidence))
+    return Manifest(path=path, ecosystem="jvm", builder="gradle", dependencies=tuple(wanted), tools=tuple(plugins))
+
+
+def _catalogued(entry: Any, versions: dict[str, Any]) -> tuple[str, str]:
+    """Return the name and the version of a catalog's entry: `"g:a:1"`, or a table with a version or a reference."""
+    if isinstance(entry, str):
+        name, _, version = entry.rpartition(":")
+        return name, version
+    said = table(entry)
+    name = string(said.get("module")) or string(said.get("id"))
+    if not name and said.get("group"):
+        name = f"{string(said.get('group'))}:{string(said.get('name'))}"
+    reference = string(table(said, "version").get("ref"))
+    return name, string(versions.get(reference) if reference else said.get("version"))
 
 
 def read_gradle_settings(path: str, text: str) -> Manifest:

@@ -28,6 +28,7 @@ _BY_NAME: dict[str, tuple[str, Reader]] = {
     "pom.xml": ("jvm", jvm.read_pom),
     "build.gradle": ("jvm", jvm.read_gradle),
     "build.gradle.kts": ("jvm", jvm.read_gradle),
+    "libs.versions.toml": ("jvm", jvm.read_gradle_catalog),
     "settings.gradle": ("jvm", jvm.read_gradle_settings),
     "settings.gradle.kts": ("jvm", jvm.read_gradle_settings),
     "Gemfile": ("ruby", others.read_gemfile),

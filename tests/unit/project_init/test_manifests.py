@@ -272,6 +272,23 @@ class TestJvm:
         found = jvm.read_gradle("build.gradle", f"dependencies {{\n  {kind}Implementation 'g:a:1'\n}}\n")
         assert wanted(found) == [("g:a", "1", "development", 2)]
 
+    def test_reads_the_version_catalog_of_gradle(self) -> None:
+        """In each of the ways in which an entry may be written; what is for tests is told by its name."""
+        text = (
+            '[versions]\nspring = "3.3.0"\n[libraries]\nweb = { module = "org.spring:web", version.ref = "spring" }\n'
+            'guava = "com.google:guava:33"\nbom = { group = "g", name = "bom", version = { strictly = "1" } }\n'
+            'junit = { module = "org.junit:junit", version = "5" }\nbroken = 3\n'
+            '[plugins]\nboot = { id = "org.spring.boot", version.ref = "spring" }\n'
+        )
+        found = jvm.read_gradle_catalog("gradle/libs.versions.toml", text)
+        assert wanted(found) == [
+            ("org.spring:web", "3.3.0", "runtime", 4),
+            ("com.google:guava", "33", "runtime", 5),
+            ("g:bom", "", "runtime", 6),
+            ("org.junit:junit", "5", "development", 7),
+        ]
+        assert [(each.name, each.version) for each in found.tools] == [("org.spring.boot", "3.3.0")]
+
     def test_knows_the_name_from_the_settings(self) -> None:
         """A build file does not name its project; the settings do."""
         assert jvm.read_gradle_settings("settings.gradle", "rootProject.name = 'app'\n").name == "app"
