@@ -30,6 +30,7 @@ _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 _ESCAPE = re.compile(r"\\(.)")
 _BLOCK = re.compile(r"([|>])(-?)")
 _FOLD = re.compile(r"\n+")
+_ALL = "*"  # in the place of a tool's name: every tool
 _JOINERS = "\u200c\u200d"  # of letters and of emojis
 _NULLS = ("~", "null", "Null", "NULL")
 
@@ -48,7 +49,7 @@ class AgentDefinition:
         instructions: The text below the front matter, its prompt.
         output_style: How it answers, for example `agent-handoff`; empty for free text.
         model: Which model it runs on; empty for the default.
-        tools: What it may use, or None if the file does not say.
+        tools: What it may use, or None if the file does not say, or says `"*"`: all that it is given.
         used_by: Who uses it, as style files have it.
         further: Members of the front matter that Baton gives no meaning.
     """
@@ -137,11 +138,11 @@ def agent_definition(text: str, source: str = "agent definition") -> AgentDefini
         known[name] = value
     if not known["name"].strip():
         raise AgentFileError(f"{source}: the front matter names no agent; add a line 'name: …'")
-    tools = members.pop("tools", None)
+    tools = _listed(members.pop("tools", _ALL))
     return AgentDefinition(
         **known,
         instructions=instructions,
-        tools=None if tools is None else _listed(tools),
+        tools=None if _ALL in tools else tools,
         used_by=_listed(members.pop("used_by", ())),
         further=members,
     )

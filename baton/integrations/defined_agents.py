@@ -26,7 +26,7 @@ def defined_stage(
     r"""Return the stage of an agent that a file defines.
 
     The file gives the stage's name, the agent's instructions, the form of its answers, and which of the tools it may
-    have; a file that says nothing of tools leaves all of them. The model is the agent's own affair.
+    have; a file that says nothing of tools, or `"*"`, leaves all of them. The model is the agent's own affair.
 
     Args:
         definition: What the file says (`baton.edge.agent_files.read_agent_file`).

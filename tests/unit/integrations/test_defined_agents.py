@@ -70,6 +70,8 @@ class TestDefinedStage:
         ("line", "expected"),
         [
             pytest.param("", {"look", "change", "repo.search"}, id="no word on tools"),
+            pytest.param('tools: "*"', {"look", "change", "repo.search"}, id="all"),
+            pytest.param('tools:\n  - "*"', {"look", "change", "repo.search"}, id="a list of all"),
             pytest.param("tools: [look, repo.search, Bash]", {"look", "repo.search"}, id="some of them"),
             pytest.param("tools: []", set(), id="none"),
         ],
