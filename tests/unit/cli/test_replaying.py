@@ -34,7 +34,6 @@ class TestReplay:
         words = ["replay", "run.json", "-m", "workflows.delivery", "--path", str(ROOT)]
         told = CliRunner().invoke(make_app(), words, env={"BATON_KEYS": None, "BATON_ENCRYPT": None, "COLUMNS": "300"})
 
-        assert (told.exit_code, told.stdout) == (1, "")
-        assert told.stderr.count("\n") == 1
-        assert "'run.json' cannot be replayed: the payload of event 1 cannot be decoded" in told.stderr
-        assert "set BATON_KEYS to its file" in told.stderr
+        assert (told.exit_code, told.stderr) == (1, "")
+        assert "it cannot be replayed: the payload of event 1 cannot be decoded" in told.stdout
+        assert "set BATON_KEYS to its file" in told.stdout
