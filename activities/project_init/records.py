@@ -312,7 +312,7 @@ class KnowledgeIndex(Record):
         chunks: How many pieces of text can be found.
         files: How many files they come from.
         tokens: Estimated tokens of all chunks together.
-        left_out: Text files that were not indexed, by reason.
+        left_out: Files that were not indexed, by reason.
     """
 
     path: str

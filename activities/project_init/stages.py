@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from activities.project_init.conclusions import counted
 from activities.project_init.detect import detect
 from activities.project_init.document import document
 from activities.project_init.files import survey
 from activities.project_init.knowledge import build_index
-from activities.project_init.records import Documents, KnowledgeIndex, ProjectError, TechStack, Verification
+from activities.project_init.records import Documents, KnowledgeIndex, LeftOut, ProjectError, TechStack, Verification
 from activities.project_init.store import load, load_tree, prepare_output, save
 from activities.project_init.verify import verify
 from activities.workbench.parameters import required_text
@@ -102,11 +103,10 @@ async def build_knowledge(context: StageContext[Baton]) -> StageResult:
     await asyncio.to_thread(save, out, index)
     content = await asyncio.to_thread((out / index.path).read_bytes)
     await context.artifacts.write(index.path, content, type="knowledge-index", path=index.path)
-    left_out = sum(one.count for one in index.left_out)
     state = [
         f"Knowledge index built with {index.chunks} chunks from {index.files} files, about {index.tokens} tokens",
         f"The index is {index.path}; ask it with: python -m activities.project_init query {out} 'your question'",
-        f"{left_out} text files were left out of it, each with its reason" if left_out else "No text file was left out",
+        _told_left_out(index.left_out),
     ]
     decisions = ["Indexed sources and generated documents together for full-text search"]
     patch = BatonPatch(current_state=state, decision_log=decisions)
@@ -159,6 +159,14 @@ def _verdict_patch(baton: Baton, stack: TechStack, verdict: Verification) -> Bat
         acceptance=[check.name for check in verdict.checks if check.severity == "error"][:_MOST_LISTED],
         open_questions=[*baton.open_questions, *failures] if failures else list(baton.open_questions),
     )
+
+
+def _told_left_out(left_out: tuple[LeftOut, ...]) -> str:
+    """Return how many files are not in the index, and how many for which reason."""
+    if not left_out:
+        return "No file was left out"
+    reasons = ", ".join(f"{one.reason.removeprefix('not indexed: ')} ({one.count:,})" for one in left_out)
+    return f"Left out of it: {counted(sum(one.count for one in left_out), 'file')}, for {reasons}"
 
 
 def _verdict_output(verdict: Verification) -> dict[str, Any]:

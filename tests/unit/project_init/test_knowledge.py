@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from activities.project_init.chunks import LONGEST, OVERLAP, WINDOW, cut, digest
 from activities.project_init.knowledge import build_index, in_words
 from activities.project_init.records import ProjectError
 from activities.project_init.search import query
+from activities.project_init.stages import build_knowledge, detect_tech_stack, generate_docs
+from baton import Baton, BatonPatch
+from baton.activity import StageContext
 from tests.unit.project_init.conftest import Run, run_stages, write_files
 from tests.unit.project_init.projects import PYTHON
 
@@ -111,6 +115,29 @@ class TestBuildIndex:
             "not indexed: lines of thousands of characters": ("b.js",),
             "not indexed: data over 64 KiB": ("c.csv",),
         }
+
+    @pytest.mark.parametrize(
+        ("files", "told"),
+        [
+            pytest.param(
+                {"logo.png": b"\x89PNG\0", "mark.png": b"\x89PNG\0", "one.js": f"x = '{'a' * 9000}'\n"},
+                "Left out of it: 3 files, for binary (2), lines of thousands of characters (1)",
+                id="pictures and a long line",
+            ),
+            pytest.param({"a.py": "x = 1\n"}, "No file was left out", id="nothing"),
+        ],
+    )
+    async def test_the_stage_tells_why_files_are_left_out(
+        self, tmp_path: Path, files: Mapping[str, str | bytes], told: str
+    ) -> None:
+        """With the number for each reason; what is no text is not called so."""
+        source = write_files(tmp_path / "project", files)
+        params: dict[str, JsonValue] = {"source": str(source), "output": str(tmp_path / "out")}
+        for each in (detect_tech_stack, generate_docs, build_knowledge):
+            result = await each(StageContext.for_test(Baton(goal="Understand it"), params=params))
+        assert isinstance(result.baton_patch, BatonPatch)
+        assert result.baton_patch.current_state is not None
+        assert result.baton_patch.current_state[-1] == told
 
     def test_stopping_leaves_no_half_index(self, run: RunOf) -> None:
         """After a stop the folder holds the old index and no scraps."""
