@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from shlex import quote
 
 from activities.project_init.calls import go_main, python_main
 from activities.project_init.conventions import in_folder
@@ -74,7 +75,7 @@ def _in_file(tree: SourceTree, file: SourceFile) -> Iterator[EntryPoint]:
     start = _start(language, file.path, text) if language and text is not None else None
     if start is not None:
         kind, line = start
-        target = f"python {file.path}" if language == "Python" else file.path
+        target = f"python {quote(file.path)}" if language == "Python" else file.path
         target = in_folder(*go_main(tree, folder)) if language == "Go" else target
         home = folder.removesuffix("src").rstrip("/") or tree.listing.name
         shown = home if name in ("main.go", "main.rs") else file.path

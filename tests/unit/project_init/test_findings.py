@@ -281,6 +281,12 @@ class TestFindEntryPoints:
         ]
         assert left == 0
 
+    def test_a_name_with_a_space_can_be_typed(self, tree_of: TreeOf) -> None:
+        """What starts a script is a line for the shell."""
+        tree = tree_of({"my tool.py": 'if __name__ == "__main__":\n    pass\n'})
+        found, _ = find_entry_points(tree, [], lambda _: None)
+        assert [each.target for each in found] == ["python 'my tool.py'"]
+
 
 class TestFindRules:
     """Rules that tool settings state."""
