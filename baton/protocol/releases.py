@@ -1,8 +1,8 @@
 """Releases: a person says that a text which the safety scan rejected is a false alarm (S3-11-d).
 
 A release is for the text that was looked at, named by its digest, and for nothing else: the same text passes in
-later handoffs of the task too, any other one is rejected as before. Releases travel in the sealed handoff, so no
-sender can write one for itself.
+later handoffs of the run too, any other one is rejected as before. Releases travel in the sealed handoff, so no
+sender can write one for itself; that is why none comes back from a child pipeline, whose result is not sealed.
 """
 
 import hashlib
