@@ -18,6 +18,7 @@ Example:
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -112,7 +113,7 @@ class SubprocessAgent:
         return self._answer(_without(written.text(1), secrets), work)
 
     def _answer(self, text: str, work: AgentWork) -> AgentAnswer:
-        """Return the answer in what was written on stdout; what a program says before it is passed over."""
+        """Return the answer in what was written on stdout; what a program says around it is passed over."""
         if self.of_output is not None:
             return self.of_output(text)
         text = _plain(text)
@@ -125,10 +126,10 @@ class SubprocessAgent:
         try:
             return work.read(text)
         except PatchError:
-            last = [found.start() for found in _OBJECT.finditer(text)][-1:]
-            if not last or not text[: last[0]].strip():
+            last = _last_object(text)
+            if last in ("", text.strip()):
                 raise
-            return work.read(text[last[0] :])
+            return work.read(last)
 
     def _command(self, work: AgentWork, path: Path | None) -> list[str]:
         """Return the command with its placeholders filled, found on the worker's own search path or where it runs."""
@@ -297,6 +298,17 @@ def _last_block(text: str) -> str | None:
         elif not fence["language"]:
             block, opening = text[opening.end() + 1 : fence.start()], None
     return block
+
+
+def _last_object(text: str) -> str:
+    """Return the last object of JSON that begins a line, without the lines behind it; all the rest if it is broken."""
+    begin = max((found.start() for found in _OBJECT.finditer(text)), default=len(text))
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, begin)
+    except (ValueError, RecursionError):
+        end = len(text)
+    behind = text[end:].lstrip(" \t")
+    return text[begin : end if behind.startswith("\n") else len(text)].strip()
 
 
 @contextmanager
