@@ -1,14 +1,19 @@
 """What a coding agent writes on an MCP server's standard input, with whole characters only.
 
 A model may leave off in the middle of a character, and JSON can spell the half of one. The framework takes no line
-with one, and leaves its request without an answer: the agent would wait for as long as it has patience.
+with one, and leaves its request without an answer: the agent would wait for as long as it has patience. Nor does it
+answer a line that is no JSON, as JSON-RPC has it: so this does.
 """
 
 import json
 import re
 import sys
+from collections.abc import Awaitable, Callable
 
 from anyio import AsyncFile
+from mcp.shared.message import SessionMessage
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
+from pydantic_core import from_json
 
 from baton.protocol.json_values import mended
 
@@ -21,10 +26,16 @@ class Lines(AsyncFile[str]):
     def __init__(self) -> None:
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # it is no other stream
         super().__init__(sys.stdin)
+        self.answer: Callable[[SessionMessage], Awaitable[None]] | None = None
+        """Sends what a line is answered that is no JSON; none of them is answered without it."""
 
     async def readline(self) -> str:
         """Return the next line; an empty one at the end."""
-        return whole(await super().readline())
+        line = whole(await super().readline())
+        if self.answer is not None and line.strip() and not _is_json(line):
+            told = ErrorData(code=PARSE_ERROR, message="this line is no JSON; write each message as JSON on one line")
+            await self.answer(SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=told)))
+        return line
 
 
 def whole(line: str) -> str:
@@ -42,3 +53,12 @@ def whole(line: str) -> str:
         return json.dumps(mended(json.loads(line)))
     except (ValueError, RecursionError):
         return line
+
+
+def _is_json(line: str) -> bool:
+    """Return whether a line is JSON, as the framework reads it."""
+    try:
+        from_json(line)
+    except ValueError:
+        return False
+    return True

@@ -384,7 +384,9 @@ class _Server(MCPServer):
     async def run_stdio_async(self) -> None:
         """Serve on standard input and output until the input ends."""
         server = self._lowlevel_server
-        async with stdio_server(stdin=Lines()) as (read, write):
+        lines = Lines()
+        async with stdio_server(stdin=lines) as (read, write):
+            lines.answer = write.send  # before the first line is read: nothing was waited for since
             await server.run(read, write, server.create_initialization_options())
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:

@@ -89,6 +89,24 @@ class TestProcess:
         assert "no handoff 'no such \ufffd' waits for you" in answers[1]["result"]["content"][0]["text"]
         await handle.terminate()
 
+    async def test_a_line_that_is_no_json_is_answered(self, server_command: StdioServerParameters) -> None:
+        """With JSON-RPC's parse error; what comes behind it is served as ever."""
+        process = await asyncio.create_subprocess_exec(
+            server_command.command,
+            *server_command.args,
+            env=server_command.env,
+            cwd=server_command.cwd,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        hello = json.dumps({"jsonrpc": "2.0", "method": "initialize", "id": 0, "params": HELLO})
+        out, _ = await process.communicate(f"\n{{not JSON\n{hello}\n".encode())
+        wrong, greeting = map(json.loads, out.splitlines())
+
+        assert (wrong["id"], wrong["error"]["code"]) == (None, -32700)
+        assert "no JSON" in wrong["error"]["message"]
+        assert greeting["id"] == 0
+
     async def test_it_gives_back_when_its_input_ends(
         self, exchange: Worker, ann: HandoffDesk, server_command: StdioServerParameters
     ) -> None:
