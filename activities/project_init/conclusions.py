@@ -250,14 +250,14 @@ def _open_questions(tree: SourceTree, stack: TechStack, unread: dict[str, int]) 
     for manifest in unreadable[:5]:
         yield f"{manifest.path} could not be read ({manifest.problem}): is it in use?"
     if len(unreadable) > 5:
-        yield f"{len(unreadable) - 5} more manifests could not be read: are they in use?"
+        yield f"Nor could {counted(len(unreadable) - 5, 'further manifest')} be read: what is in use?"
     if not stack.manifests and any(each.kind == "programming" for each in stack.languages):
         yield "There is no manifest: which packages, and which versions, does the code need?"
     secrets = [path for path in tree.by_path if may_hold_secrets(path)]
     if secrets:
         yield f"{secrets[0]} may hold secrets by its name: is it meant to be among the project's files?"
     for what, count in unread.items():
-        yield f"{count} more {what} are not listed: is there a part of the project to analyse alone?"
+        yield f"There are more {what} than are listed ({count:,}): is there a part of the project to analyse alone?"
     for each in tree.listing.left_out:
         if "limit" in each.reason:
             yield f"{counted(each.count, 'entry', 'entries')} left out ({each.reason}): is anything missed?"

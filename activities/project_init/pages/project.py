@@ -124,7 +124,7 @@ def _dependency_groups(stack: TechStack, material: Material) -> Iterator[str]:
             yield f"### {title}\n\n" + table(("Package", "Version", "Asked for in"), rows) + rest
     indirect = sum(1 for each in stack.manifests for wanted in each.dependencies if wanted.group == "indirect")
     if indirect:
-        yield f"{counted(indirect, 'more entry', 'more entries')} pin what these need in turn."
+        yield f"What these need in turn is pinned by {counted(indirect, 'more entry', 'more entries')}."
 
 
 def _version(dependency: Dependency) -> str:

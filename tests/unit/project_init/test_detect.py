@@ -155,7 +155,7 @@ class TestCommands:
         stack = stack_of({"package.json": '{"scripts": {"a; rm -rf ~": "x", "b\\nrm": "y"}}', "w b/package.json": "{}"})
         assert "npm run 'a; rm -rf ~'" in [each.line for each in stack.commands]
         assert not any("\n" in each.line for each in stack.commands)
-        assert any(each.startswith("1 more commands are not listed") for each in stack.open_questions)
+        assert any(each.startswith("There are more commands than are listed (1)") for each in stack.open_questions)
 
     def test_python_without_a_manifest_still_has_customs(self, stack_of: StackOf) -> None:
         """Loose scripts and tests can be run."""
