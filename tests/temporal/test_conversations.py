@@ -12,7 +12,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import PipelineInput
+from baton import PipelineInput, PipelineResult
 from baton.activity.context import WorkerParts
 from baton.activity.safeguards import Safeguards
 from baton.client import fork, roll_back
@@ -25,7 +25,7 @@ from baton.protocol.summarising import Price, Summariser, Summary
 from baton.protocol.tokens import estimate_tokens
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from baton.workflow.conversing import COMPRESS
-from tests.support import sealing_worker
+from tests.support import Handle, sealing_worker
 from tests.temporal.handoff_pipelines import PIPELINES, Talks
 from tests.temporal.handoff_stages import STAGES
 
@@ -95,8 +95,8 @@ class TestConversation:
         run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk"))
         await roll_back(worker.client, run.handle.id, "listen", by="ann", why="once more")
 
-        again = await worker.client.get_workflow_handle_for(Talks.run, run.handle.id).result()
-        assert again.output == run.result.output
+        again: Handle = worker.client.get_workflow_handle(run.handle.id, result_type=PipelineResult)
+        assert (await again.result()).output == run.result.output
 
     async def test_when_and_how_far_is_the_pipelines_to_say(self, worker: Worker, safeguards: Safeguards) -> None:
         """Another share of the window, and another number of turns word for word (S3-6.4-a, S3-6.4-e, S3-11-c)."""
