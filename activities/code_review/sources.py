@@ -183,7 +183,7 @@ def _snapshot(tree: SourceTree, scope: _Scope) -> Snapshot:
             continue
         text = tree.text(path) if text is None else text
         if text is None:
-            left.add("too large, unreadable, or may hold secrets", path, missed=True)
+            left.add("too large, binary, unreadable, or may hold secrets", path, missed=True)
             continue
         passages = scope.changed(path, text)
         size += len(text)
@@ -212,6 +212,8 @@ def _language(tree: SourceTree, file: SourceFile | None, text: str | None, path:
     """Return the language of a file, or of the text that counts instead of it."""
     if text is not None:
         return language_of(path, text.partition("\n")[0])
+    if file is not None and file.kind == "binary":
+        return language_of(path)  # a program that holds a null byte would pass unread otherwise
     return language_of_file(tree, file) if file else None
 
 

@@ -51,6 +51,17 @@ class TestSnapshotOfProject:
         assert [file.path for file in snapshot.files] == ["app/x.py"]
         assert {one.reason for one in snapshot.unread} == {"generated code", "vendored packages"}
 
+    def test_a_program_with_a_null_byte_is_missed(self, tmp_path: Path) -> None:
+        """It was told as no program, and the review approved of the rest."""
+        write(tmp_path, {"a.py": "x = 1\n", "page.md": "\0", "data.bin": "\0", "b.js": "eval(name)\n/* \0 */\n"})
+        snapshot = snapshot_of_project(tree_of(tmp_path))
+        assert [one.path for one in snapshot.files] == ["a.py"]
+        assert {one.examples: one.missed for one in snapshot.unread} == {
+            ("b.js",): True,
+            ("data.bin",): False,
+            ("page.md",): False,
+        }
+
     def test_marks_programs_that_it_could_not_read(self, tmp_path: Path) -> None:
         """One too large and one without a readable name are missed; prose is not, however its file is named."""
         write(tmp_path, {"large.py": "x = 1\n" * 200_000, "README.md": "# Demo\n", "a.py": "x = 1\n"})
@@ -61,7 +72,7 @@ class TestSnapshotOfProject:
             "content not analysed: text over 1 MiB": False,
             "name is not UTF-8": True,
             "no program, but prose": False,
-            "too large, unreadable, or may hold secrets": True,
+            "too large, binary, unreadable, or may hold secrets": True,
         }
 
 
