@@ -18,6 +18,7 @@ from baton.edge.conversion import data_converter
 from baton.integrations.pydantic_ai_durable import DurableAgentsPlugin
 from baton.plugin import BatonPlugin
 from tests.temporal.durable_agents import Thinks
+from tests.temporal.exchange_pipelines import StreamsIn
 from tests.temporal.line_pipelines import Lines
 from tests.temporal.mishaps import Twins
 
@@ -27,6 +28,7 @@ RECORDED = [
     pytest.param("edited-lines", Lines, id="a fork of concurrent lines did not wait with its edit"),
     pytest.param("durable-errs", Thinks, id="a durable agent's answer was put on record three times"),
     pytest.param("durable-sends", Thinks, id="what a durable agent's failed run cost was not put on record"),
+    pytest.param("streamed-to", StreamsIn, id="the timer of a stream was stopped by what it waited for"),
 ]
 
 
