@@ -23,8 +23,9 @@ from itertools import pairwise
 from baton.protocol.audit import FAILED, AuditCost, AuditHeader, CamelRecord, Kind, Status
 from baton.protocol.audit_entries import AGAIN
 from baton.protocol.money import usd
+from baton.protocol.pending import HandoffAction
 
-_TOP_UP = "TOP_UP"  # the status of a person's decision
+_TOP_UP = HandoffAction.TOP_UP.value.upper()  # the status of a person's decision
 _AMOUNTS = ("micro_usd", "prompt_tokens", "completion_tokens")
 
 

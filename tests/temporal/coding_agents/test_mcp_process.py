@@ -36,6 +36,18 @@ async def ended(pid: int, number: int) -> None:
     os.close(process)
 
 
+async def serving(command: StdioServerParameters) -> asyncio.subprocess.Process:
+    """Start the server, to write to its input and read its output as they are."""
+    return await asyncio.create_subprocess_exec(
+        command.command,
+        *command.args,
+        env=command.env,
+        cwd=command.cwd,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
 class TestProcess:
     """`baton mcp`, as a coding agent starts it."""
 
@@ -64,14 +76,7 @@ class TestProcess:
         """The model left off in the middle of one; the request had no answer at all."""
         handle = await waiting(exchange)
         half = chr(0xD83D)
-        process = await asyncio.create_subprocess_exec(
-            server_command.command,
-            *server_command.args,
-            env=server_command.env,
-            cwd=server_command.cwd,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        process = await serving(server_command)
         assert process.stdin is not None
         assert process.stdout is not None
         wrong = {"name": "give_back", "arguments": {"handoff_id": f"no such {half}"}}
@@ -91,14 +96,7 @@ class TestProcess:
 
     async def test_a_line_that_is_no_json_is_answered(self, server_command: StdioServerParameters) -> None:
         """With JSON-RPC's parse error; what comes behind it is served as ever."""
-        process = await asyncio.create_subprocess_exec(
-            server_command.command,
-            *server_command.args,
-            env=server_command.env,
-            cwd=server_command.cwd,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        process = await serving(server_command)
         hello = json.dumps({"jsonrpc": "2.0", "method": "initialize", "id": 0, "params": HELLO})
         out, _ = await process.communicate(f"\n{{not JSON\n{hello}\n".encode())
         wrong, greeting = map(json.loads, out.splitlines())

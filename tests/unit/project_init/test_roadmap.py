@@ -125,14 +125,14 @@ class TestUntestedModules:
     def test_a_rust_module_with_tests_of_its_own_is_touched_however_they_are_marked(self, run: RunOf) -> None:
         """Those of async runtimes and of test crates count; a feature called so, or code kept from tests, does not."""
         body = "pub fn go() {}\n" * 20
-        marks: tuple[str, ...] = (
+        marks = (
             "#[test]",
             "#[tokio::test(start_paused = true)]",
             "#[rstest]",
             "#[test_case(1)]",
             "#![cfg(test)]",
+            '#[cfg(all(feature = "x", test))]',
         )
-        marks += ('#[cfg(all(feature = "x", test))]',)
         files = {f"src/own_{number}.rs": f"{mark}\n{body}" for number, mark in enumerate(marks)}
         files |= {"src/lonely_0.rs": f"#[cfg(not(test))]\n{body}", "build.rs": body}
         files["src/lonely_1.rs"] = f'#[cfg(feature = "test-utilities")]\n{body}'
