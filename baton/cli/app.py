@@ -96,7 +96,7 @@ COMMANDS = (
     Listed("replay", "replaying", _CHECK, "Check that the code of today still fits histories of yesterday."),
     Listed("export", "replaying", _CHECK, "Save a run's history as JSON, to replay it later."),
     Listed("schema", "publishing", _CHECK, "Print the JSON Schema of a record."),
-    Listed("doctor", "doctor", _CHECK, "Check the installation, keys and ledger, the server and the namespace."),
+    Listed("doctor", "doctor", _CHECK, "Check the installation, keys and ledger, the server, the namespace and a run."),
     Listed("audit trace", "auditing", _PROVE, "Tell everything that happened to a task, from the ledger."),
     Listed("audit verify", "auditing", _PROVE, "Verify a task, the whole ledger, or an evidence bundle."),
     Listed("audit export", "auditing", _PROVE, "Write the evidence of a task into one file."),

@@ -28,13 +28,14 @@ from temporalio.service import RPCError
 
 from baton.cli.output import counted
 from baton.cli.publishing import installed
-from baton.client.listing import pinned_elsewhere
+from baton.client.events import decoded
+from baton.client.listing import RunFilter, list_runs, pinned_elsewhere
 from baton.client.waiting import described_queue, pinned_build, polling_builds, unchosen_build
 from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.edge.compression import CompressionCodec
 from baton.edge.temporal_cli import find_temporal
-from baton.protocol.errors import ArtifactError, ServerError
+from baton.protocol.errors import ArtifactError, HistoryError, ServerError
 from baton.protocol.names import SEARCH_ATTRIBUTES
 
 _OLDEST_PYTHON = (3, 11)
@@ -240,6 +241,21 @@ async def _stranded(client: Client, task_queue: str) -> Finding | None:
             f"start workers of such a build again, or move its runs: `baton show {shlex.quote(run.id)}` tells how",
         )
     return None
+
+
+async def runs(client: Client) -> Finding:
+    """Check that the payloads of a run, the newest that goes on if one does, can be read here."""
+    listed = await list_runs(client, RunFilter(children=True), 1)
+    if not listed:
+        return Finding("runs", Mark.OK, "none yet")
+    [run] = listed
+    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    try:
+        await decoded([event async for event in handle.fetch_history_events(page_size=1000)], client.data_converter)
+    except HistoryError as error:
+        remedy = "BATON_KEYS and BATON_ARTIFACTS name the workers' keys and store"
+        return Finding("runs", Mark.FAIL, f"of the run {run.workflow_id!r} {error}", remedy)
+    return Finding("runs", Mark.OK, f"the payloads of {run.workflow_id!r} can be read")
 
 
 async def clock(client: Client) -> Finding:

@@ -33,7 +33,7 @@ async def doctor(
         typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="The task queue whose workers are looked for."),
     ] = DEFAULT_TASK_QUEUE,
 ) -> None:
-    """Check the installation, keys and ledger, the server and the namespace.
+    """Check the installation, keys and ledger, the server, the namespace and a run.
 
     Each line says what was found, and where something is to be done, what. The exit code is 1 if something
     fails, and 3 if no server answers; warnings do not count.
@@ -83,6 +83,7 @@ def _of_the_server(client: Client, task_queue: str, *, fix: bool) -> list[tuple[
         ("namespace", checks.namespace(client)),
         ("search attributes", checks.search_attributes(client, fix=fix)),
         ("workers", checks.workers(client, task_queue)),
+        ("runs", checks.runs(client)),
         ("clock", checks.clock(client)),
     ]
 

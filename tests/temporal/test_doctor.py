@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
@@ -11,8 +12,13 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import PipelineInput
-from baton.cli.checks import Finding, Mark, namespace, workers
+from baton.activity import WorkerParts
+from baton.activity.safeguards import Safeguards
+from baton.cli.checks import Finding, Mark, namespace, runs, workers
 from baton.client import waiting
+from baton.devserver import DevServer
+from baton.edge.artifacts import ArtifactStore
+from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.support import GOAL, LIMIT, until_waiting
 from tests.temporal.line_pipelines import Lines
@@ -84,3 +90,29 @@ async def test_runs_whose_build_is_gone_are_told(client: Client, monkeypatch: py
         f"1 run is pinned to builds without workers, such as {name!r} to 'one': nothing of them moves",
     )
     assert gone.remedy == f"start workers of such a build again, or move its runs: `baton show {name}` tells how"
+
+
+async def test_keys_that_do_not_read_the_runs_are_told(server: DevServer, store: ArtifactStore, tmp_path: Path) -> None:
+    """They look well by themselves: it is what the workers wrote that they do not open."""
+    own = Safeguards.development(tmp_path / "own", encrypt=True)
+    other = Safeguards.development(tmp_path / "other", encrypt=True)
+    writer, stranger = [
+        await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(artifacts=store), safeguards=one)])
+        for one in (own, other)
+    ]
+    name = f"keys-{uuid.uuid4()}"
+    handle = await writer.start_workflow(
+        Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+    )
+    try:
+        while (read := await runs(writer)).found != f"the payloads of {name!r} can be read":  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # until it is in the index
+        opaque = await runs(stranger)
+    finally:
+        await handle.terminate()
+    assert read.mark is Mark.OK
+    assert opaque.mark is Mark.FAIL
+    assert opaque.found.startswith(
+        f"of the run {name!r} the payload of event 1 cannot be decoded: a payload is encrypted"
+    )
+    assert opaque.remedy == "BATON_KEYS and BATON_ARTIFACTS name the workers' keys and store"
