@@ -29,6 +29,7 @@ from activities.code_review.records import (
     Unread,
     in_order,
 )
+from activities.workbench.words import counted
 
 _BANDIT_SURE = {"HIGH": 95, "MEDIUM": 75, "LOW": 50, "UNDEFINED": 50}
 _RUFF_SURE = 85
@@ -63,8 +64,8 @@ class Found:
         """What it found, in one sentence."""
         hushed = sum(one.suppressed for one in self.findings)
         by = f"{self.analyser.name} {self.analyser.version}".strip()
-        unread = f"; {len(self.broken)} files could not be parsed" if self.broken else ""
-        return f"{by} reports {len(self.findings)} findings, {hushed} of them suppressed in the source{unread}"
+        unread = f"; could not parse {counted(len(self.broken), 'file')}" if self.broken else ""
+        return f"{by} reports {counted(len(self.findings), 'finding')}, {hushed} suppressed in the source{unread}"
 
 
 async def bandit(snapshot: Snapshot) -> Found:

@@ -14,8 +14,8 @@ from activities.code_review.records import (
     is_complete,
     verdict_of,
 )
-from activities.project_init.conclusions import counted
 from activities.project_init.markdown import code, text
+from activities.workbench.words import counted
 from baton.protocol.report import (
     HandoffReport,
     Note,

@@ -37,11 +37,11 @@ from activities.code_review.sources import (
     snapshot_of_diff,
     snapshot_of_project,
 )
-from activities.project_init.conclusions import counted
 from activities.project_init.store import write_bytes
 from activities.workbench.asking import configured_model
 from activities.workbench.parameters import required_text
 from activities.workbench.using import use
+from activities.workbench.words import counted
 from baton import Baton, BatonPatch, Retries, StageResult
 from baton.activity import StageContext, stage
 from baton.protocol.record import Record

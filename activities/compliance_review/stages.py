@@ -38,6 +38,7 @@ from activities.compliance_review.thread import notes_of
 from activities.contract_review.agents import Consultation, HttpChatModel, ModelSettings
 from activities.project_init.store import write_bytes
 from activities.workbench.parameters import required_text
+from activities.workbench.words import counted
 from baton import Baton, BatonPatch, Retries, Spend, StageResult
 from baton.activity import StageContext, stage
 from baton.protocol.contract import HandoffContract
@@ -90,8 +91,8 @@ async def gather_facts(context: Context) -> StageResult:
     failed = sum(1 for event in results if event.success is not True)
     patch = BatonPatch(
         current_state=[
-            f"The proposed e-mail was researched: {len(results) - failed} answers of tools, {failed} without success",
-            f"{len(material.notes)} notes and messages before it were read and stay behind",
+            f"Researched the e-mail: {counted(len(results) - failed, 'answer')} of tools, {failed} without success",
+            f"Read, and left behind: {counted(len(material.notes), 'note or message', 'notes and messages')} before it",
             "Nothing is decided yet",
         ],
         decision_log=[f"Researched by the policy of version {policy.version!r}"],
@@ -144,10 +145,10 @@ async def review_email(context: Context) -> StageResult:
     patch = BatonPatch(
         current_state=[
             f"The decision is {decision.verdict!r}",
-            f"Of {len(decision.outcomes)} rules {len(violated)} are violated and {len(unknown)} are not certain",
-            f"It was made over {len(contract.facts)} facts of the contract",
+            f"Of {counted(len(decision.outcomes), 'rule')}: {len(violated)} violated, {len(unknown)} not certain",
+            f"It was made over {counted(len(contract.facts), 'fact')} of the contract",
         ],
-        decision_log=[f"Decided {decision.verdict!r} over {len(contract.facts)} facts of the contract"],
+        decision_log=[f"Decided {decision.verdict!r} over {counted(len(contract.facts), 'fact')} of the contract"],
         open_questions=[f"{one.rule}: {one.because}" for one in (*violated, *unknown)],
     )
     return StageResult(baton_patch=patch, output=decision.model_dump(mode="json"), spend=spend)
@@ -177,7 +178,7 @@ async def explain_decision(context: Context) -> StageResult:
     verdict = review.decision.verdict
     patch = BatonPatch(
         current_state=[*context.baton.current_state, f"The decision is explained in {REPORT}"],
-        decision_log=[f"Explained with {len(review.decision.outcomes)} rules and what each rests on"],
+        decision_log=[f"Explained with {counted(len(review.decision.outcomes), 'rule')} and what each rests on"],
         work_scope=[REPORT, DATA],
     )
     output: dict[str, JsonValue] = {

@@ -35,6 +35,7 @@ from activities.contract_review.refining import refine_analysis, refine_extracti
 from activities.contract_review.risk import assess
 from activities.contract_review.summary import DATA, REPORT, summarise, write_report
 from activities.workbench.parameters import required_text
+from activities.workbench.words import counted
 from baton import Retries, Spend, StageResult
 from baton.activity import StageContext, stage
 from baton.protocol.misfit import misfit
@@ -75,17 +76,19 @@ async def extract_clauses(context: Context) -> StageResult:
     talk = _consultation(context)
     if talk:
         extraction = await refine_extraction(talk, extraction)
-    written = await _hand_on(context, "clauses", extraction, f"{len(extraction.clauses)} clauses of the contract")
+    written = await _hand_on(
+        context, "clauses", extraction, f"{counted(len(extraction.clauses), 'clause')} of the contract"
+    )
     known = [
         clause
         for clause in extraction.clauses
         if clause.kind not in ("general", "parties") and clause.text and not clause.point
     ]
-    kinds = len({clause.kind for clause in known})
+    kinds = counted(len({clause.kind for clause in known}), "kind")
     patch = ContractPatch(
         current_state=[
-            f"{len(extraction.clauses)} clauses of {kinds} kinds were extracted (pages: {extraction.pages})",
-            f"{len(extraction.facts)} parties, terms, dates, amounts and periods were read",
+            f"Extracted {counted(len(extraction.clauses), 'clause')} of {kinds} (pages: {extraction.pages})",
+            f"Read {counted(len(extraction.facts), 'fact')}: parties, terms, dates, amounts and periods",
             f"It reads as a contract of the sort {extraction.type!r}",
             *extraction.notes,
         ][:_MOST_LISTED],
@@ -121,11 +124,11 @@ async def analyse_clauses(context: Context) -> StageResult:
     talk = _consultation(context)
     if talk:
         analysis = await refine_analysis(talk, extraction, analysis, policy)
-    written = await _hand_on(context, "findings", analysis, f"{len(analysis.findings)} findings")
+    written = await _hand_on(context, "findings", analysis, counted(len(analysis.findings), "finding"))
     missing = sum(1 for finding in analysis.findings if finding.absent)
     patch = ContractPatch(
         current_state=[
-            f"{len(analysis.findings)} findings by {analysis.rules} rules, {missing} of them on missing clauses",
+            f"{counted(len(analysis.findings), 'finding')} by {analysis.rules} rules, {missing} on missing clauses",
             "Every finding cites its rule, its clause and the clause's words",
             "No risk is scored yet",
         ],
@@ -155,12 +158,12 @@ async def score_risk(context: Context) -> StageResult:
     talk = _consultation(context)
     if talk:
         risks = await refine_register(talk, risks)
-    written = await _hand_on(context, "risks", risks, f"{len(risks.risks)} risks by ISO 31000")
+    written = await _hand_on(context, "risks", risks, f"{counted(len(risks.risks), 'risk')} by ISO 31000")
     rules = {finding.id: finding.rule for finding in analysis.findings}
     above = [risk for risk in risks.risks if not risk.accepted]
     patch = ContractPatch(
         current_state=[
-            f"{len(risks.risks)} risks are scored; {len(above)} are above the appetite of {risks.appetite}",
+            f"Scored {counted(len(risks.risks), 'risk')}; {len(above)} above the appetite of {risks.appetite}",
             f"The contract as it stands: {risks.verdict}",
             "No report is written yet",
         ],

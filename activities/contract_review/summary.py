@@ -23,6 +23,7 @@ from activities.contract_review.records import (
 from activities.contract_review.risk import CONSEQUENCE, LIKELIHOOD, matrix
 from activities.project_init.markdown import bullets, page, slug, table, text
 from activities.project_init.store import write_bytes
+from activities.workbench.words import counted
 
 REPORT = "REPORT.md"
 DATA = "report.json"
@@ -226,7 +227,7 @@ def _the_rest(extraction: Extraction, analysis: Analysis, risks: Register) -> li
     accepted = tuple(risk.finding for risk in risks.risks if risk.accepted)
     if accepted:
         said.append(
-            Statement(text=f"{len(accepted)} risks are within the appetite and are retained.", findings=accepted)
+            Statement(text=f"Within the appetite, and retained: {counted(len(accepted), 'risk')}.", findings=accepted)
         )
     if extraction.notes:
         said.append(

@@ -19,11 +19,11 @@ from activities.delivery.records import Change, DeliveryError, Order, Plan, Rema
 from activities.delivery.reviewing import analyse_diff, review_diff
 from activities.delivery.testing import find_test_command, run_tests, run_tests_on_base
 from activities.delivery.worktree import Worktree, repository_of
-from activities.project_init.conclusions import counted
 from activities.project_init.records import ProjectError
 from activities.workbench.asking import configured_model
 from activities.workbench.diffs import DiffError, FileDiff, parse_diff
 from activities.workbench.using import use
+from activities.workbench.words import counted
 from baton import Baton, BatonPatch, Retries, StageResult
 from baton.activity import StageContext, stage
 
@@ -207,13 +207,13 @@ async def review_change(context: Context) -> StageResult:
         context,
         "rules",
         lambda: asyncio.to_thread(review_diff, diffs, tree.folder, plan.order),
-        lambda found: f"The rules make {len(found)} remarks, {_blocking(found)} of them block",
+        lambda found: f"The rules make {counted(len(found), 'remark')}; blocking: {_blocking(found)}",
     )
     found, analysed = await use(
         context,
         "analysers",
         partial(analyse_diff, text, tree.folder),
-        lambda one: f"In the added lines {len(one[0])} findings; {one[1]}",
+        lambda one: f"In the added lines {counted(len(one[0]), 'finding')}; {one[1]}",
     )
     remarks = sorted([*remarks, *found], key=lambda one: (not one.blocks, one.path, one.line))
     verdict = "request changes" if _blocking(remarks) else "approve"
@@ -227,7 +227,7 @@ async def review_change(context: Context) -> StageResult:
             f"The added lines were {analysed}",
             *(told or ["It has no remarks"]),
         ],
-        decision_log=[f"Round {number}: {verdict}, {_blocking(remarks)} of {len(remarks)} remarks block"],
+        decision_log=[f"Round {number}: {verdict}, {counted(len(remarks), 'remark')}, blocking: {_blocking(remarks)}"],
         work_scope=[diff.path for diff in diffs][:_MOST_LISTED],
     )
     output: dict[str, JsonValue] = {

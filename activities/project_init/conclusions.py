@@ -15,6 +15,7 @@ from activities.project_init.manifests.python import COMPILED
 from activities.project_init.records import License, Technology, TechStack
 from activities.project_init.roles import is_lock_file, is_test_code
 from activities.project_init.technologies import built_with
+from activities.workbench.words import counted
 
 _TELLING = (
     "web framework",
@@ -156,16 +157,6 @@ def agreed_license(stack: TechStack) -> License | None:
     if len({each.spdx for each in texts}) == 1:
         return texts[0] if texts[0].spdx != UNRECOGNISED and not declared else None
     return declared[0] if len(declared) == 1 and not texts else None
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number and its noun.
-
-    Example:
-        >>> counted(1, "file"), counted(1200, "file"), counted(0, "entry", "entries")
-        ('1 file', '1,200 files', '0 entries')
-    """
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _weight(technology: Technology) -> int:

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator
 
 from activities.project_init.commands import best_command
-from activities.project_init.conclusions import counted, has_lock, test_files
+from activities.project_init.conclusions import has_lock, test_files
 from activities.project_init.files import SourceTree
 from activities.project_init.ignore import may_hold_secrets
 from activities.project_init.licenses import UNRECOGNISED
 from activities.project_init.records import Dependency, Evidence, Priority, RoadmapItem, TechStack
 from activities.project_init.roles import is_test_code, role_of
 from activities.project_init.structure import IMPORTS_READ, LONG_FUNCTION, Module, Structure, cycles
+from activities.workbench.words import counted
 
 SHOWN = 15
 """Pieces of evidence that an item carries; `found` says how many there are."""

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from activities.project_init.conclusions import counted
 from activities.project_init.detect import detect
 from activities.project_init.document import document
 from activities.project_init.files import survey
@@ -20,6 +19,7 @@ from activities.project_init.records import Documents, KnowledgeIndex, LeftOut, 
 from activities.project_init.store import load, load_tree, prepare_output, save
 from activities.project_init.verify import verify
 from activities.workbench.parameters import required_text
+from activities.workbench.words import counted
 from baton import Baton, BatonPatch, Retries, StageResult
 from baton.activity import StageContext, stage
 
@@ -77,8 +77,8 @@ async def generate_docs(context: StageContext[Baton]) -> StageResult:
     names = [written.path for written in documents.files]
     first = [item.title for item in documents.roadmap if item.priority == "P1"]
     state = [
-        f"{stack.name} is documented in {len(names)} files: {', '.join(names)}",
-        f"The roadmap has {len(documents.roadmap)} items, {len(first)} of them P1",
+        f"{stack.name} is documented in {counted(len(names), 'file')}: {', '.join(names)}",
+        f"The roadmap has {counted(len(documents.roadmap), 'item')}, {len(first)} of them P1",
         "The source is as it was: it was read, not written to and not executed",
         *(f"P1: {title}" for title in first[: _MOST_LISTED - 3]),
     ]
@@ -145,14 +145,14 @@ def _verdict_patch(baton: Baton, stack: TechStack, verdict: Verification) -> Bat
     ready = f"{stack.name} is fully initialized and verified"
     decision = "All verification checks passed"
     if failures:
-        decision = f"All required checks passed, with {len(failures)} warnings"
+        decision = f"All required checks passed, with {counted(len(failures), 'warning')}"
     if not verdict.ready:
-        decision = f"{len(failures)} verification checks do not hold"
+        decision = f"Verification does not hold: {counted(len(failures), 'check')} failed"
     return BatonPatch(
         current_state=[
             ready if verdict.ready else f"{stack.name} is documented but not verified",
             f"{passed} of {len(verdict.checks)} checks hold",
-            f"{len(baton.artifacts)} artifacts are in the store, each with its recorded hash",
+            f"{counted(len(baton.artifacts), 'artifact')} in the store, each with its recorded hash",
             *failures[: _MOST_LISTED - 3],
         ],
         decision_log=[decision],

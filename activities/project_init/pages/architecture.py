@@ -3,11 +3,11 @@
 from collections import Counter
 
 from activities.project_init.areas import Areas, find_areas
-from activities.project_init.conclusions import counted
 from activities.project_init.languages import language_of
 from activities.project_init.markdown import bullets, code, fence, page, prose, some, table, text, visible
 from activities.project_init.pages.material import DATA_NOTE, Material, about_folder
 from activities.project_init.structure import IMPORTS_READ, Module, cycles
+from activities.workbench.words import counted
 
 _MOST_ROWS = 15
 _MOST_ENTRY_POINTS = 25

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from activities.project_init.conclusions import counted
 from activities.project_init.markdown import bullets, code, page, prose, some, table, text
 from activities.project_init.pages.material import DATA_NOTE, Material, introduction, percent
 from activities.project_init.records import Dependency, DependencyGroup, TechStack
+from activities.workbench.words import counted
 
 _GROUP_TITLES: dict[DependencyGroup, str] = {
     "runtime": "At run time",

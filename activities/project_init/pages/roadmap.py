@@ -1,9 +1,9 @@
 """ROADMAP.md: what should be done next, why, and from which findings that follows."""
 
-from activities.project_init.conclusions import counted
 from activities.project_init.markdown import bullets, page, text
 from activities.project_init.pages.material import DATA_NOTE, Material
 from activities.project_init.records import Priority, RoadmapItem
+from activities.workbench.words import counted
 
 _TITLES: dict[Priority, str] = {
     "P1": "P1: now, it is a risk or blocks others",
@@ -17,8 +17,8 @@ def write_roadmap(material: Material) -> str:
     items = material.roadmap
     counts = ", ".join(f"{sum(1 for each in items if each.priority == priority)} {priority}" for priority in _TITLES)
     opening = (
-        f"{len(items)} items ({counts}), all derived from what was found in the files; nothing here was guessed. "
-        "Correctness, performance and security of the code were not judged."
+        f"{counted(len(items), 'item')} ({counts}), all derived from what was found in the files; nothing here was "
+        "guessed. Correctness, performance and security of the code were not judged."
     )
     parts: list[str] = []
     number = 0
