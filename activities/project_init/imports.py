@@ -60,8 +60,8 @@ class ScriptPackage:
 class PythonModules:
     """The dotted names under which the Python files of a project can be imported.
 
-    A folder is a place to import from if it is the top, `src`, holds a manifest, or holds the topmost
-    package of a chain of packages. Where two files have the same name, the one less deep wins.
+    A folder is a place to import from if it is the top, `src`, holds a manifest and is no package itself, or
+    holds the topmost package of a chain of packages. Where two files have the same name, the one less deep wins.
 
     Example:
         >>> modules = PythonModules(["src/app/__init__.py", "src/app/cli.py"])
@@ -72,7 +72,8 @@ class PythonModules:
     def __init__(self, paths: list[str], manifests: tuple[str, ...] = (), root_package: str = "") -> None:
         known = set(paths)
         self._files = known
-        roots = {"", "src"} | {path.rpartition("/")[0] for path in manifests}
+        beside = {path.rpartition("/")[0] for path in manifests}
+        roots = {"", "src"} | {folder for folder in beside if f"{folder}/__init__.py" not in known}
         self._paths: dict[str, str] = {}
         for path in sorted(paths, key=lambda path: (path.count("/"), path)):
             if path.endswith((".py", ".pyi")):

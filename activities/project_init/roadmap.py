@@ -160,21 +160,16 @@ def _of_tests(stack: TechStack, structure: Structure) -> Iterator[RoadmapItem]:
     untested = untested_modules(structure, tests)
     if untested:
         shown = [f"{module.path} ({counted(module.lines, 'line')})" for module in untested]
-        why = "No test imports them or is named after them; what they do may change unseen."
+        why = "No test imports them, itself or through others, or is named after them; what they do may change unseen."
         yield _item("P2", "Test the modules that no test touches", why, shown)
 
 
 def untested_modules(structure: Structure, tests: list[Module]) -> list[Module]:
-    """Return the source modules that no test imports, directly or through a package, or is named after.
+    """Return the source modules that no test imports, by itself or through others, or is named after.
 
     Longest first. Short files are passed over. This reads names and imports; it measures no coverage.
     """
-    touched: set[str] = set()
-    for test in tests:
-        for target in test.imports.inside:
-            touched.add(target)
-            if target.endswith("__init__.py") and target in structure.modules:
-                touched |= structure.modules[target].imports.inside
+    touched = _imported(structure, tests)
     stems = {_tested_name(test.path) for test in tests}
     folders = {test.path.rpartition("/")[0] for test in tests if test.path.endswith("_test.go")}
     found = [
@@ -190,6 +185,22 @@ def untested_modules(structure: Structure, tests: list[Module]) -> list[Module]:
         and _stem(module.path) not in stems
     ]
     return sorted(found, key=lambda module: (-module.lines, module.path))
+
+
+def _imported(structure: Structure, tests: list[Module]) -> set[str]:
+    """Return what the tests import, by themselves or through others: files, and for Go folders."""
+    parts: dict[str, set[str]] = {}
+    for module in structure.modules.values():
+        parts.setdefault(module.path.rpartition("/")[0], set()).update(module.imports.inside)
+    touched: set[str] = set()
+    waiting = [target for test in tests for target in test.imports.inside]
+    while waiting:
+        target = waiting.pop()
+        if target not in touched:
+            touched.add(target)
+            known = structure.modules.get(target)
+            waiting.extend(known.imports.inside if known else parts.get(target, ()))
+    return touched
 
 
 def _stem(path: str) -> str:

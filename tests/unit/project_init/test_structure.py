@@ -46,6 +46,12 @@ class TestPythonModules:
         """Top, `src`, and the folder above a chain of packages."""
         assert PythonModules(paths).path_of(name) == path
 
+    def test_requirements_make_no_place_to_import_from_of_a_package(self) -> None:
+        """The package's `langgraph.py` is not what `import langgraph` means; beside plain files it is."""
+        paths, requirements = ["peers/__init__.py", "peers/langgraph.py"], ("peers/requirements.txt",)
+        assert PythonModules(paths, requirements).path_of("langgraph") is None
+        assert PythonModules(paths[1:], requirements).path_of("langgraph") == "peers/langgraph.py"
+
     def test_know_the_package_that_the_folder_itself_is(self) -> None:
         """An installed package can be analysed alone, under its own name."""
         modules = PythonModules(["__init__.py", "text.py"], (), "rich")
