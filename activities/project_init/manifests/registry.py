@@ -13,6 +13,7 @@ from activities.project_init.roles import belongs_to_project
 MOST_MANIFESTS = 300
 """Manifests read at most; a repository of many packages names the rest in an open question."""
 
+_BENCHMARKS = {"bench", "benches", "benchmark", "benchmarks"}
 _MOST_DEPENDENCIES = 2000
 
 Reader = Callable[[str, str], Manifest]
@@ -98,8 +99,19 @@ def _read(tree: SourceTree, path: str) -> Manifest:
         manifest = reader(path, text)
     except UnreadableError as error:
         return Manifest(path=path, ecosystem=ecosystem, problem=str(error))
+    if _BENCHMARKS & set(path.split("/")[:-1]):
+        manifest = _for_development(manifest)
     if len(manifest.dependencies) > _MOST_DEPENDENCIES:
         few = manifest.dependencies[:_MOST_DEPENDENCIES]
         problem = f"only the first {_MOST_DEPENDENCIES} of {len(manifest.dependencies)} dependencies are kept"
         return manifest.model_copy(update={"dependencies": few, "problem": problem})
     return manifest
+
+
+def _for_development(manifest: Manifest) -> Manifest:
+    """Return a manifest whose packages are for development: the program runs without them."""
+    kept = (
+        each.model_copy(update={"group": "development"}) if each.group == "runtime" else each
+        for each in manifest.dependencies
+    )
+    return manifest.model_copy(update={"dependencies": tuple(kept)})

@@ -402,3 +402,14 @@ class TestReadManifests:
         files: dict[str, str | bytes] = {f"p{number}/package.json": "{}" for number in range(MOST_MANIFESTS + 3)}
         manifests, left = read_manifests(survey(project(files)), lambda _: None)
         assert (len(manifests), left) == (MOST_MANIFESTS, 3)
+
+    def test_what_benchmarks_ask_for_is_for_development(
+        self, project: Callable[[Mapping[str, str | bytes]], Path]
+    ) -> None:
+        """The program runs without the packages that it is compared with."""
+        folders = ("", "benchmarks/peers/", "service/")
+        files: dict[str, str | bytes] = {f"{folder}requirements.txt": "dbos==3.4\n" for folder in folders}
+        manifests, _ = read_manifests(survey(project(files)), lambda _: None)
+        groups = {each.path: each.dependencies[0].group for each in manifests}
+        assert list(groups.values()) == ["runtime", "runtime", "development"]
+        assert groups["benchmarks/peers/requirements.txt"] == "development"
