@@ -98,8 +98,7 @@ def _summary(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     telling = [each for each in stack.technologies if each.category not in _MINOR_CATEGORIES and each.name in shipped]
     names = [each.name for each in sorted(telling, key=_weight) if each.name not in services]
     if names:
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        yield f"Built with {', '.join(names[:8])}{more}"
+        yield f"Built with {_first(names, 8)}"
     yield from _dependency_summary(tree, stack)
     tests = len(test_files(tree))
     command = best_command(stack, "test")
@@ -109,7 +108,7 @@ def _summary(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     else:
         yield "No tests found"
     if services:
-        yield f"Services in compose files: {', '.join(services[:8])}"
+        yield f"Services in compose files: {_first(services, 8)}"
     ci = [each.name for each in stack.technologies if each.category == "continuous integration"]
     yield f"Continuous integration: {', '.join(ci)}" if ci else "No continuous integration found"
     agreed = agreed_license(stack)
@@ -157,6 +156,12 @@ def agreed_license(stack: TechStack) -> License | None:
     if len({each.spdx for each in texts}) == 1:
         return texts[0] if texts[0].spdx != UNRECOGNISED and not declared else None
     return declared[0] if len(declared) == 1 and not texts else None
+
+
+def _first(names: list[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _weight(technology: Technology) -> int:
@@ -220,7 +225,7 @@ def _constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
         yield f"Contributions are under {agreed.spdx} ({agreed.evidence})"
     secrets = [path for path in tree.by_path if may_hold_secrets(path)]
     if secrets:
-        shown = ", ".join(secrets[:3]) + (f" and {len(secrets) - 3} more" if len(secrets) > 3 else "")
+        shown = _first(secrets, 3)
         yield f"Never quote the content of {shown}: by name they may hold secrets"
 
 

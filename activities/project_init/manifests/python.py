@@ -178,7 +178,7 @@ def _entry_points(path: str, project: dict[str, Any], poetry: dict[str, Any], li
         ("console script", "tool.poetry.scripts", table(poetry, "scripts")),
     ]
     for group, members in table(project, "entry-points").items():
-        groups.append((f"plugin for {group}", "project.entry-points", table(members)))
+        groups.append((f"plugin for {group}", f"project.entry-points.{group}", table(members)))
     for kind, heading, members in groups:
         for name, target in members.items():
             if isinstance(target, str):

@@ -51,7 +51,7 @@ class TestPython:
             '[project]\nname = "app"\nversion = "1"\nlicense = "MIT"\nrequires-python = ">=3.11"\n'
             'dependencies = [\n  "a[b]>=1",\n  "b",\n]\n'
             '[project.optional-dependencies]\ntest = ["c"]\ntls = ["d"]\n'
-            '[project.scripts]\napp = "app.cli:main"\n[project.entry-points.x]\nplug = "app.plug"\n'
+            '[project.scripts]\napp = "app.cli:main"\n[project.entry-points.x]\napp = "app.plug"\n'
             '[dependency-groups]\ndev = ["e==2", {include-group = "x"}]\n[tool.ruff.lint]\nselect = []\n'
         )
         found = python.read_pyproject("pyproject.toml", text)
@@ -66,7 +66,7 @@ class TestPython:
         assert (found.name, found.license, found.license_line, found.runtime) == ("app", "MIT", 7, "Python >=3.11")
         assert [(each.name, each.kind, each.evidence.line) for each in found.entry_points] == [
             ("app", "console script", 17),
-            ("plug", "plugin for x", 19),
+            ("app", "plugin for x", 19),
         ]
         assert [(each.name, each.evidence.line) for each in found.tools] == [("ruff", 22)]
 
