@@ -34,6 +34,12 @@ class TestBuiltWith:
         stack = stack_of({"composer.json": '{"name": "a/b", "require": {"symfony/console": "^6"}}', "a.php": "<?php\n"})
         assert "Built with Symfony Console" in stack.summary
 
+    def test_tells_how_many_services_it_does_not_name(self, stack_of: StackOf) -> None:
+        """A list that was cut in silence would be taken for all there is."""
+        services = "".join(f"  s{number}:\n    image: acme/s{number}\n" for number in range(10))
+        stack = stack_of({"compose.yaml": f"services:\n{services}"})
+        assert "Services in compose files: s0, s1, s2, s3, s4, s5, s6, s7 and 2 more" in stack.summary
+
 
 class TestCommands:
     """The command that is named first."""
