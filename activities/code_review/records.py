@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from activities.project_init.roles import role_of
 from baton.protocol.errors import BatonError
 from baton.protocol.record import Record
 
@@ -178,10 +179,13 @@ class Review(Record):
 
 
 def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Return findings with the gravest first, then by place and rule."""
-    return tuple(
-        sorted(findings, key=lambda one: (SEVERITIES.index(one.severity), one.path, one.line, one.column, one.rule))
-    )
+    """Return findings with the gravest first, of these tests' last, then by place and rule."""
+    return tuple(sorted(findings, key=_rank))
+
+
+def _rank(one: Finding) -> tuple[int, bool, str, int, int, str]:
+    is_test = role_of(one.path) == "test"
+    return SEVERITIES.index(one.severity), is_test, one.path, one.line, one.column, one.rule
 
 
 def verdict_of(findings: list[Finding], fail_on: Severity, *, complete: bool) -> Verdict:

@@ -39,6 +39,21 @@ def review(*findings: Finding, unread: tuple[Unread, ...] = ()) -> Review:
     return Review(concern="security", analysers=(BANDIT,), files=1, findings=in_order([*findings]), unread=unread)
 
 
+class TestInOrder:
+    """What is told first."""
+
+    def test_of_equally_grave_findings_those_in_tests_come_last(self) -> None:
+        """The product's own are what a reader looks for; a grave one in a test stays before them."""
+        places: list[tuple[str, Severity]] = [
+            ("tests/t.py", "medium"),
+            ("web/w.py", "medium"),
+            ("tests/u.py", "high"),
+            ("a.py", "low"),
+        ]
+        found = [finding(1, severity).model_copy(update={"path": path}) for path, severity in places]
+        assert [one.path for one in in_order(found)] == ["tests/u.py", "web/w.py", "tests/t.py", "a.py"]
+
+
 class TestReportOf:
     """One reviewer's report."""
 
