@@ -158,14 +158,16 @@ def _nobody(run: RunRecord, waits: Waits) -> RenderableType:
     """Return that no worker can go on with the run, and of a run that is pinned to a build what else helps."""
     queue, build, unchosen = shlex.quote(waits.task_queue), waits.build, waits.unchosen
     if unchosen is not None:
-        names = f"--deployment-name {shlex.quote(unchosen.deployment)} --build-id {shlex.quote(unchosen.id)}"
+        if unchosen.current is None:
+            told = "none of their builds is current, so none is given the run: nothing moves until one is, by"
+        else:
+            told = (
+                f"none is of the current build {unchosen.current}, so none is given the run: nothing moves until one "
+                "of that build does, or until theirs is current, by"
+            )
         return stack(
-            plain(
-                f"workers ask the task queue {queue} for work, but none of their builds is current, so none is given "
-                "the run: nothing moves until one is, by",
-                "yellow",
-            ),
-            plain(f"temporal worker deployment set-current-version {names}", "dim"),
+            plain(f"workers ask the task queue {queue} for work, but {told}", "yellow"),
+            plain(unchosen.remedy, "dim"),
         )
     if build is None:
         return plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow")

@@ -30,7 +30,7 @@ from baton.cli.output import counted
 from baton.cli.publishing import installed
 from baton.client.events import decoded
 from baton.client.listing import RunFilter, list_runs, pinned_elsewhere
-from baton.client.waiting import described_queue, pinned_build, polling_builds, unchosen_build
+from baton.client.waiting import described_queue, pinned_build, polling_builds, unchosen_workers
 from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.edge.compression import CompressionCodec
@@ -206,21 +206,24 @@ async def workers(client: Client, task_queue: str) -> Finding:
 
 
 async def given_no_runs(client: Client, task_queue: str) -> Finding | None:
-    """Return that no build of the workers was ever made current, so that no run begins; None where runs do."""
+    """Return that no build of the workers is given runs, so that none begins; None where runs do."""
     return _given_no_runs(await described_queue(client, task_queue), task_queue)
 
 
 def _given_no_runs(answer: DescribeTaskQueueResponse, task_queue: str) -> Finding | None:
     """Return the same of what the server says of the task queue."""
     seen = {one.identity for one in answer.pollers}
-    build = unchosen_build(answer)
-    if build is None:
+    unchosen = unchosen_workers(answer)
+    if unchosen is None:
         return None
+    found = f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no build of theirs is given runs"
+    if unchosen.current is None:
+        return Finding("workers", Mark.WARN, found, unchosen.remedy)
     return Finding(
         "workers",
         Mark.WARN,
-        f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no build of theirs is given runs",
-        f"temporal worker deployment set-current-version --deployment-name {build.deployment} --build-id {build.id}",
+        f"{found}: build {unchosen.current!r} is, of which no worker is there",
+        f"start workers of build {unchosen.current!r}, or {unchosen.remedy}",
     )
 
 

@@ -68,7 +68,7 @@ async def run(
     if not has_worker:
         session.note(f"no worker asks the task queue {task_queue!r} for work: the run begins once one does")
     elif waits:
-        session.note(f"{waits.found}: the run begins once one is, by\n{waits.remedy}")
+        session.note(f"{waits.found}, so the run does not begin; what helps:\n{waits.remedy}")
     await _report(session, client, handle, pipeline, watch=watch)
 
 

@@ -1,11 +1,13 @@
 """What a run waits for: stages at work, people, children; mostly from the server, without asking a worker."""
 
 import re
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType, VersioningBehavior, WorkerVersioningMode
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -40,6 +42,31 @@ class Build(NamedTuple):
 
     deployment: str
     id: str
+
+
+class Unchosen(NamedTuple):
+    """Workers that ask for work, and are given no run but those that are pinned to their builds.
+
+    Attributes:
+        deployment: The deployment whose current build decides.
+        build: The id of a build of theirs; None: they are of none.
+        current: The id of the build that is given the runs, and has no workers; None: none was made current.
+
+    Example:
+        >>> Unchosen("baton", "2", None).remedy
+        'temporal worker deployment set-current-version --deployment-name baton --build-id 2'
+    """
+
+    deployment: str
+    build: str | None
+    current: str | None
+
+    @property
+    def remedy(self) -> str:
+        """The command that has them given the runs."""
+        theirs = "--unversioned" if self.build is None else f"--build-id {shlex.quote(self.build)}"
+        name = shlex.quote(self.deployment)
+        return f"temporal worker deployment set-current-version --deployment-name {name} {theirs}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +130,7 @@ class Waits:
         tries: How often the worker's code was last given the run: more than once, and it could not go on.
         build: The build that the run is pinned to, so that no other one is given it.
         fault: Why the worker that was asked about the run cannot answer: its code does not fit it.
-        unchosen: A build of the workers that are there, where none was made current: none is given the run.
+        unchosen: The workers that are there, where none of them is given the run.
     """
 
     pending: list[Pending]
@@ -112,7 +139,7 @@ class Waits:
     tries: int = 1
     build: Build | None = None
     fault: str | None = None
-    unchosen: Build | None = None
+    unchosen: Unchosen | None = None
 
 
 async def waits(client: Client, run: RunRecord) -> Waits | None:
@@ -135,7 +162,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     description = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
     build = pinned_build(description)
     queue = await described_queue(client, description.task_queue)
-    builds, unchosen = _builds_of(queue), unchosen_build(queue) if build is None else None
+    builds, unchosen = _builds_of(queue), unchosen_workers(queue) if build is None else None
     has_worker = build in builds if build is not None else bool(builds) and unchosen is None
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     asks: dict[str, str | None] = {}
@@ -169,7 +196,7 @@ def pinned_build(description: WorkflowExecutionDescription) -> Build | None:
         pinned = override.pinned.version if override.HasField("pinned") else None
     else:
         pinned = versions.deployment_version if versions.behavior == _PINNED else None
-    return Build(pinned.deployment_name, pinned.build_id) if pinned and pinned.build_id else None
+    return _build(pinned) if pinned and pinned.build_id else None
 
 
 async def described_queue(client: Client, task_queue: str) -> DescribeTaskQueueResponse:
@@ -206,30 +233,39 @@ async def polling_builds(client: Client, task_queue: str) -> set[Build | None]:
     return _builds_of(await described_queue(client, task_queue))
 
 
-def unchosen_build(answer: DescribeTaskQueueResponse) -> Build | None:
-    """Return a build of the workers of a task queue if none was ever made current, so that no run begins; else None.
+def unchosen_workers(answer: DescribeTaskQueueResponse) -> Unchosen | None:
+    """Return the workers of a task queue if all are of builds that are given no runs, so that none begins; else None.
+
+    Runs are given to the current build and to the ramping one; where there is none, to workers of no build.
 
     Args:
         answer: What the server says of the task queue.
     """
-    builds = [one.deployment_options for one in answer.pollers]
-    versions = answer.versioning_info
-    chosen = versions.HasField("current_deployment_version") or versions.HasField("ramping_deployment_version")
-    if not builds or chosen or any(one.worker_versioning_mode != _VERSIONED for one in builds):
+    builds, versions = _builds_of(answer), answer.versioning_info
+    current = _build(versions.current_deployment_version) if versions.HasField("current_deployment_version") else None
+    chosen = {current}
+    if versions.ramping_version_percentage:
+        ramps = versions.HasField("ramping_deployment_version")
+        chosen.add(_build(versions.ramping_deployment_version) if ramps else None)
+    if not builds or builds & chosen:
         return None
-    return Build(builds[0].deployment_name, builds[0].build_id)
+    there = max(filter(None, builds), default=None)
+    deployment = there.deployment if there else current.deployment if current else ""
+    return Unchosen(deployment, there.id if there else None, current.id if current else None)
 
 
 def _builds_of(answer: DescribeTaskQueueResponse) -> set[Build | None]:
     """Return the builds of the workers that asked lately; None for workers of no build."""
     now = datetime.now(UTC)
     return {
-        Build(one.deployment_options.deployment_name, one.deployment_options.build_id)
-        if one.deployment_options.worker_versioning_mode == _VERSIONED
-        else None
+        _build(one.deployment_options) if one.deployment_options.worker_versioning_mode == _VERSIONED else None
         for one in answer.pollers
         if now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE
     }
+
+
+def _build(version: WorkerDeploymentVersion | WorkerDeploymentOptions) -> Build:
+    return Build(version.deployment_name, version.build_id)
 
 
 def _stages(step: Step, description: WorkflowExecutionDescription) -> list[Pending]:

@@ -16,7 +16,7 @@ from baton import PipelineInput
 from baton.cli.asking import nobody
 from baton.cli.cards import waits_card
 from baton.client import read_run
-from baton.client.waiting import Build, has_pollers, waits
+from baton.client.waiting import Build, Unchosen, has_pollers, waits
 from tests.support import GOAL, LIMIT, until_waiting
 from tests.temporal.pipelines import Gated
 from tests.temporal.stages import STAGES
@@ -89,7 +89,7 @@ async def test_a_run_says_that_no_build_of_the_workers_is_current(client: Client
 
     assert before is not None
     assert after is not None
-    assert (before.has_worker, before.unchosen) == (False, Build(name, "one"))
+    assert (before.has_worker, before.unchosen) == (False, Unchosen(name, "one", None))
     assert (after.has_worker, after.unchosen) == (True, None)
     file = io.StringIO()
     Console(file=file, width=200).print(waits_card(run, before))

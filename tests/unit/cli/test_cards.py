@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from baton.cli.cards import heading, standing, waits_card
 from baton.client import RunRecord, Step, StepStatus
 from baton.client.timers import Timer
-from baton.client.waiting import Build, Pending, Waits
+from baton.client.waiting import Build, Pending, Unchosen, Waits
 from baton.protocol.baton import Baton
 from baton.protocol.history import StepKind
 from baton.protocol.messages import PipelineInput
@@ -50,6 +50,15 @@ class TestWaitsCard:
 
         assert "no worker of build 2026-05-01, to which the run is pinned, asks the task queue baton for work" in told
         assert "--versioning-override-deployment-name delivery --versioning-override-build-id BUILD" in told
+
+    def test_a_run_that_waits_for_the_current_build_names_it(self) -> None:
+        """Workers of another build are there, and are given nothing as long as that one is current."""
+        unchosen = Waits([], "baton", has_worker=False, unchosen=Unchosen("delivery", "two", current="one"))
+
+        told = shown(waits_card(run(), unchosen))
+
+        assert "none is of the current build one, so none is given the run" in " ".join(told)
+        assert told[-1].endswith("set-current-version --deployment-name delivery --build-id two")
 
     def test_a_handoff_that_waits_stands_in_place_of_its_stage(self) -> None:
         """The stage has not begun, and will not before somebody decides."""

@@ -1,0 +1,74 @@
+"""Which workers are given runs, by what the server says of their task queue."""
+
+from datetime import UTC, datetime
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
+from temporalio.api.enums.v1 import WorkerVersioningMode
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueVersioningInfo
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
+
+from baton.client.waiting import Unchosen, unchosen_workers
+
+
+def asking(build: str | None) -> PollerInfo:
+    """Return a worker that asked for work just now, of a build or of none."""
+    modes = WorkerVersioningMode
+    mode = modes.WORKER_VERSIONING_MODE_VERSIONED if build else modes.WORKER_VERSIONING_MODE_UNVERSIONED
+    lately = Timestamp()
+    lately.FromDatetime(datetime.now(UTC))
+    return PollerInfo(
+        last_access_time=lately,
+        deployment_options=WorkerDeploymentOptions(
+            deployment_name="d", build_id=build or "", worker_versioning_mode=mode
+        ),
+    )
+
+
+def version(build: str | None) -> WorkerDeploymentVersion | None:
+    """Return what the server says of a build, or nothing."""
+    return WorkerDeploymentVersion(deployment_name="d", build_id=build) if build else None
+
+
+class TestUnchosenWorkers:
+    """`unchosen_workers`, for a current build, a ramping one with its percentage, and the builds of the workers."""
+
+    QUEUES = (
+        pytest.param(None, None, 0, [None], None, id="workers of no build where there are no builds"),
+        pytest.param("1", None, 0, ["1", "2"], None, id="the current build has workers"),
+        pytest.param("1", "2", 10, ["2"], None, id="the ramping build has workers"),
+        pytest.param("1", None, 10, [None], None, id="workers of no build are ramping"),
+        pytest.param("1", None, 0, [], None, id="nobody at all, which is told otherwise"),
+        pytest.param(None, None, 0, ["1"], Unchosen("d", "1", None), id="no build was made current"),
+        pytest.param("1", None, 0, ["2"], Unchosen("d", "2", "1"), id="only another build has workers"),
+        pytest.param("1", "2", 0, ["2"], Unchosen("d", "2", "1"), id="only a build that is ramping at nothing"),
+        pytest.param("1", None, 0, [None], Unchosen("d", None, "1"), id="only workers of no build are there"),
+    )
+
+    @pytest.mark.parametrize(("current", "ramping", "percentage", "there", "expected"), QUEUES)
+    def test_they_are_those_of_builds_that_are_given_none(
+        self,
+        current: str | None,
+        ramping: str | None,
+        percentage: int,
+        there: list[str | None],
+        expected: Unchosen | None,
+    ) -> None:
+        """A run would wait without a word, for all workers that can be seen."""
+        answer = DescribeTaskQueueResponse(
+            pollers=[asking(build) for build in there],
+            versioning_info=TaskQueueVersioningInfo(
+                current_deployment_version=version(current),
+                ramping_deployment_version=version(ramping),
+                ramping_version_percentage=percentage,
+            ),
+        )
+
+        assert unchosen_workers(answer) == expected
+
+    def test_workers_of_no_build_are_given_the_runs_by_a_command_of_its_own(self) -> None:
+        """It names no build."""
+        assert Unchosen("our d", None, "1").remedy == (
+            "temporal worker deployment set-current-version --deployment-name 'our d' --unversioned"
+        )
