@@ -43,7 +43,7 @@ from baton.edge.keyring import Keyring, KeyringError
 from baton.edge.metering import worker_metrics
 from baton.edge.registries import load_registries
 from baton.edge.tokens import best_counter
-from baton.edge.tracing import Tracing, open_tracing
+from baton.edge.tracing import Tracing, TracingError, open_tracing
 from baton.plugin import BatonPlugin
 from baton.protocol.contract_errors import RegistryError
 from baton.protocol.errors import ArtifactError, BatonError, ServerError
@@ -305,7 +305,7 @@ def main() -> int:
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         asyncio.run(run(settings))
-    except SettingError as error:
+    except (SettingError, TracingError) as error:
         print(f"worker.py: {error}", file=sys.stderr)
         return 2
     except BatonError as error:

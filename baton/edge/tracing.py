@@ -9,6 +9,7 @@ Spans hold names, ids, counts and codes. No text of a baton, a message or an exc
 passes by the encryption of what Temporal stores.
 """
 
+import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -19,10 +20,14 @@ from baton.protocol.messages import StageReturn
 from baton.protocol.tracing import HandoffTrace
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PROTOCOL = "http/protobuf"
+
+_log = logging.getLogger(__name__)
 
 
 class TracingError(BatonError):
-    """Traces are asked for and cannot be made; the text says what to install or unset."""
+    """Traces are asked for and cannot be made; the text says what to install, correct or unset."""
 
 
 class StageSpan(Protocol):
@@ -92,14 +97,15 @@ def open_tracing(environment: Mapping[str, str], service: str = "baton-worker") 
 
     Spans go by OTLP over HTTP in the background. Address, headers, certificates, sampler and further names of the
     service are OpenTelemetry's own `OTEL_…` variables; `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none`
-    switch it off.
+    switch it off. Another protocol that they name is warned of, for a collector may take only that at its address.
 
     Args:
         environment: The environment, for example `os.environ`.
         service: The service's name unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
 
     Raises:
-        TracingError: An address is set, and the extra `otel` is not installed.
+        TracingError: An address is set, and the extra `otel` is not installed, or another of the variables has a value
+            that OpenTelemetry refuses.
 
     Example:
         >>> open_tracing({}) is None
@@ -117,4 +123,17 @@ def open_tracing(environment: Mapping[str, str], service: str = "baton-worker") 
             f"OTEL_EXPORTER_OTLP_ENDPOINT is set, but {error.name!r} is not installed; install "
             "temporal-baton[otel], or unset the variable"
         ) from error
-    return OpenTelemetryTracing.over_http(environment, service)
+    protocol = next(filter(None, (environment.get(name) for name in _PROTOCOLS)), _PROTOCOL)
+    if protocol != _PROTOCOL:
+        _log.warning(
+            "OTEL_EXPORTER_OTLP_PROTOCOL is %r, and spans are sent by %s all the same: name the address at which the "
+            "collector takes that, as a rule port 4318",
+            protocol,
+            _PROTOCOL,
+        )
+    try:
+        return OpenTelemetryTracing.over_http(environment, service)
+    except (ValueError, RuntimeError) as error:
+        raise TracingError(
+            f"the OTEL_… variables cannot be used: {error}; correct or unset the one it is about"
+        ) from error

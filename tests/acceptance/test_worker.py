@@ -123,6 +123,12 @@ class TestWorker:
             pytest.param({"BATON_KEYS": "{folder}/keys.toml"}, 2, "BATON_KEYS: cannot read the keys in", id="no keys"),
             pytest.param({"BATON_KEY_SEAL": "k1"}, 2, "BATON_KEY_SEAL: BATON_KEY_SEAL is not", id="no key"),
             pytest.param({"BATON_REGISTRY": "{folder}/none.toml"}, 2, "BATON_REGISTRY", id="no registry"),
+            pytest.param(
+                {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "5000"},
+                2,
+                "the OTEL_… variables cannot be used: max_export_batch_size",
+                id="a batch of spans that is larger than what may wait",
+            ),
             pytest.param({"TEMPORAL_NAMESPACE": "none"}, 2, "TEMPORAL_NAMESPACE", id="no namespace"),
             pytest.param({"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 3, "127.0.0.1:1", id="no server"),
         ],

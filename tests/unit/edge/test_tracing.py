@@ -122,6 +122,25 @@ class TestOpenTracing:
             assert collector.services() == {"reviews"}
 
     @pytest.mark.parametrize(
+        ("traces", "every", "warned"),
+        [
+            pytest.param("", "http/protobuf", False, id="the one there is"),
+            pytest.param("", "grpc", True, id="another one"),
+            pytest.param("http/protobuf", "grpc", False, id="another one for what are no traces"),
+        ],
+    )
+    def test_a_protocol_that_is_not_spoken_is_warned_of(
+        self, caplog: pytest.LogCaptureFixture, traces: str, every: str, warned: bool
+    ) -> None:
+        """The address is most likely that of the other protocol too, where nothing that is sent would be taken."""
+        asked = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": traces, "OTEL_EXPORTER_OTLP_PROTOCOL": every}
+        tracing = open_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317", **asked})
+        assert tracing is not None
+        tracing.close()
+
+        assert ("OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'" in caplog.text) is warned
+
+    @pytest.mark.parametrize(
         ("variables", "name"),
         [
             pytest.param({}, "baton-worker", id="nothing said"),
