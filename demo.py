@@ -29,9 +29,10 @@ from baton import PipelineInput, PipelineResult
 from baton.activity import WorkerParts
 from baton.cli.output import make_console
 from baton.cli.pages import Page, news_lines
+from baton.cli.supervising import worker_environment
 from baton.cli.telling import history_table
-from baton.client import RunRecord, RunStatus, connect, read_run
-from baton.client.connecting import DEFAULT_TASK_QUEUE, Connection
+from baton.client import RunRecord, RunStatus, read_run
+from baton.client.connecting import DEFAULT_TASK_QUEUE
 from baton.client.following import Followed, follow
 from baton.client.news import NewsKind
 from baton.devserver import DevServer, DevServerOptions
@@ -51,6 +52,7 @@ ARTIFACTS = ROOT / ".baton" / "artifacts"
 KEYS = ROOT / ".baton"
 LEDGER = KEYS / "ledger.db"
 UI_PORT = 8233
+NAMESPACE = "default"
 KILLED_IN = "build-knowledge"
 QUESTION = "how is a run rolled back to before a stage?"
 
@@ -59,9 +61,9 @@ class WorkerProcess:
     """A `worker.py` of this checkout in a process of its own, so that it can really be killed."""
 
     def __init__(self, address: str) -> None:
-        # The demonstration's own ledger and keys, whatever this machine has set up otherwise.
+        # The demonstration's own server, ledger and keys, whatever this machine has set up otherwise.
         others = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
-        self._environment = {**others, "TEMPORAL_ADDRESS": address, "BATON_ARTIFACTS": str(ARTIFACTS)}
+        self._environment = worker_environment(others, address=address, namespace=NAMESPACE, artifacts=str(ARTIFACTS))
         self._log = (STATE / "worker.log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -102,13 +104,14 @@ async def main() -> int:
                 soft_wrap=True,
             )
             plugin = BatonPlugin(WorkerParts(artifacts=open_store(ARTIFACTS)))
-            client = await connect(Connection(address=server.address, namespace="default"), plugins=[plugin])
+            # Not `connect`: a profile or a key of another service has no say in this connection.
+            client = await Client.connect(server.address, namespace=NAMESPACE, plugins=[plugin])
             start = PipelineInput(
                 goal="Read this repository, document it, index it and verify the result",
                 params={"source": str(ROOT), "output": str(output)},
             )
             handle = await client.start_workflow(ProjectInit.run, start, id=name, task_queue=DEFAULT_TASK_QUEUE)
-            page = f"/namespaces/default/workflows/{name}/{handle.first_execution_run_id}/history"
+            page = f"/namespaces/{NAMESPACE}/workflows/{name}/{handle.first_execution_run_id}/history"
             console.print(f"Pipeline project_init runs as {name}: {server.ui_url}{page}\n", soft_wrap=True)
             run = await watched(console, client, handle, worker)
             await closing(console, client, handle, run)
