@@ -1,6 +1,7 @@
 """Connecting to a Temporal server the way the Temporal CLI does: profiles, environment, then defaults."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from baton.protocol.errors import ServerError
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_TASK_QUEUE = "baton"
+
+_SOURCE = re.compile(r" *\d* *\|")
 
 
 @dataclass(frozen=True)
@@ -65,14 +68,21 @@ class Connection:
                 f"{error.strerror}; correct the profile or the TEMPORAL_TLS_… variable that names it"
             ) from error
         except (RuntimeError, ValueError) as error:
+            # Not `from error`: it shows the line of the file, where the key may stand.
             raise ServerError(
-                f"the connection settings cannot be used: {error}; "
-                "check temporal.toml, the profile's name and the TEMPORAL_… variables"
-            ) from error
+                f"the connection settings cannot be used: {_without_source(str(error))}; "
+                f"check {named or 'temporal.toml'}, the profile's name and the TEMPORAL_… variables"
+            ) from None
         settings: dict[str, Any] = dict(loaded)
         settings["target_host"] = self.address or settings.get("target_host") or DEFAULT_ADDRESS
         settings["namespace"] = self.namespace or settings.get("namespace") or "default"
         return settings
+
+
+def _without_source(said: str) -> str:
+    """Return in one line what is wrong with a file, without the line of the file that a parser draws below it."""
+    told = (line.strip() for line in said.splitlines() if not _SOURCE.match(line))
+    return ": ".join(filter(None, told))
 
 
 async def connect(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import ssl
+import traceback
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -225,6 +226,28 @@ class TestSettings:
 
         with pytest.raises(ServerError, match=f"{missing}.*: No such file or directory; .*TEMPORAL_TLS_…"):
             Connection().settings()
+
+    @pytest.mark.parametrize(
+        ("line", "why"),
+        [
+            pytest.param("api_key = my-secret", "string values must be quoted", id="no quotation marks"),
+            pytest.param('api_key = "my-secret', "invalid basic string", id="one quotation mark"),
+            pytest.param('api_key = ["my-secret"]', "expected a string", id="no text"),
+        ],
+    )
+    def test_a_profile_that_cannot_be_read_is_told_without_its_key(self, tmp_path: Path, line: str, why: str) -> None:
+        """What a worker cannot read ends in its log, and there in other hands."""
+        file = tmp_path / "temporal.toml"
+        file.write_text(f'[profile.default]\naddress = "localhost:1"\n{line}\n', encoding="utf-8")
+
+        with pytest.raises(ServerError) as refused:
+            Connection(config_file=file).settings()
+
+        told = "".join(traceback.format_exception(refused.value))
+        assert "secret" not in told
+        assert "TOML parse error at line 3" in told
+        assert why in told
+        assert f"; check {file}" in told
 
     async def test_what_is_no_address_is_told_as_that(self) -> None:
         """The SDK raises `ValueError`, which would reach the operator as a traceback."""
