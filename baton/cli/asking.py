@@ -1,6 +1,7 @@
 """Asking a run something that only its worker can answer, and not waiting for ever for it."""
 
 import asyncio
+import shlex
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -8,6 +9,7 @@ from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.cli.targets import Target
+from baton.client.executions import UNPAUSE, describe
 from baton.client.waiting import Build, has_pollers, pinned_build
 from baton.protocol.errors import PipelineError
 
@@ -36,7 +38,7 @@ async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) 
     except RPCError as error:
         if error.status not in _NO_ANSWER:
             raise
-    description = await client.get_workflow_handle(target.workflow_id).describe()
+    description = await describe(client, target.workflow_id)
     raise nobody(description.task_queue, pinned_build(description))
 
 
@@ -54,12 +56,16 @@ async def must_be_answerable(client: Client, target: Target) -> str:
         PipelineError: It is not so.
         temporalio.service.RPCError: There is no such run.
     """
-    description = await client.get_workflow_handle(target.workflow_id).describe()
+    description = await describe(client, target.workflow_id)
     if target.run_id not in (None, description.run_id):
         raise PipelineError(f"run {target.run_id} is over; {target.workflow_id!r} goes on as {description.run_id}")
     if description.close_time is not None:
-        status = description.status.name if description.status else "over"
-        raise PipelineError(f"{target.workflow_id!r} waits for no decision any more: it is {status}")
+        raise PipelineError(f"{target.workflow_id!r} waits for no decision any more: it is {description.status}")
+    if paused := description.pause:
+        raise PipelineError(
+            f"{target.workflow_id!r} was paused by {paused.by}{f': {paused.why}' if paused.why else ''}; nothing was "
+            f"decided. Let it go on, by `{UNPAUSE} {shlex.quote(target.workflow_id)}`, and decide again"
+        )
     if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
         raise nobody(description.task_queue, build)
     return description.task_queue

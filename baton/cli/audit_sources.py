@@ -16,6 +16,7 @@ from baton.cli.completion import complete_run
 from baton.cli.session import KEYS_FOLDER, Session
 from baton.cli.targets import Target
 from baton.client import read_run
+from baton.client.executions import describe
 from baton.client.listing import label_of
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
@@ -272,5 +273,4 @@ async def _task_of_run(client: Client, target: Target) -> str | None:
 
 async def _labelled(client: Client, target: Target) -> str | None:
     """Return the task that a run is labelled with, if the server indexes that."""
-    description = await client.get_workflow_handle(target.workflow_id, run_id=target.run_id).describe()
-    return label_of(description, ATTRIBUTE_TASK)
+    return label_of(await describe(client, target.workflow_id, target.run_id), ATTRIBUTE_TASK)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from baton.cli.output import STATUS_STYLES, between, counted, dollars, grid, length, moment, plain, stack
 from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.client.executions import PAUSED, UNPAUSE, Pause
 from baton.client.listing import SUSPENDED
 from baton.client.timers import HandoffDeadline, Timer
 from baton.client.waiting import Pending, Waits
@@ -95,6 +96,8 @@ def _unanswered(waits: Waits) -> str:
 
 def standing(run: RunRecord, waits: Waits | None = None) -> str:
     """Return how the run stands in one word: its status, or why it does not go on by itself."""
+    if waits and waits.pause:
+        return PAUSED
     if run.suspended:
         return SUSPENDED
     if run.pending_handoffs:
@@ -149,9 +152,20 @@ def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
     rows = [_pending_handoff(run, one) for one in run.pending_handoffs]
     rows += [_pending(run, one) for one in waits.pending if one.seq not in held]
     rows += [_timer(run, one) for one in run.timers if not one.is_of_a_step]
-    if not waits.has_worker:
+    if waits.pause:
+        rows.append(_paused(run, waits.pause))
+    elif not waits.has_worker:
         rows.append(_nobody(run, waits))
     return stack(*rows) if rows else None
+
+
+def _paused(run: RunRecord, pause: Pause) -> RenderableType:
+    """Return that the run is paused, by whom and why, and how it goes on."""
+    told = f"paused by {pause.by} at {moment(pause.since, run.began)}{f': {pause.why}' if pause.why else ''}"
+    return stack(
+        plain(f"{told}; nothing moves and nothing can be decided until it goes on, by", "yellow"),
+        plain(f"{UNPAUSE} {shlex.quote(run.workflow_id)}", "dim"),
+    )
 
 
 def _nobody(run: RunRecord, waits: Waits) -> RenderableType:

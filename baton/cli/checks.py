@@ -29,6 +29,7 @@ from temporalio.service import RPCError
 from baton.cli.output import counted
 from baton.cli.publishing import installed
 from baton.client.events import decoded
+from baton.client.executions import describe, list_executions
 from baton.client.listing import RunFilter, list_runs, pinned_elsewhere
 from baton.client.waiting import described_queue, pinned_build, polling_builds, unchosen_workers
 from baton.edge.addresses import host_of, is_this_machine
@@ -232,8 +233,8 @@ async def _stranded(client: Client, task_queue: str) -> Finding | None:
     builds = await polling_builds(client, task_queue)
     query = pinned_elsewhere(task_queue, [build for build in builds if build])
     count = (await client.count_workflows(query)).count
-    async for run in client.list_workflows(query, limit=1):
-        build = pinned_build(await client.get_workflow_handle(run.id, run_id=run.run_id).describe())
+    async for run in list_executions(client, query, most=1):
+        build = pinned_build(await describe(client, run.id, run.run_id))
         if build is None or build in builds:  # it was moved a moment ago
             return None
         found = f"{counted(count, 'run')} {'is' if count == 1 else 'are'} pinned to builds without workers"

@@ -255,6 +255,7 @@ STATUS_STYLES = {
     "WAITING": "bold yellow",
     "PENDING_HANDOFF": "bold yellow",
     "SUSPENDED": "bold red",
+    "PAUSED": "bold yellow",
     "COMPLETED": "green",
     "FAILED": "bold red",
     "TERMINATED": "red",

@@ -66,6 +66,7 @@ def _as_json(record: RunRecord, waited: Waits | None, step: Step | None) -> dict
     page["has_worker"] = waited.has_worker if waited else None
     page["pinned_to"] = waited.build._asdict() if waited and waited.build else None
     page["fault"] = waited.fault if waited else None
+    page["paused"] = {"by": waited.pause.by, "why": waited.pause.why} if waited and waited.pause else None
     if step:
         page["at"] = {"seq": step.seq, "name": step.name}
         page["baton"] = record.baton_after(step).to_json_object()

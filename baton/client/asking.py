@@ -5,10 +5,12 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
+from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.client.executions import Execution, asked
 from baton.client.waiting import has_pollers
+from baton.protocol.errors import PipelineError
 
 _ANSWER_WITHIN = timedelta(seconds=2)
 _AT_ONCE = 8
@@ -27,7 +29,7 @@ class Asker:
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._silent: dict[str, float] = {}
 
-    async def ask(self, run: WorkflowExecution, query: str, of: type[Any]) -> list[Any] | None:
+    async def ask(self, run: Execution, query: str, of: type[Any]) -> list[Any] | None:
         """Return what a run answers to a query that is answered with a list.
 
         Args:
@@ -36,7 +38,8 @@ class Asker:
             of: The type of the list's members.
 
         Returns:
-            The answer, empty if the run has ended; None if no worker answers, or the run knows no such query.
+            The answer, empty if the run has ended; None if no worker answers, the run is paused, or it knows no such
+            query.
 
         Raises:
             temporalio.service.RPCError: The server cannot be asked.
@@ -49,8 +52,8 @@ class Asker:
                 return None
             handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
             try:
-                answer: list[Any] = await handle.query(query, result_type=list[of], rpc_timeout=_ANSWER_WITHIN)  # type: ignore[valid-type]
-            except WorkflowQueryFailedError:
+                answer: list[Any] = await asked(handle, query, result_type=list[of], rpc_timeout=_ANSWER_WITHIN)  # type: ignore[valid-type]
+            except (WorkflowQueryFailedError, PipelineError):
                 return None
             except RPCError as error:
                 match error.status:
@@ -65,10 +68,10 @@ class Asker:
                         raise
             return answer
 
-    def is_silent(self, run: WorkflowExecution) -> bool:
+    def is_silent(self, run: Execution) -> bool:
         """Return whether nobody answered lately on a run's task queue, so that it is not asked."""
         return self._silent.get(run.task_queue, 0.0) > time.monotonic()
 
-    def _silence(self, run: WorkflowExecution) -> None:
+    def _silence(self, run: Execution) -> None:
         """Take note that nobody answers on a run's task queue."""
         self._silent[run.task_queue] = time.monotonic() + _SILENT_FOR_SECONDS

@@ -13,6 +13,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.client.events import time_of
+from baton.client.executions import describe
 from baton.client.news import News, news_of
 from baton.client.reading import rebuild
 from baton.client.record import RunRecord, RunStatus
@@ -70,7 +71,7 @@ async def follow(
         temporalio.service.RPCError: There is no such run.
     """
     told: RunRecord | None = None
-    run_id = run_id or (await client.get_workflow_handle(workflow_id).describe()).run_id
+    run_id = run_id or (await describe(client, workflow_id)).run_id
     while True:
         successor: str | None = None
         async for batch in _batches(client, workflow_id, run_id):
@@ -145,15 +146,14 @@ async def _successor(client: Client, run: RunRecord) -> str | None:
         return run.next_run_id
     while True:
         try:
-            ended = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
-            newest = await client.get_workflow_handle(run.workflow_id).describe()
+            ended = await describe(client, run.workflow_id, run.run_id)
+            newest = await describe(client, run.workflow_id)
         except RPCError as error:
             if not (_passes(error) or _is_starting(error)):
                 raise
             await asyncio.sleep(_LONGEST_PAUSE)
             continue
-        first = newest.raw_description.workflow_execution_info.first_run_id
-        same = first == ended.raw_description.workflow_execution_info.first_run_id
+        same = newest.info.first_run_id == ended.info.first_run_id
         return newest.run_id if same and newest.run_id != run.run_id else None
 
 

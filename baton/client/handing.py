@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.client.executions import asked
 from baton.edge.keyring import Keyring
 from baton.edge.public_keys import PublicKeys
 from baton.edge.sealing import open_sealed
@@ -127,8 +128,8 @@ async def _answer(client: Client, message: Handoff, workflow_id: str, keyring: K
 async def _ask(client: Client, workflow_id: str, handoff_id: str) -> object:
     """Ask once; None while the receiver cannot be asked."""
     try:
-        return await client.get_workflow_handle(workflow_id).query(QUERY_ANSWERED, handoff_id)
-    except WorkflowQueryFailedError:
+        return await asked(client.get_workflow_handle(workflow_id), QUERY_ANSWERED, arg=handoff_id)
+    except (WorkflowQueryFailedError, PipelineError):
         return None
     except RPCError as error:
         if error.status not in _NOT_YET:

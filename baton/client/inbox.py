@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecution
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.client.asking import Asker
+from baton.client.executions import Execution, describe, list_executions
 from baton.client.handoffs import UNKNOWN, read_handoffs
 from baton.client.listing import label_of
 from baton.client.updating import decided_by_update
@@ -107,7 +108,7 @@ async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None)
         HistoryError: No worker answers, and the workflow is no pipeline or its payloads cannot be read.
         temporalio.service.RPCError: There is no such run, or the server cannot be asked.
     """
-    run = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    run = await describe(client, workflow_id, run_id)
     return [] if run.close_time is not None else await _Asking(client).about(run)
 
 
@@ -151,10 +152,10 @@ async def resolve_handoff(
     return await decided_by_update(handle, RESOLVE_HANDOFF, plain, HandoffDecision, waits)
 
 
-async def _runs(client: Client, limit: int) -> list[WorkflowExecution]:
+async def _runs(client: Client, limit: int) -> list[Execution]:
     """Return the runs of which the server says that a handoff waits."""
     try:
-        return [run async for run in client.list_workflows(WAITING_RUNS, page_size=min(limit, 1000), limit=limit)]
+        return [run async for run in list_executions(client, WAITING_RUNS, most=limit)]
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message:
             raise BatonError(
@@ -172,7 +173,7 @@ class _Asking:
         self._client = client
         self._asker = Asker(client)
 
-    async def about(self, run: WorkflowExecution) -> list[WaitingHandoff]:
+    async def about(self, run: Execution) -> list[WaitingHandoff]:
         """Return the handoffs of a run that wait."""
         answer = await self._asker.ask(run, QUERY_INBOX, PendingHandoff)
         if answer is not None:
@@ -180,7 +181,7 @@ class _Asking:
         read = await read_handoffs(self._client, run.id, run.run_id)
         return [_of(run, one, answered=False) for one in read.waiting]
 
-    async def about_or_trouble(self, run: WorkflowExecution) -> list[WaitingHandoff]:
+    async def about_or_trouble(self, run: Execution) -> list[WaitingHandoff]:
         """Return the handoffs of a run that wait; if they cannot be read, that something does, and the trouble."""
         try:
             return await self.about(run)
@@ -189,7 +190,7 @@ class _Asking:
 
 
 def _of(
-    run: WorkflowExecution, pending: PendingHandoff | None, *, answered: bool = True, trouble: str | None = None
+    run: Execution, pending: PendingHandoff | None, *, answered: bool = True, trouble: str | None = None
 ) -> WaitingHandoff:
     """Return a handoff with its run; an agent that the history does not name is the stage that is indexed."""
     stage = label_of(run, ATTRIBUTE_STAGE)

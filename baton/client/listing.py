@@ -1,14 +1,16 @@
 """Finding runs: by pipeline, status, stage and task, in what the server indexes."""
 
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.client.executions import PAUSED, Execution, list_executions
 from baton.protocol.errors import BatonError
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
@@ -16,9 +18,10 @@ from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_
 SUSPENDED = "SUSPENDED"
 _STANDING_STILL = ("WAITING", "PENDING_HANDOFF", SUSPENDED)
 _OPEN = ("RUNNING", *_STANDING_STILL)
-STATUSES = (*_OPEN, *(one.name for one in WorkflowExecutionStatus if one.name != "RUNNING"))
-"""What a run's status may be: Temporal's; and of a run that goes on, `WAITING` for a person, `PENDING_HANDOFF` if a
-handoff of its does, and `SUSPENDED` once the server reports that its worker's code failed, by default five times."""
+STATUSES = (*_OPEN, PAUSED, *(one.name for one in WorkflowExecutionStatus if one.name not in ("RUNNING", PAUSED)))
+"""What a run's status may be: Temporal's, `PAUSED` by an operator among them; and of a run that goes on, `WAITING` for
+a person, `PENDING_HANDOFF` if a handoff of its does, and `SUSPENDED` once the server reports that its worker's code
+failed, by default five times."""
 _BUILD = "TemporalWorkerDeploymentVersion"
 _BEHAVIOR = "TemporalWorkflowVersioningBehavior"
 _PROBLEMS = "TemporalReportedProblems"  # the server sets it, and takes it away once the run goes on
@@ -81,7 +84,7 @@ class RunFilter:
                 terms.append(f"{_PROBLEMS} IS NOT NULL")
         else:
             terms.append("ExecutionStatus != 'ContinuedAsNew'")
-        with_children = self.children or self.status in _STANDING_STILL
+        with_children = self.children or self.status in (*_STANDING_STILL, PAUSED)
         if not (self.pipeline or self.task or with_children or self.every):
             terms.append("ParentWorkflowId IS NULL")
         terms += [_equal(ATTRIBUTE_STAGE, self.stage)] if self.stage else []
@@ -154,7 +157,7 @@ async def list_runs(client: Client, wanted: RunFilter, limit: int) -> list[Liste
 async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> list[ListedRun]:
     """Return the runs of a query."""
     runs: dict[str, ListedRun] = {}
-    async for found in client.list_workflows(query, page_size=min(1000, 2 * limit)):
+    async for found in list_executions(client, query, most=sys.maxsize, page=min(1000, 2 * limit)):
         run = _listed(found)
         # To the server a run that waits is one of those that go on.
         if wanted.status in (None, run.status):
@@ -180,23 +183,23 @@ def pinned_elsewhere(task_queue: str, builds: Collection[tuple[str, str]]) -> st
     return " AND ".join([*terms, f"{_BUILD} NOT IN ({known})"] if known else terms)
 
 
-def label_of(found: WorkflowExecution, name: str) -> str | None:
+def label_of(found: Execution, name: str) -> str | None:
     """Return one of Baton's search attributes of a run; None where the server does not index it."""
-    return found.typed_search_attributes.get(SearchAttributeKey.for_keyword(name))
+    return found.search_attributes.get(SearchAttributeKey.for_keyword(name))
 
 
-def status_of(found: WorkflowExecution) -> str:
+def status_of(found: Execution) -> str:
     """Return how a run stands, as one of `STATUSES`: Temporal's own status does not tell that it needs somebody."""
-    status = found.status.name if found.status else "RUNNING"
+    status = found.status
     label = label_of(found, ATTRIBUTE_STATUS)
-    if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in found.typed_search_attributes):
+    if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in found.search_attributes):
         return SUSPENDED
     if status == "RUNNING" and label in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF):
         return label
     return status
 
 
-def _listed(found: WorkflowExecution) -> ListedRun:
+def _listed(found: Execution) -> ListedRun:
     """Return what the index says of a run."""
     return ListedRun(
         workflow_id=found.id,

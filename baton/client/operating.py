@@ -12,6 +12,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.client.executions import asked, describe
 from baton.client.forking import forked_input
 from baton.client.reading import read_run
 from baton.client.record import RunRecord, Step
@@ -55,12 +56,12 @@ async def decide(client: Client, workflow_id: str, decision: Decision) -> Decide
         How the approval ended; of a repeated decision the first answer.
 
     Raises:
-        PipelineError: The decision is refused: not open, decided otherwise, or the baton has changed.
+        PipelineError: The decision is refused: not open, decided otherwise, or the baton has changed; or it is paused.
         temporalio.service.RPCError: There is no such run, or no worker answers.
     """
     handle = client.get_workflow_handle(workflow_id)
     if decision.digest is None:
-        overview = await handle.query(QUERY_STATUS, result_type=Overview)
+        overview = await asked(handle, QUERY_STATUS, result_type=Overview)
         decision = decision.model_copy(update={"digest": overview.digest})
 
     async def waits() -> bool:
@@ -181,12 +182,12 @@ async def fork(
     run = await read_run(client, workflow_id, run_id)
     step = run.step(at)
     start = forked_input(run, step, patch=patch, by=by, why=why, source=await _executed_in(client, run, step))
-    description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    described = await describe(client, workflow_id, run_id)
     return await client.start_workflow(
         run.pipeline,
         start,
         id=new_id or f"{workflow_id}-fork-{uuid4().hex[:8]}",
-        task_queue=task_queue or description.task_queue,
+        task_queue=task_queue or described.task_queue,
     )
 
 

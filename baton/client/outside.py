@@ -23,6 +23,7 @@ from baton.activity.exchange import addressed_to
 from baton.activity.gate import Gate
 from baton.activity.receiving import contract_check
 from baton.client.asking import Asker
+from baton.client.executions import asked, list_executions
 from baton.edge.conversion import EXTERNAL_ABOVE_BYTES
 from baton.edge.sealing import open_sealed
 from baton.protocol.audit_entries import run_name
@@ -117,7 +118,7 @@ class OutsideAgents:
         Args:
             agent: The agent's name.
         """
-        runs = [run async for run in self.client.list_workflows(_WAITING, limit=MOST_PIPELINES)]
+        runs = [run async for run in list_executions(self.client, _WAITING, most=MOST_PIPELINES)]
         answers = await asyncio.gather(*(self.asker.ask(run, QUERY_OUTSIDE, OutsideHandoff) for run in runs))
         found = [
             Found(run.id, one)
@@ -273,12 +274,13 @@ class OutsideAgents:
         """Ask a pipeline for its handoffs outside; one that never was, or has none, has none to tell.
 
         Raises:
+            PipelineError: It is paused; the work is wanted once it goes on.
             temporalio.service.RPCError: Nobody answers, so nothing is known: an agent must not throw its work away.
         """
         handle = self.client.get_workflow_handle(workflow_id)
         try:
-            told: list[OutsideHandoff] = await handle.query(
-                query, result_type=list[OutsideHandoff], rpc_timeout=_ANSWER_WITHIN
+            told: list[OutsideHandoff] = await asked(
+                handle, query, result_type=list[OutsideHandoff], rpc_timeout=_ANSWER_WITHIN
             )
         except WorkflowQueryFailedError:
             return []

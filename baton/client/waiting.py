@@ -13,10 +13,11 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowQueryFailedError
+from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from baton.client.events import words_of
+from baton.client.executions import Execution, Pause, describe
 from baton.client.listing import status_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.protocol.history import StepKind
@@ -131,6 +132,7 @@ class Waits:
         build: The build that the run is pinned to, so that no other one is given it.
         fault: Why the worker that was asked about the run cannot answer: its code does not fit it.
         unchosen: The workers that are there, where none of them is given the run.
+        pause: Who paused the run, so that nothing moves.
     """
 
     pending: list[Pending]
@@ -140,6 +142,7 @@ class Waits:
     build: Build | None = None
     fault: str | None = None
     unchosen: Unchosen | None = None
+    pause: Pause | None = None
 
 
 async def waits(client: Client, run: RunRecord) -> Waits | None:
@@ -159,7 +162,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     """
     if run.status is not RunStatus.RUNNING:
         return None
-    description = await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
+    description = await describe(client, run.workflow_id, run.run_id)
     build = pinned_build(description)
     queue = await described_queue(client, description.task_queue)
     builds, unchosen = _builds_of(queue), unchosen_workers(queue) if build is None else None
@@ -167,7 +170,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     asks: dict[str, str | None] = {}
     fault = None
-    if has_worker and any(step.kind is StepKind.APPROVAL for step in open_steps):
+    if has_worker and not description.pause and any(step.kind is StepKind.APPROVAL for step in open_steps):
         try:
             asks = await _asks(client, run)
         except WorkflowQueryFailedError as error:
@@ -180,17 +183,17 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
             pending.append(await _child(client, step, description))
         else:
             pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
-    tries = description.raw_description.pending_workflow_task.attempt
-    return Waits(pending, description.task_queue, has_worker, max(1, tries), build, fault, unchosen)
+    tries = max(1, description.description.pending_workflow_task.attempt)
+    return Waits(pending, description.task_queue, has_worker, tries, build, fault, unchosen, description.pause)
 
 
-def pinned_build(description: WorkflowExecutionDescription) -> Build | None:
+def pinned_build(description: Execution) -> Build | None:
     """Return the build that a run is pinned to; None where it goes to the deployment's current one, or to any worker.
 
     Args:
         description: What the server says of the run.
     """
-    versions = description.raw_description.workflow_execution_info.versioning_info
+    versions = description.info.versioning_info
     if versions.HasField("versioning_override"):
         override = versions.versioning_override
         pinned = override.pinned.version if override.HasField("pinned") else None
@@ -268,10 +271,10 @@ def _build(version: WorkerDeploymentVersion | WorkerDeploymentOptions) -> Build:
     return Build(version.deployment_name, version.build_id)
 
 
-def _stages(step: Step, description: WorkflowExecutionDescription) -> list[Pending]:
+def _stages(step: Step, description: Execution) -> list[Pending]:
     """Return what is pending of a stage, or of a fan-out's stages; light stages are unknown to the server."""
     names = step.name.split("+") if step.kind is StepKind.MERGE else [step.name]
-    activities = description.raw_description.pending_activities
+    activities = description.description.pending_activities
     mine = [one for one in activities if one.activity_type.name in names]
     return [_stage(step, one) for one in mine] or [Pending(step.seq, step.name, step.kind, step.began)]
 
@@ -290,12 +293,12 @@ def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
     )
 
 
-async def _child(client: Client, step: Step, description: WorkflowExecutionDescription) -> Pending:
+async def _child(client: Client, step: Step, description: Execution) -> Pending:
     """Return what is pending of a child, and how that stands now."""
     ending = re.compile(rf"\.step{step.seq}\.[0-9a-f]{{8}}$")  # as `run_child` names it
-    ids = [one.workflow_id for one in description.raw_description.pending_children]
+    ids = [one.workflow_id for one in description.description.pending_children]
     mine = next((one for one in ids if ending.search(one)), None)
-    stands = status_of(await client.get_workflow_handle(mine).describe()) if mine else None
+    stands = status_of(await describe(client, mine)) if mine else None
     return Pending(step.seq, step.name, step.kind, step.began, run=mine, stands=stands)
 
 

@@ -1,0 +1,103 @@
+"""A run that an operator paused: everything is told of it as of others, and why it stands still."""
+
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, UnpauseWorkflowExecutionRequest
+from temporalio.client import Client
+
+from baton.activity import WorkerParts
+from baton.activity.safeguards import Safeguards
+from baton.cli.asking import must_be_answerable
+from baton.cli.cards import standing, waits_card
+from baton.cli.targets import Target
+from baton.client import decide, fork, inbox, read_run, roll_back, run_inbox
+from baton.client.following import follow
+from baton.client.listing import RunFilter, list_runs
+from baton.client.outside import OutsideAgents
+from baton.client.waiting import waits
+from baton.devserver import DevServer, DevServerOptions
+from baton.edge.artifacts import MemoryArtifactStore
+from baton.plugin import BatonPlugin
+from baton.protocol.errors import PipelineError
+from baton.protocol.messages import Decision
+from baton.testing import pipeline_worker
+from tests.support import Handle, start, until_waiting
+from tests.temporal.pipelines import Gated
+from tests.temporal.stages import STAGES
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    """Return a client of a server on which runs may be paused."""
+    options = DevServerOptions(ui_port=None, settings={"frontend.WorkflowPauseEnabled": True})
+    async with DevServer(options) as server:
+        parts = WorkerParts(artifacts=MemoryArtifactStore())
+        yield await Client.connect(server.address, plugins=[BatonPlugin(parts)])
+
+
+async def pause(client: Client, handle: Handle) -> None:
+    """Pause a run, and wait until the list knows it; the test's timeout bounds the wait."""
+    request = PauseWorkflowExecutionRequest(
+        namespace=client.namespace, workflow_id=handle.id, identity="ann", reason="the service was restored"
+    )
+    await client.workflow_service.pause_workflow_execution(request)
+    while not await list_runs(client, RunFilter(status="PAUSED"), 10):
+        pass
+
+
+async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Path) -> None:
+    """The SDK knows no such status: one paused run would take the whole list from everybody."""
+    async with pipeline_worker(client, [Gated], STAGES) as worker:
+        handle, other = await start(worker, Gated.run), await start(worker, Gated.run)
+        for one in (handle, other):
+            await until_waiting(one, "release manager")
+        await pause(client, handle)
+
+        listed = {run.workflow_id: run.status for run in await list_runs(client, RunFilter(), 10)}
+        run = await read_run(client, handle.id)
+        now = await waits(client, run)
+        told = await anext(follow(client, handle.id))
+        handoffs = [*await inbox(client), *await run_inbox(client, handle.id)]
+        with pytest.raises(PipelineError, match=r"was paused by ann: .*restored; nothing was decided\. .* unpause"):
+            await must_be_answerable(client, Target.of(handle.id))
+        async with Safeguards.development(tmp_path).opened() as guarded:
+            agents = OutsideAgents(client, guarded.gate)
+            with pytest.raises(PipelineError, match="is paused: nothing can be asked"):
+                await agents.find(handle.id, "reviewer", "none")
+        with pytest.raises(PipelineError, match="is paused: nothing can be asked or decided"):
+            await decide(client, handle.id, Decision(approval="release manager", approved=True, who="ann"))
+        forked = await fork(client, handle.id, "2", by="ann", why="try")
+        back = await roll_back(client, handle.id, "1", by="ann", why="again")
+        await until_waiting(client.get_workflow_handle(handle.id), "release manager")
+
+    assert listed == {handle.id: "PAUSED", other.id: "WAITING"}
+    assert now is not None
+    assert now.pause is not None
+    assert (now.pause.by, now.pause.why, standing(run, now)) == ("ann", "the service was restored", "PAUSED")
+    assert told.run is not None
+    assert told.run.run_id == run.run_id == back.from_run_id
+    assert (handoffs, forked.id.startswith(handle.id)) == ([], True)
+    file = io.StringIO()
+    Console(file=file, width=300).print(waits_card(run, now))
+    assert f"temporal workflow unpause --workflow-id {handle.id}" in file.getvalue()
+
+
+async def test_one_that_goes_on_again_says_nothing_of_it(client: Client) -> None:
+    """It may be decided about then."""
+    async with pipeline_worker(client, [Gated], STAGES) as worker:
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        await pause(client, handle)
+        await client.workflow_service.unpause_workflow_execution(
+            UnpauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=handle.id, identity="ann")
+        )
+
+        now = await waits(client, await read_run(client, handle.id))
+        queue = await must_be_answerable(client, Target.of(handle.id))
+
+    assert now is not None
+    assert (now.pause, queue) == (None, worker.task_queue)
