@@ -2,7 +2,7 @@
 
 A model may leave off in the middle of a character, and JSON can spell the half of one. The framework takes no line
 with one, and leaves its request without an answer: the agent would wait for as long as it has patience. Nor does it
-answer a line that is no JSON, as JSON-RPC has it: so this does.
+answer a line that is no JSON, or JSON that is no message, as JSON-RPC has it: so this does.
 """
 
 import json
@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from anyio import AsyncFile
 from mcp.shared.message import SessionMessage
-from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
-from pydantic_core import from_json
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from pydantic_core import ValidationError, from_json
 
 from baton.protocol.json_values import mended
 
@@ -27,14 +27,13 @@ class Lines(AsyncFile[str]):
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # it is no other stream
         super().__init__(sys.stdin)
         self.answer: Callable[[SessionMessage], Awaitable[None]] | None = None
-        """Sends what a line is answered that is no JSON; none of them is answered without it."""
+        """Sends what a line is answered that is no message; none of them is answered without it."""
 
     async def readline(self) -> str:
         """Return the next line; an empty one at the end."""
         line = whole(await super().readline())
-        if self.answer is not None and line.strip() and not _is_json(line):
-            told = ErrorData(code=PARSE_ERROR, message="this line is no JSON; write each message as JSON on one line")
-            await self.answer(SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=told)))
+        if self.answer is not None and line.strip() and (refusal := _refusal(line)) is not None:
+            await self.answer(SessionMessage(refusal))
         return line
 
 
@@ -55,10 +54,24 @@ def whole(line: str) -> str:
         return line
 
 
-def _is_json(line: str) -> bool:
-    """Return whether a line is JSON, as the framework reads it."""
+def _refusal(line: str) -> JSONRPCError | None:
+    """Return what a line is answered that the framework would leave without an answer; None for every other one."""
     try:
-        from_json(line)
-    except ValueError:
-        return False
-    return True
+        jsonrpc_message_adapter.validate_json(line, by_name=False)  # as the framework reads it
+    except ValidationError:
+        try:
+            found = from_json(line)
+        except ValueError:
+            return _error(PARSE_ERROR, "this line is no JSON; write each message as JSON on one line")
+        members = found if isinstance(found, dict) else {}
+        if "method" not in members and members.keys() & {"result", "error"}:  # nobody answers an answer
+            return None
+        told = 'this is no JSON-RPC message; write {"jsonrpc": "2.0", "id": …, "method": …, "params": {…}}, one a line'
+        return _error(INVALID_REQUEST, told, members.get("id"))
+    return None
+
+
+def _error(code: int, told: str, request: object = None) -> JSONRPCError:
+    """Return an error in answer to a request, by its id where it has one."""
+    known = request if isinstance(request, int | str) and not isinstance(request, bool) else None
+    return JSONRPCError(jsonrpc="2.0", id=known, error=ErrorData(code=code, message=told))

@@ -105,6 +105,27 @@ class TestProcess:
         assert "no JSON" in wrong["error"]["message"]
         assert greeting["id"] == 0
 
+    @pytest.mark.parametrize(
+        ("line", "id"),
+        [
+            pytest.param('{"method": "tools/list", "id": 7}', 7, id="without a version"),
+            pytest.param('{"jsonrpc": "2.0", "id": "a", "method": 1}', "a", id="a method that is no name"),
+            pytest.param('[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', None, id="several in a list"),
+            pytest.param("7", None, id="a number"),
+        ],
+    )
+    async def test_json_that_is_no_message_is_answered(
+        self, server_command: StdioServerParameters, line: str, id: int | str | None
+    ) -> None:
+        """With JSON-RPC's invalid request, under its id; an answer that nobody can read gets none."""
+        process = await serving(server_command)
+        hello = json.dumps({"jsonrpc": "2.0", "method": "initialize", "id": 0, "params": HELLO})
+        out, _ = await process.communicate(f'{line}\n{{"id": 1, "result": {{}}}}\n{hello}\n'.encode())
+        wrong, greeting = map(json.loads, out.splitlines())
+
+        assert (wrong["id"], wrong["error"]["code"]) == (id, -32600)
+        assert greeting["id"] == 0
+
     async def test_it_gives_back_when_its_input_ends(
         self, exchange: Worker, ann: HandoffDesk, server_command: StdioServerParameters
     ) -> None:
