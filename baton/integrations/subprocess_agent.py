@@ -45,6 +45,7 @@ _OBJECT = re.compile(r"^\{", re.MULTILINE)
 # Colours, titles, links, and what resets them.
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-?])")
 _REPORT = re.compile(r"^## Agent Handoff Report\b", re.MULTILINE)
+_MOST_OBJECTS = 100  # so many lines of a log may follow an answer
 _LONGEST_REASON = 200
 _SHORTEST_SECRET = 6
 _BEAT = 1.0  # seconds between two heartbeats with the progress
@@ -301,14 +302,23 @@ def _last_block(text: str) -> str | None:
 
 
 def _last_object(text: str) -> str:
-    """Return the last object of JSON that begins a line, without the lines behind it; all the rest if it is broken."""
-    begin = max((found.start() for found in _OBJECT.finditer(text)), default=len(text))
-    try:
-        _, end = json.JSONDecoder().raw_decode(text, begin)
-    except (ValueError, RecursionError):
-        end = len(text)
-    behind = text[end:].lstrip(" \t")
-    return text[begin : end if behind.startswith("\n") else len(text)].strip()
+    """Return the last object of JSON that begins a line, without the lines behind it; all the rest if it is broken.
+
+    An object without a patch is no answer, and a line of a log: the one before it is taken then, if there is one.
+    """
+    last = ""
+    for found in list(_OBJECT.finditer(text))[: -_MOST_OBJECTS - 1 : -1]:
+        begin = found.start()
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            return last or text[begin:].strip()
+        behind = text[end:].lstrip(" \t")
+        one = text[begin : end if behind.startswith("\n") else len(text)].strip()
+        if "baton_patch" in value:
+            return one
+        last = last or one
+    return last
 
 
 @contextmanager

@@ -105,6 +105,7 @@ class TestAnswer:
         [
             pytest.param("print('{\"level\": \"info\"}'); print('INFO begun'); " + PRINT, id="a log before it"),
             pytest.param(PRINT + "; print('Done in 3 s')", id="a line behind it"),
+            pytest.param(PRINT + '; print(\'{"level": "info"}\\n{"cost": {"usd": 1}}\')', id="a log behind it"),
             pytest.param("print('INFO'); " + PRINT + "; print('\\n[exit] {}')", id="lines before and behind it"),
             pytest.param("print('```console\\n' * 200_000); " + PRINT, id="fences that nothing closes"),
             pytest.param("print('\x1b[32m', end=''); " + PRINT + "; print('\x1b[0m\x1b]0;done\x07')", id="colours"),
