@@ -26,7 +26,9 @@ def defined_stage(
     r"""Return the stage of an agent that a file defines.
 
     The file gives the stage's name, the agent's instructions, the form of its answers, and which of the tools it may
-    have; a file that says nothing of tools, or `"*"`, leaves all of them. The model is the agent's own affair.
+    have; a file that says nothing of tools, or `"*"`, leaves all of them. A name that ends with `*` stands for every
+    tool that begins as it does, and `mcp__server` for all that are called `mcp__server__…`, as coding agents read
+    them. The model is the agent's own affair.
 
     Args:
         definition: What the file says (`baton.edge.agent_files.read_agent_file`).
@@ -51,7 +53,7 @@ def defined_stage(
         agent,
         name=definition.name,
         instructions=definition.instructions,
-        tools=[tool for tool in tools if allowed is None or _name(tool) in allowed],
+        tools=[tool for tool in tools if allowed is None or _is_listed(_name(tool), allowed)],
         answers=AnswerForm.REPORT if definition.reports else AnswerForm.PATCH,
         **terms,
     )
@@ -60,3 +62,12 @@ def defined_stage(
 def _name(tool: Callable[..., Any] | AgentTool) -> str:
     """Return the name of a tool, as a definition file spells it."""
     return tool.name if isinstance(tool, AgentTool) else tool.__name__
+
+
+def _is_listed(name: str, listed: Iterable[str]) -> bool:
+    """Return whether a file lists a tool, by its name, by how it begins, or by the MCP server that it comes from."""
+    for one in listed:
+        server = one.startswith("mcp__") and name.startswith(f"{one}__")
+        if name == one or server or (one.endswith("*") and name.startswith(one[:-1])):
+            return True
+    return False

@@ -39,6 +39,7 @@ def change(path: str) -> str:
 
 
 SEARCH = AgentTool.of(look, name="repo.search")
+REMOTE = [AgentTool.of(look, name=name) for name in ("mcp__git__log", "mcp__git__push", "mcp__gitlab__log")]
 PATCH = '{"baton_patch": {"current_state": ["Looked"]}}'
 
 
@@ -83,3 +84,22 @@ class TestDefinedStage:
         await defined_stage(definition, agent, tools=[look, change, SEARCH])(StageContext.for_test(Baton(goal="g")))
 
         assert {tool.name for tool in agent.asked[0].tools} == expected
+
+    @pytest.mark.parametrize(
+        ("tools", "expected"),
+        [
+            pytest.param("mcp__*", ["mcp__git__log", "mcp__git__push", "mcp__gitlab__log"], id="of every server"),
+            pytest.param("mcp__git__*", ["mcp__git__log", "mcp__git__push"], id="of one server"),
+            pytest.param("mcp__git", ["mcp__git__log", "mcp__git__push"], id="a server by its name"),
+            pytest.param("mcp__git__log, look", ["mcp__git__log", "look"], id="one of a server's"),
+            pytest.param("mcp__g, repo, *.search", [], id="what is no pattern"),
+        ],
+    )
+    async def test_the_tools_of_mcp_servers_are_listed_by_pattern(self, tools: str, expected: list[str]) -> None:
+        """As coding agents read such a file; it matched nothing, and the agent went without them."""
+        agent = Listening(PATCH)
+        definition = agent_definition(f'---\nname: explorer\ntools: "{tools}"\n---')
+        made = defined_stage(definition, agent, tools=[*REMOTE, look, change, SEARCH])
+        await made(StageContext.for_test(Baton(goal="g")))
+
+        assert [tool.name for tool in agent.asked[0].tools] == expected
