@@ -53,6 +53,8 @@ ENDINGS_ARE_TOLD = "baton-durable-endings-are-told"
 """Marks the runs in which an answer that was cut off or stopped is not asked for again in vain, in the same way."""
 ANSWERED_ONCE = "baton-durable-answered-once"
 """Marks the runs that put an answer on record once, and not again where it is refused, in the same way."""
+CANCELLATIONS_ARE_TOLD = "baton-durable-cancellations-are-told"
+"""Marks the runs that put on record what a cancelled run cost, in the same way."""
 
 _schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
 """What the answer of the run under way has to fit; its metadata would be repeated with each of its activities."""
@@ -201,7 +203,7 @@ class DurableAgent:
 
     @property
     def stages(self) -> list[Stage[Any, Any]]:
-        """The stages: one accepts the handoff, one returns the answer, one puts on record what a failed run cost."""
+        """The stages: one accepts the handoff, one returns the answer, one has a run charged that came to none."""
         return [self._accepts, self._settles, self._gives_up]
 
     async def run(self, pipeline: Pipeline) -> StageResult:
@@ -218,6 +220,7 @@ class DurableAgent:
             PatchError: The model gave no usable answer, as often as the agent's own retries allow.
             ToolDeniedError: It called a tool that its contract does not allow; the tool did not run.
             StageFailedError: Its handoff or its answer was refused.
+            asyncio.CancelledError: It was cancelled; what it had used until then is charged.
         """
         opened: Any = (await pipeline.stage(self._accepts)).output
         usage = RunUsage()
@@ -225,6 +228,11 @@ class DurableAgent:
             try:
                 async with asyncio.timeout(self._most_seconds()):
                     result = await self._think(opened, usage)
+            except asyncio.CancelledError:
+                if workflow.patched(CANCELLATIONS_ARE_TOLD):
+                    told = {"denied": None, **_session(usage, messages)}
+                    await asyncio.shield(self._tell(pipeline, told))  # it is paid, also if it is cancelled again
+                raise
             except Exception as error:
                 if not is_cancelled_exception(error) and workflow.patched(FAILURES_ARE_TOLD):
                     await self._tell(pipeline, {"denied": _denied(error), **_session(usage, messages)})
@@ -262,11 +270,13 @@ class DurableAgent:
         return reported(error, self.name)
 
     async def _tell(self, pipeline: Pipeline, told: dict[str, Any]) -> None:
-        """Have a run that failed charged, and its denied call put on record."""
+        """Have a run charged that failed or was cancelled, and its denied call put on record."""
         try:
             await pipeline.stage(self._gives_up, params=told)
-        except StageFailedError as error:  # why the agent failed matters more
-            workflow.logger.warning("what the failed run of agent %r cost is not on record: %s", self.name, error)
+        except StageFailedError as error:  # why the agent ended matters more
+            workflow.logger.warning(
+                "what the run of agent %r cost that came to no end is not on record: %s", self.name, error
+            )
 
 
 class _Opens:
@@ -301,7 +311,7 @@ async def _settle(context: StageContext[Baton]) -> StageResult:
 
 
 async def _give_up(context: StageContext[Baton]) -> StageResult:
-    """Charge what a failed run cost, and put its session and the call that was denied on record."""
+    """Charge what a failed or cancelled run cost, and put its session and the call that was denied on record."""
     _take_over(context)
     given: Any = context.params
     if given["denied"] is not None:

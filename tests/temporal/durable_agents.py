@@ -39,8 +39,8 @@ CALLS = {
 """What the model calls first, by the wish in its instructions."""
 
 
-def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Call a tool once, then answer."""
+async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Call a tool once, then answer; one takes longer over its answer than a run may."""
     REQUESTS.append(messages)
     wishes = info.instructions or ""
     if "refused" in wishes:
@@ -63,6 +63,7 @@ def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         wish = next((one for one in CALLS if one in wishes), "looks")
         said = f"One moment{HALF if wish == 'halves' else ''}."
         return ModelResponse(parts=[TextPart(said), ToolCallPart(*CALLS[wish])])
+    await asyncio.sleep(30 if "ponders" in wishes else 0)
     return ModelResponse(parts=[ToolCallPart("final_result", ANSWER)])
 
 
@@ -105,8 +106,11 @@ FILTERED = made("filtered", "You plan: filtered.")
 EMPTY = made("empty", "You plan: empty.")
 REFUSES = made("refuses", "You plan: refuses.")
 LONG = made("long", "You plan: long.")
+STOPPED = made("stopped", "You plan: waits.")
+PONDERS = made("ponders", "You plan: ponders.")
+HURRIES = made("hurries", "You plan: ponders.", AgentLimits(seconds=2.0))
 ALL = (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS, HALVES, GARBLED, BREAKS, FILTERED, EMPTY, REFUSES, LONG)
-AGENTS = {one.name: one for one in ALL}
+AGENTS = {one.name: one for one in (*ALL, STOPPED, PONDERS, HURRIES)}
 
 
 @workflow.defn

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic_ai import Agent
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 from typer.testing import CliRunner
 
@@ -32,7 +33,7 @@ from baton.testing import (
     pipeline_worker,
     surfaces_of,
 )
-from tests.support import Handle, failure, start
+from tests.support import Handle, event, failure, start
 from tests.temporal.durable_agents import DURABLE_PIPELINES, DURABLE_STAGES, KEY, REQUESTS, Delegates, Thinks
 
 
@@ -150,11 +151,38 @@ class TestDurableAgent:
         names = await activities(handle)
         assert names.count("overdoes.answer") == 1
 
-    async def test_a_run_keeps_the_time_of_its_limits(self, worker: Worker) -> None:
-        """And what it did until then is on the bill."""
-        handle = await start(worker, Thinks.run, agent="waits")
+    @pytest.mark.parametrize(
+        ("agent", "under_way"),
+        [
+            pytest.param("stopped", 3, id="in a call"),
+            pytest.param("ponders", 4, id="in a request"),
+        ],
+    )
+    async def test_a_run_that_is_cancelled_is_on_the_bill(self, worker: Worker, agent: str, under_way: int) -> None:
+        """With what it used until then, and it ends as cancelled and not as failed."""
+        handle = await start(worker, Thinks.run, agent=agent)
+        await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, under_way)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as ended:
+            await handle.result()
 
-        assert "did not come to an end within 1 s" in await failure(handle)
+        assert isinstance(ended.value.cause, CancelledError)
+        run = await read_run(worker.client, handle.id)
+        assert run.state.spend.prompt_tokens > 0
+        assert [event["type"] for one in run.state.outcomes for event in one.events][:2] == [
+            "llm_response",
+            "tool_call",
+        ]
+        await assert_replays(handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+
+    @pytest.mark.parametrize(
+        ("agent", "seconds"), [pytest.param("waits", 1, id="in a call"), pytest.param("hurries", 2, id="in a request")]
+    )
+    async def test_a_run_keeps_the_time_of_its_limits(self, worker: Worker, agent: str, seconds: int) -> None:
+        """And what it did until then is on the bill."""
+        handle = await start(worker, Thinks.run, agent=agent)
+
+        assert f"did not come to an end within {seconds} s" in await failure(handle)
         run = await read_run(worker.client, handle.id)
         assert run.state.spend.prompt_tokens > 0
 
