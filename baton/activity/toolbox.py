@@ -140,10 +140,10 @@ class Toolbox:
             call_id = self._begin(tool, args, kwargs)
             try:
                 result = function(*args, **kwargs)
+            except (StopIteration, SystemExit) as error:
+                raise self._failed(tool, call_id, error) from error
             except Exception as error:
                 self._failed(tool, call_id, error)
-                if isinstance(error, StopIteration):  # out of a thread, nobody would ever be told of it
-                    raise RuntimeError(f"tool {tool!r} raised StopIteration") from error
                 raise
             if inspect.isawaitable(result):  # as of `lambda: client.get(…)`; what it says is known once it is awaited
                 return self._awaited(tool, call_id, result)
@@ -187,6 +187,8 @@ class Toolbox:
         """Record what a call returned or raised once it has been awaited, and return it."""
         try:
             value = await result
+        except SystemExit as error:
+            raise self._failed(tool, call_id, error) from error
         except Exception as error:
             self._failed(tool, call_id, error)
             raise
@@ -209,7 +211,13 @@ class Toolbox:
         self._session.tool_result(tool, cut(text, _LONGEST_CLAIM), call_id=call_id, content=text)
         return result
 
-    def _failed(self, tool: str, call_id: str, error: Exception) -> None:
-        """Record that a call raised."""
+    def _failed(self, tool: str, call_id: str, error: BaseException) -> RuntimeError:
+        """Record that a call raised, and return what to raise instead where that would not end the call alone.
+
+        Python hands a `StopIteration` on from no thread, so nobody would ever be told of it; a `SystemExit`, as of a
+        function that reads a command line, would end the worker out of a task of a framework.
+        """
+        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         text = cut(f"{type(error).__name__}: {error}", _LONGEST_CLAIM)
         self._session.tool_result(tool, text, call_id=call_id, success=False)
+        return RuntimeError(f"tool {tool!r} raised {told}")

@@ -1,6 +1,7 @@
 """What a stage's toolbox records of the tools that it calls."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,11 @@ from baton.protocol.session import EventType
 async def price() -> str:
     """Return what it costs, a moment later."""
     return "It costs 20 USD."
+
+
+async def leaves() -> str:
+    """End the process."""
+    sys.exit(3)
 
 
 class Client:
@@ -82,6 +88,19 @@ class TestLongAnswer:
         await Toolbox(None, log, "h-1").call("crm.price", lambda: "1" * 10_000)
 
         assert results(log) == [("1" * 498 + " …", True)]
+
+
+class TestExit:
+    """A tool that would end the process, as a function does that reads a command line."""
+
+    @pytest.mark.parametrize("function", [lambda: sys.exit(3), leaves], ids=["plain", "async"])
+    async def test_it_fails_as_any_other_and_is_recorded(self, function: Callable[..., Any]) -> None:
+        """Out of the task in which a framework calls its tools, it ended the worker, and the next one after it."""
+        log = SessionLog("research", "1.1", "h-1")
+        with pytest.raises(RuntimeError, match=r"tool 'crm\.price' raised SystemExit: 3"):
+            await Toolbox(None, log, "h-1").call("crm.price", function)
+
+        assert results(log) == [("SystemExit: 3", False)]
 
 
 class TestThreads:
