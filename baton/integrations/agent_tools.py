@@ -2,12 +2,14 @@
 
 import asyncio
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pydantic import TypeAdapter, validate_call
+from pydantic_core import to_jsonable_python
 
 from baton.activity import StageContext
 from baton.protocol.json_values import well_formed
@@ -103,6 +105,22 @@ def _sendable(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_sendable(one) for one in value)
     return {_sendable(key): _sendable(one) for key, one in value.items()} if type(value) is dict else value
+
+
+def as_text(result: Any) -> str:
+    """Return what a tool returned as a model reads it: a text as it is, anything else as JSON.
+
+    Example:
+        >>> as_text("c-1 pays 20 USD"), as_text({"paid": True, "by": None})
+        ('c-1 pays 20 USD', '{"paid": true, "by": null}')
+    """
+    if isinstance(result, str):
+        return result
+    try:
+        found = to_jsonable_python(result, fallback=str, bytes_mode="base64")
+    except ValueError:  # an object that refers to itself, or has half a character in a name
+        found = str(result)
+    return json.dumps(_sendable(found), ensure_ascii=False)
 
 
 def tools_of(given: Iterable[Callable[..., Any] | AgentTool]) -> tuple[AgentTool, ...]:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from baton.integrations.agent_tools import as_text
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentTool, AgentWork
 from baton.integrations.endings import unfinished
 from baton.integrations.http_post import Answered, checked_url, key_from, post_json
@@ -229,7 +230,7 @@ async def _result(tools: Mapping[str, AgentTool], call: Mapping[str, Any]) -> st
     except (MalformedMessageError, ValidationError) as error:
         why = misfit(error) if isinstance(error, ValidationError) else str(error)
         return f"error: the arguments do not fit: {why}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return as_text(value)
 
 
 def _readable(result: str) -> str:

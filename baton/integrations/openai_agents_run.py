@@ -17,6 +17,9 @@ from agents import (
     RunContextWrapper,
     RunHooks,
     Tool,
+    ToolOutputFileContent,
+    ToolOutputImage,
+    ToolOutputText,
 )
 from agents.items import HandoffOutputItem
 from agents.models import get_default_model
@@ -29,7 +32,7 @@ from agents.tool_context import ToolContext
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseReasoningItem
 from pydantic import ValidationError
 
-from baton.integrations.agent_tools import AgentTool, wire_name
+from baton.integrations.agent_tools import AgentTool, as_text, wire_name
 from baton.integrations.agents import AgentWork
 from baton.integrations.limiting import Bill
 from baton.protocol.compiling import ContractRequest, compile_contract
@@ -41,6 +44,8 @@ from baton.protocol.fencing import fence
 from baton.protocol.misfit import misfit
 from baton.protocol.summarising import Price
 from baton.protocol.tools import ToolDeniedError
+
+_CONTENT = ("text", "image", "file")  # the types of a dictionary that the SDK takes for content
 
 
 class ToolRaisedError(Exception):
@@ -325,7 +330,8 @@ def _of_stage(tool: AgentTool) -> FunctionTool:
         if not isinstance(arguments, dict):  # called without its arguments, a tool may do more than was asked of it
             return "error: the arguments are expected as a JSON object"
         try:
-            return await tool.call(arguments)
+            result = await tool.call(arguments)
+            return result if _is_content(result) else as_text(result)
         except ToolDeniedError:
             raise
         except ValidationError as error:
@@ -334,6 +340,17 @@ def _of_stage(tool: AgentTool) -> FunctionTool:
             raise ToolRaisedError(error) from error
 
     return FunctionTool(tool.wire_name, tool.description, {**tool.parameters}, invoke, strict_json_schema=False)
+
+
+def _is_content(result: Any) -> bool:
+    """Return whether a tool returned what the SDK sends as texts, images or files; of the rest it sends Python's."""
+    parts = result if isinstance(result, list | tuple) else [result]
+    return bool(parts) and all(
+        one.get("type") in _CONTENT
+        if isinstance(one, dict)
+        else isinstance(one, ToolOutputText | ToolOutputImage | ToolOutputFileContent)
+        for one in parts
+    )
 
 
 def _arguments(raw: str) -> dict[str, Any]:

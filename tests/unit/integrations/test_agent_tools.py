@@ -4,11 +4,13 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from baton.integrations.agent_tools import AgentTool, tools_of
+from baton.integrations.agent_tools import AgentTool, as_text, tools_of
 from baton.protocol.session import EventType
 from baton.protocol.tools import ToolDeniedError
 from tests.unit.integrations.material import context, contract, events, lookup
@@ -90,6 +92,42 @@ class TestAgentTool:
         with pytest.raises(ValidationError):
             await tool.call({"customer": 7})
         assert of.session.events[1].success is False
+
+
+class Price(BaseModel):
+    """What a tool may return."""
+
+    product: str
+    since: date = date(2026, 1, 1)
+
+
+class Named(BaseModel):
+    """Another one."""
+
+    by: object
+
+
+class TestAsText:
+    """`as_text`."""
+
+    @pytest.mark.parametrize(
+        ("result", "text"),
+        [
+            pytest.param("20 USD", "20 USD", id="a text"),
+            pytest.param(None, "null", id="nothing"),
+            pytest.param({"paid": True, 7: ["Zürich"]}, '{"paid": true, "7": ["Zürich"]}', id="an object"),
+            pytest.param(Price(product="tea"), '{"product": "tea", "since": "2026-01-01"}', id="a model"),
+            pytest.param({(1, 2): Decimal("1.5")}, '{"1,2": "1.5"}', id="keys that JSON has not"),
+            pytest.param(b"\xff", '"_w=="', id="bytes"),
+            pytest.param(
+                Price(product="tea \ud83d"), '{"product": "tea \ufffd", "since": "2026-01-01"}', id="half a character"
+            ),
+            pytest.param(Named(by={"\ud83d": 1}), r'''"by={'\\ud83d': 1}"''', id="half a character in a name"),
+        ],
+    )
+    def test_a_model_reads_json_and_no_python(self, result: object, text: str) -> None:
+        """It would have to guess what `None`, or the name of a class, means."""
+        assert as_text(result) == text
 
 
 class TestToolsOf:

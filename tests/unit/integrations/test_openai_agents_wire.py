@@ -9,11 +9,11 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from agents import Agent
+from agents import Agent, ToolOutputText
 from temporalio.exceptions import ApplicationError
 
 from baton.activity import StageContext
-from baton.integrations.agents import HANDOFF_HEADER, agent_stage
+from baton.integrations.agents import HANDOFF_HEADER, AgentTool, agent_stage
 from baton.integrations.openai_agents import OpenAIAgent, provider
 from tests.unit.integrations.test_openai_agents import ANSWER, BATON, PATCH, contract, done, lookup
 
@@ -112,6 +112,25 @@ class TestOverTheWire:
 
         assert made == []
         assert "expected as a JSON object" in server.asked[1][2]["messages"][-1]["content"]
+
+    @pytest.mark.parametrize(
+        ("result", "content"),
+        [
+            pytest.param({"paid": True, "by": None}, '{"paid": true, "by": null}', id="an object, as JSON"),
+            pytest.param([], "[]", id="an empty list"),
+            pytest.param(ToolOutputText(text="paid"), [{"type": "text", "text": "paid"}], id="content of the SDK"),
+            pytest.param([{"type": "text", "text": "paid"}], [{"type": "text", "text": "paid"}], id="as an object"),
+        ],
+    )
+    async def test_what_a_tool_of_the_stage_returns_is_no_python_to_the_model(self, result: Any, content: Any) -> None:
+        """As under every framework; the SDK sends `{'paid': True, 'by': None}`."""
+        call = {"id": "call-1", "type": "function", "function": {"name": "invoice", "arguments": "{}"}}
+        invoice = AgentTool.of(lambda: result, name="invoice")
+        with serving((200, chat_reply(None, tool_calls=[call])), (200, chat_reply(ANSWER))) as server:
+            models = provider(base_url=server.url, api_key="key-1", api="chat")
+            await done(agent_stage(OpenAIAgent(Agent("support", model="m"), provider=models), tools=[invoice]))
+
+        assert server.asked[1][2]["messages"][-1]["content"] == content
 
     async def test_responses(self) -> None:
         """OpenAI's own interface is spoken by default."""
