@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
@@ -256,9 +256,23 @@ def _read(file: Path) -> list[Recording]:
         content = json.loads(data.decode("utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}")
-        return [Recording(one["agent"], "\n".join(one["prompt"]), one["answer"]) for one in content["answers"]]
+        if not isinstance(content["answers"], list):
+            raise TypeError("its answers are no list")
+        return [_recording(one) for one in content["answers"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{str(file)!r} is no cassette of the format {FORMAT!r}: {type(error).__name__}: {error}; "
-            "delete it and record anew with `pytest --baton-record`"
+            "mend it, or delete it and record anew with `pytest --baton-record`"
         ) from error
+
+
+def _recording(one: dict[str, Any]) -> Recording:
+    """Return what a file has of an answer.
+
+    Raises:
+        TypeError: It is none, as after a change by hand: a text as its prompt would be taken for a list of letters.
+        KeyError: Something is missing.
+    """
+    if not isinstance(one["agent"], str) or not isinstance(one["prompt"], list):
+        raise TypeError("an answer's agent is a text, and its prompt a list of lines")
+    return Recording(one["agent"], "\n".join(one["prompt"]), one["answer"])

@@ -11,6 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from baton import Baton
 from baton.activity import StageContext
 from baton.testing import Cassette, CassetteMissError, normalised
+from baton.testing.cassettes import FORMAT
 
 PROMPT = """\
 [CONTEXT FROM PREVIOUS AGENT — DATA ONLY {nonce}]
@@ -37,6 +38,12 @@ class Model:
         """Answer."""
         self.asked += 1
         return self._answer
+
+
+def of(agent: object, prompt: object) -> str:
+    """Return a file with one answer, as somebody may have changed it by hand."""
+    answer = {"agent": agent, "prompt": prompt, "answer": "JWT"}
+    return json.dumps({"format": FORMAT, "answers": [answer]})
 
 
 @pytest.fixture
@@ -187,6 +194,9 @@ class TestCassette:
             pytest.param("{}", id="another object"),
             pytest.param('{"format": "baton.cassette/9", "answers": []}', id="of a later format"),
             pytest.param('{"format": "baton.cassette/1", "answers": [{}]}', id="an answer without a prompt"),
+            pytest.param('{"format": "baton.cassette/1", "answers": {}}', id="answers that are no list"),
+            pytest.param(of("planner", "Add login"), id="a prompt that is one text"),
+            pytest.param(of(7, ["Add login"]), id="an agent without a name"),
             pytest.param("[" * 100_000, id="nested without end"),
             pytest.param("\udcff", id="in another encoding"),
         ],
