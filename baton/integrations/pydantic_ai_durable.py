@@ -55,6 +55,8 @@ ANSWERED_ONCE = "baton-durable-answered-once"
 """Marks the runs that put an answer on record once, and not again where it is refused, in the same way."""
 CANCELLATIONS_ARE_TOLD = "baton-durable-cancellations-are-told"
 """Marks the runs that put on record what a cancelled run cost, in the same way."""
+RUNS_ARE_UNBROKEN = "baton-durable-runs-are-unbroken"
+"""Marks the runs that do not continue as new before an answer is on record, and take a recorded one over, likewise."""
 
 _schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
 """What the answer of the run under way has to fit; its metadata would be repeated with each of its activities."""
@@ -223,6 +225,15 @@ class DurableAgent:
             asyncio.CancelledError: It was cancelled; what it had used until then is charged.
         """
         opened: Any = (await pipeline.stage(self._accepts)).output
+        if not workflow.patched(RUNS_ARE_UNBROKEN):
+            return await self._answered(pipeline, opened)
+        if pipeline.is_recorded(self._settles.spec.name):  # by the run that was forked, or that this one continues
+            return await pipeline.stage(self._settles)
+        with pipeline.unbroken():  # or the next run would think again, and grow as long again
+            return await self._answered(pipeline, opened)
+
+    async def _answered(self, pipeline: Pipeline, opened: dict[str, Any]) -> StageResult:
+        """Have the agent think, and return what it answered, once that is on record."""
         usage = RunUsage()
         with capture_run_messages() as messages:
             try:

@@ -37,6 +37,7 @@ class Desk:
         visibility: What the Temporal UI shows.
         notes: What operators should know, the newest last.
         steps: How many steps the code has asked for.
+        unbroken: How many lines of steps may not be broken by continuing as new.
     """
 
     def __init__(self, state: PipelineState, task_id: str, purse: Purse) -> None:
@@ -47,6 +48,7 @@ class Desk:
         self.notes: list[str] = []
         self._roll_backs: list[RolledBack] = []
         self.steps = 0
+        self.unbroken = 0
         self.visibility = Visibility()
         self.approvals = Approvals(lambda: self._state.baton.digest, self.note)
         self.metrics.begin(ROLLBACKS)
@@ -64,8 +66,8 @@ class Desk:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no step is under way and no approval open."""
-        return not self.under_way and not self.approvals.waiting()
+        """Whether no step is under way and no approval open, and nothing would be lost between two steps."""
+        return not self.unbroken and not self.under_way and not self.approvals.waiting()
 
     def waiting(self) -> list[Waiting]:
         """Return what is under way or waited for, in order of the steps."""

@@ -1,7 +1,8 @@
 """`Pipeline`: attached to a workflow in its `__init__`, it runs the stages and keeps the baton."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -342,6 +343,22 @@ class Pipeline:
         """Return what ``carries[name]`` told in the run that this one continues; nothing in a first run."""
         told = self._start.carried.get(name)
         return told if isinstance(told, dict) else {}
+
+    @contextmanager
+    def unbroken(self) -> Iterator[None]:
+        """Keep the run from continuing as new in the block: what its code does between two steps is in no outcome."""
+        self._desk.unbroken += 1
+        try:
+            yield
+        finally:
+            self._desk.unbroken -= 1
+
+    def is_recorded(self, name: str) -> bool:
+        """Return whether the next step has this name and an outcome, as in a run that was forked or continued as new.
+
+        What the code does before it only for its sake, and outside of steps, can then be left out.
+        """
+        return self._past.knows(self._desk.steps + 1, name)
 
     async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
         """Put a handoff into the pipeline's inbox, and wait until a person decides about it (`baton inbox`).

@@ -108,6 +108,10 @@ class Past:
         """
         return seq < self._last
 
+    def knows(self, seq: int, name: str) -> bool:
+        """Return whether a step is recorded under this name."""
+        return seq in self._by_seq and self._by_seq[seq].name == name
+
     async def ready_to_edit(self) -> None:
         """Wait, in a run that was forked with an edit, until the recorded outcomes are used up.
 

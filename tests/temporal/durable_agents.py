@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from baton.integrations.pydantic_ai_durable import DurableAgent, UnderContract
 
 from baton.protocol.messages import PipelineInput, PipelineResult
-from baton.workflow import ContractTerms, Pipeline
+from baton.workflow import ContinueAfter, ContractTerms, Pipeline
 
 ANSWER = {"baton_patch": {"current_state": ["Found out"], "decision_log": ["Ask the customer"]}}
 ONCE = ActivityConfig(start_to_close_timeout=timedelta(seconds=60), retry_policy=RetryPolicy(maximum_attempts=1))
@@ -63,7 +63,7 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
         wish = next((one for one in CALLS if one in wishes), "looks")
         said = f"One moment{HALF if wish == 'halves' else ''}."
         return ModelResponse(parts=[TextPart(said), ToolCallPart(*CALLS[wish])])
-    await asyncio.sleep(30 if "ponders" in wishes else 0)
+    await asyncio.sleep(30 if "ponders" in wishes else 1.1 if "lasts" in wishes else 0)
     return ModelResponse(parts=[ToolCallPart("final_result", ANSWER)])
 
 
@@ -110,7 +110,8 @@ STOPPED = made("stopped", "You plan: waits.")
 PONDERS = made("ponders", "You plan: ponders.")
 HURRIES = made("hurries", "You plan: ponders.", AgentLimits(seconds=2.0))
 ALL = (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS, HALVES, GARBLED, BREAKS, FILTERED, EMPTY, REFUSES, LONG)
-AGENTS = {one.name: one for one in (*ALL, STOPPED, PONDERS, HURRIES)}
+LASTS = made("lasts", "You plan: lasts.")
+AGENTS = {one.name: one for one in (*ALL, STOPPED, PONDERS, HURRIES, LASTS)}
 
 
 @workflow.defn
@@ -131,6 +132,24 @@ class Thinks(PydanticAIWorkflow):
 
 
 @workflow.defn
+class ThinksLong(PydanticAIWorkflow):
+    """A durable agent, whose conversation makes the history so long that the run continues as new."""
+
+    __pydantic_ai_agents__ = (LASTS.agent,)
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=ContractTerms(), continue_after=ContinueAfter(events=25))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Let it think, for longer than a run is at least."""
+        for _ in range(2):
+            await LASTS.run(self.pipeline)
+        return self.pipeline.result({"runs": start.continued})
+
+
+@workflow.defn
 class Delegates:
     """A pipeline that has the durable agent as its child."""
 
@@ -145,5 +164,5 @@ class Delegates:
         return self.pipeline.result()
 
 
-DURABLE_PIPELINES = [Thinks, Delegates]
+DURABLE_PIPELINES = [Thinks, ThinksLong, Delegates]
 DURABLE_STAGES = [stage for agent in AGENTS.values() for stage in agent.stages]

@@ -34,7 +34,15 @@ from baton.testing import (
     surfaces_of,
 )
 from tests.support import Handle, event, failure, start
-from tests.temporal.durable_agents import DURABLE_PIPELINES, DURABLE_STAGES, KEY, REQUESTS, Delegates, Thinks
+from tests.temporal.durable_agents import (
+    DURABLE_PIPELINES,
+    DURABLE_STAGES,
+    KEY,
+    REQUESTS,
+    Delegates,
+    Thinks,
+    ThinksLong,
+)
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +255,15 @@ class TestDurableAgent:
         events = [event for outcome in run.state.outcomes for event in outcome.events]
         assert events[0]["content"] == "One moment\ufffd."
         assert events[2]["content"] == "half\ufffd pays 20 USD"
+
+    async def test_a_run_that_continues_as_new_takes_over_what_was_answered(self, worker: Worker) -> None:
+        """It continued before the answer was on record, and thought again, and continued again, without an end."""
+        handle = await start(worker, ThinksLong.run)
+        asked = len(REQUESTS)
+        result = await asyncio.wait_for(handle.result(), 60)
+
+        assert result.output == {"runs": 1}
+        assert len(REQUESTS) - asked == 4
 
     async def test_another_pipeline_has_it_as_a_child(self, worker: Worker) -> None:
         """What it decided is in the parent's baton."""
