@@ -15,6 +15,7 @@ _ESCAPED = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
 _NOWHERE = "/dev/null"
 _BYTE_ORDER_MARK = "\ufeff"  # which no text has that is read as such
+_COMBINED = ("diff --cc ", "diff --combined ")
 
 
 class DiffError(BatonError):
@@ -95,7 +96,7 @@ def parse_diff(text: str) -> tuple[FileDiff, ...]:
         What it does to each file, in its order.
 
     Raises:
-        DiffError: It has no changes, a hunk is cut off, or a path leads out of the project.
+        DiffError: It has no changes, is a merge's combined diff, a hunk is cut off, or a path leads out of the project.
 
     Example:
         >>> [one] = parse_diff("--- a/x.py\n+++ b/x.py\n@@ -1 +1,2 @@\n import os\n+import re\n")
@@ -176,6 +177,11 @@ class _Reader:
             elif line.startswith("--- ") and self._next().startswith("+++ "):
                 old, new = self._names()
                 yield FileDiff(old, new, tuple(self._hunks()))
+            elif line.startswith(_COMBINED):
+                raise DiffError(
+                    f"line {self._at + 1}: a merge's combined diff is no patch; "
+                    "give the merge as one, as `git diff MERGE^1 MERGE` writes it"
+                )
             else:
                 self._at += 1
 

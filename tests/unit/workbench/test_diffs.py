@@ -88,6 +88,11 @@ class TestParseDiff:
         [
             pytest.param("hello\n", "no change", id="no diff"),
             pytest.param("--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n a\n", "cut off", id="a hunk that ends too early"),
+            pytest.param(
+                "diff --cc x\nindex 1,2..3\n--- a/x\n+++ b/x\n@@@ -1,1 -1,1 +1,2 @@@\n  a\n++b\n",
+                r"line 1: .*`git diff MERGE\^1 MERGE`",
+                id="a merge's combined diff",
+            ),
             pytest.param("--- a/../x\n+++ b/../x\n@@ -1 +1 @@\n-a\n+b\n", "no place inside", id="a way out"),
             pytest.param("--- /etc/x\n+++ /etc/x\n@@ -1 +1 @@\n-a\n+b\n", "no place inside", id="an absolute path"),
             pytest.param("--- a/.git/x\n+++ b/.git/x\n@@ -1 +1 @@\n-a\n+b\n", "no place inside", id="git's own folder"),
