@@ -16,7 +16,7 @@ from activities.project_init.files import SourceTree, as_text, survey
 from activities.project_init.languages import kind_of, language_of, language_of_file
 from activities.project_init.records import LeftOut, ProjectError, SourceFile
 from activities.project_init.roles import role_of
-from activities.workbench.diffs import DiffError, FileDiff, apply_diff, is_applied, parse_diff
+from activities.workbench.diffs import DiffError, FileDiff, apply_diff, is_applied, parse_diff, reverse_diff
 from activities.workbench.git import Git
 
 _MOST_BYTES = 32_000_000
@@ -110,15 +110,13 @@ def snapshot_of_diff(tree: SourceTree, diff: str, name: str) -> Snapshot:
         CodeReviewError: It is no diff, or it fits the project neither way.
     """
     try:
-        diffs = parse_diff(diff)
-        texts = {
-            one.new: text for one in diffs if one.new and one.hunks and (text := _with_diff(tree, one)) is not None
-        }
+        changes = _changes_of(parse_diff(diff))
+        read = {path: found for path, each in changes.items() if (found := _with_diffs(tree, each)) is not None}
     except DiffError as error:
         raise CodeReviewError(f"the diff {name!r} cannot be reviewed: {error}") from None
-    added = {one.new: _passages(number for number, _ in one.added) for one in diffs if one.new}
-    touched = frozenset(one.new for one in diffs if one.new)
-    return _snapshot(tree, _Scope(f"by {name}", touched, texts, lambda path, text: added.get(path, ())))
+    texts = {path: text for path, (text, _) in read.items()}
+    added = {path: passages for path, (_, passages) in read.items()}
+    return _snapshot(tree, _Scope(f"by {name}", changes.keys(), texts, lambda path, text: added.get(path, ())))
 
 
 def read_diff(path: Path) -> str:
@@ -217,21 +215,48 @@ def _language(tree: SourceTree, file: SourceFile | None, text: str | None, path:
     return language_of_file(tree, file) if file else None
 
 
-def _with_diff(tree: SourceTree, diff: FileDiff) -> str | None:
-    """Return a file's text with the diff applied, whether it is applied already or not; None where none is read.
+def _changes_of(diffs: Iterable[FileDiff]) -> dict[str, list[FileDiff]]:
+    """Return what leads to each file: several diffs where a series of patches comes back to it."""
+    found: dict[str, list[FileDiff]] = {}
+    for one in diffs:
+        if one.new is None:
+            found.pop(one.old or "", None)
+        elif one.old == one.new:
+            found.setdefault(one.new, []).append(one)
+        else:
+            found[one.new] = [one]
+    return found
+
+
+def _with_diffs(tree: SourceTree, diffs: list[FileDiff]) -> tuple[str, Passages] | None:
+    """Return a file's text with its diffs applied, whether they are already or not, and what they add to it.
+
+    None where nothing in it changes or it is not read.
 
     Raises:
-        DiffError: It fits neither way, or there is no such file.
+        DiffError: They fit neither way, or there is no such file.
     """
-    now = tree.text(diff.new or "")
-    if now is not None and is_applied(diff, now):
-        return now
-    old = tree.text(diff.old) if diff.old else ""
-    if old is None:
-        if {diff.old, diff.new} & tree.by_path.keys():
-            return None  # too large, or may hold secrets
-        raise DiffError(f"{diff.old}: there is no such text in the project; review the diff beside its project")
-    return apply_diff(diff, old)
+    first, last = diffs[0], diffs[-1]
+    steps = [one for one in diffs if one.hunks]
+    if not steps:
+        return None
+    now = tree.text(last.new or "")
+    if now is not None and is_applied(steps[-1], now):
+        old = text = now
+        for one in reversed(steps) if len(steps) > 1 else ():
+            old = apply_diff(reverse_diff(one), old)
+    else:
+        read = tree.text(first.old) if first.old else ""
+        if read is None:
+            if {first.old, last.new} & tree.by_path.keys():
+                return None  # too large, or may hold secrets
+            raise DiffError(f"{first.old}: there is no such text in the project; review the diff beside its project")
+        old = text = read
+        for one in steps:
+            text = apply_diff(one, text)
+    if len(steps) > 1:
+        return text, _passages_between(old, text)
+    return text, _passages(number for number, _ in steps[0].added)
 
 
 async def _blobs(git: Git, commit: str) -> dict[str, str]:

@@ -198,6 +198,23 @@ class TestSnapshotOfDiff:
         assert passages(snapshot) == {"a.py": ((1, 1),)}
         assert [one.examples for one in snapshot.unread] == [("some.lock",)]
 
+    @pytest.mark.parametrize("applied", [True, False])
+    def test_a_series_of_patches_counts_whole_in_a_file_that_it_comes_back_to(
+        self, tmp_path: Path, applied: bool
+    ) -> None:
+        """The last patch counted alone: what the first one added went unread, or the series did not fit."""
+        root = repository(tmp_path / "r", {"a.py": "a = 1\nb = 2\n"})
+        for text in ("a = 1\nb = eval(a)\n", "import os\na = 1\nb = eval(a)\n", "import os\nb = eval(a)\n"):
+            write(root, {"a.py": text, "new.py": text})
+            git(root, "add", "-A")
+            git(root, "commit", "-qm", "next")
+        series = git(root, "format-patch", "--stdout", "HEAD~3")
+        if not applied:
+            git(root, "reset", "-q", "--hard", "HEAD~3")
+        snapshot = snapshot_of_diff(tree_of(root), series, "series.mbox")
+        assert {one.path: one.text for one in snapshot.files} == dict.fromkeys(("a.py", "new.py"), text)
+        assert passages(snapshot) == {"a.py": ((1, 2),), "new.py": ((1, 2),)}
+
     def test_refuses_a_diff_of_another_text(self, tmp_path: Path) -> None:
         """The file and line are named."""
         root = write(tmp_path, {"a.py": "a = 1\n"})
