@@ -15,6 +15,8 @@ _ESCAPED = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
 _NOWHERE = "/dev/null"
 _BYTE_ORDER_MARK = "\ufeff"  # which no text has that is read as such
+_MNEMONIC = re.compile(r'diff --git "?([ciow])/.* "?(?!\1)[ciow]/')
+"""Commit, index, object, work tree: what stands for `a/` and `b/` with `diff.mnemonicPrefix`, never one for both."""
 _COMBINED = ("diff --cc ", "diff --combined ")
 
 
@@ -187,12 +189,13 @@ class _Reader:
 
     def _git_entry(self) -> FileDiff | None:
         """Read what follows `diff --git`: extended headers, then names and hunks, if there are any."""
-        old, new, binary = *_paths_of_header(self._lines[self._at]), False
+        prefixes = ("c/", "i/", "o/", "w/") if _MNEMONIC.match(self._lines[self._at]) else ("a/", "b/")
+        old, new, binary = *_paths_of_header(self._lines[self._at], prefixes), False
         self._at += 1
         while self._at < len(self._lines):
             line = self._lines[self._at]
             if line.startswith("--- ") and self._next().startswith("+++ "):
-                old, new = self._names()
+                old, new = self._names(prefixes)
                 return FileDiff(old, new, tuple(self._hunks()))
             if line.startswith("diff --git ") or not _is_extended_header(line):
                 break
@@ -202,8 +205,8 @@ class _Reader:
             self._at += 1
         return FileDiff(old, new, binary=binary) if old or new else None
 
-    def _names(self) -> tuple[str | None, str | None]:
-        old, new = (_path(line[4:]) for line in self._lines[self._at : self._at + 2])
+    def _names(self, prefixes: tuple[str, ...] = ("a/", "b/")) -> tuple[str | None, str | None]:
+        old, new = (_path(line[4:], prefixes) for line in self._lines[self._at : self._at + 2])
         self._at += 2
         return old, new
 
@@ -237,21 +240,21 @@ def _after(line: str, *starts: str) -> str | None:
     return next((_checked(_unquoted(line[len(start) :])) for start in starts if line.startswith(start)), None)
 
 
-def _paths_of_header(line: str) -> tuple[str | None, str | None]:
+def _paths_of_header(line: str, prefixes: tuple[str, ...]) -> tuple[str | None, str | None]:
     """Return both paths of `diff --git a/x b/x`, where they are the same; the rest is told by other headers."""
     rest = line.removeprefix("diff --git ")
     half = len(rest) // 2
     old, new = _unquoted(rest[:half]), _unquoted(rest[half + 1 :])
-    same = old[2:] == new[2:] and old.startswith("a/") and new.startswith("b/")
+    same = old[2:] == new[2:] and old[:2] != new[:2] and {old[:2], new[:2]} <= set(prefixes)
     return (_checked(old[2:]), _checked(new[2:])) if same else (None, None)
 
 
-def _path(field: str) -> str | None:
+def _path(field: str, prefixes: tuple[str, ...]) -> str | None:
     """Return the path of a `---` or `+++` line without its prefix; None for a file that is not there."""
     name = _unquoted(field if field.startswith('"') else field.split("\t")[0].rstrip())
     if name == _NOWHERE:
         return None
-    return _checked(name[2:] if name.startswith(("a/", "b/")) else name)
+    return _checked(name[2:] if name.startswith(prefixes) else name)
 
 
 def _unquoted(name: str) -> str:

@@ -57,6 +57,25 @@ class TestParseDiff:
                 "ä.py",
                 id="a quoted name",
             ),
+            pytest.param(
+                'diff --git "c/\\303\\244.py" "w/\\303\\244.py"\nindex 1..2 100644\n'
+                '--- "c/\\303\\244.py"\n+++ "w/\\303\\244.py"\n@@ -1 +1 @@\n-x\n+y\n',
+                "ä.py",
+                "ä.py",
+                id="diff.mnemonicPrefix",
+            ),
+            pytest.param(
+                "diff --git i/p.png w/p.png\nindex 1..2\nBinary files i/p.png and w/p.png differ\n",
+                "p.png",
+                "p.png",
+                id="diff.mnemonicPrefix of a binary file",
+            ),
+            pytest.param(
+                "diff --git c/x.py c/x.py\n--- c/x.py\n+++ c/x.py\n@@ -1 +1 @@\n-x\n+y\n",
+                "c/x.py",
+                "c/x.py",
+                id="a folder that is no prefix",
+            ),
         ],
     )
     def test_names_the_file_before_and_after(self, diff: str, old: str | None, new: str | None) -> None:
