@@ -13,7 +13,7 @@ from activities.project_init.languages import kind_of, language_of_file
 from activities.project_init.licenses import UNRECOGNISED, names_license
 from activities.project_init.manifests.python import COMPILED
 from activities.project_init.records import License, Technology, TechStack
-from activities.project_init.roles import is_lock_file, is_test_code
+from activities.project_init.roles import holds_rust_tests, is_lock_file, is_test_code
 from activities.project_init.technologies import built_with
 from activities.workbench.words import counted
 
@@ -138,7 +138,7 @@ def test_files(tree: SourceTree) -> list[str]:
             continue
         if is_test_code(path):
             found += [path] if path.rpartition("/")[2] not in ("__init__.py", "conftest.py") else []
-        elif language == "Rust" and "#[test]" in (tree.text(path) or ""):
+        elif language == "Rust" and holds_rust_tests(tree.text(path) or ""):
             found.append(path)
     return found
 

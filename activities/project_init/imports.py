@@ -26,6 +26,8 @@ _GO_PATH = re.compile(r"\"([^\"\n]+)\"")
 _JAVA_IMPORT = re.compile(r"^[ \t]*import\s+(?:static\s+)?([\w.]+)", re.MULTILINE)
 _RUST_MODULE = re.compile(r"^[ \t]*(?:pub(?:\([\w: ]+\))?\s+)?mod\s+(\w+)\s*;", re.MULTILINE)
 _RUST_USE = re.compile(r"\b(?:crate|super|self)((?:::\w+)+)")
+_RUST_CRATE = re.compile(r"\b(?:use|extern\s+crate)\s+(?:::)?(\w+)((?:::\w+)*)|(?<![\w:])(\w+)((?:::\w+)+)")
+_RUST_COMMENT = re.compile(r"^[ \t]*//.*$", re.MULTILINE)
 
 
 @dataclass
@@ -42,6 +44,19 @@ class Imports:
     inside: set[str] = field(default_factory=set)
     outside: set[str] = field(default_factory=set)
     at_start: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Crates:
+    """What the manifests of a Rust project say about crates, by the names that code calls them by.
+
+    Attributes:
+        own: The project's own crates, with the folder of their `Cargo.toml`.
+        declared: The dependencies.
+    """
+
+    own: Mapping[str, str] = field(default_factory=dict)
+    declared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -291,8 +306,17 @@ def java_classes(paths: list[str]) -> dict[str, str]:
     return classes
 
 
-def rust_imports(path: str, text: str, tree: SourceTree) -> Imports:
-    """Return which files of its crate a Rust file declares as modules or uses."""
+def rust_imports(path: str, text: str, tree: SourceTree, crates: Crates) -> Imports:
+    """Return what a Rust file declares as modules and uses: files of its crate, the project's own crates, and others.
+
+    A crate from outside is one that a manifest declares: the same words may name a module or a type.
+
+    Args:
+        path: The file.
+        text: Its content.
+        tree: The project.
+        crates: What the manifests say.
+    """
     found = Imports()
     folder, _, name = path.rpartition("/")
     own = folder if name in ("mod.rs", "lib.rs", "main.rs") else path.removesuffix(".rs")
@@ -302,6 +326,15 @@ def rust_imports(path: str, text: str, tree: SourceTree) -> Imports:
     for match in _RUST_USE.finditer(text):
         base = source + marker.rstrip("/") if match[0].startswith("crate") else own.rpartition("/")[0]
         found.inside |= set(_rust_files(base, match[1].strip(":").split("::"), tree)) - {path}
+    for match in _RUST_CRATE.finditer(_RUST_COMMENT.sub("", text)):
+        crate, inner = match[1] or match[3], match[2] or match[4] or ""
+        if crate in crates.own:
+            base = _joined(crates.own[crate], "src")
+            names = inner.strip(":").split("::") if inner else []
+            target = next(_rust_files(base, names, tree), None) or next(_rust_files(base, ["lib"], tree), None)
+            found.inside |= {target} - {path} if target else set()
+        elif crate in crates.declared:
+            found.outside.add(crate)
     return found
 
 

@@ -23,6 +23,9 @@ _TEST_FILE = re.compile(
       | .*(Test|Tests|IT|Spec|TestCase)\.(java|kt|scala|groovy|cs|php|swift) | test_.*\.(rb|c|cpp|sh)
       | .*_test\.rb | .*\.t"""
 )
+_RUST_TEST = re.compile(  # #[test], those of async runtimes and of test crates, and what is compiled for tests alone
+    r"""\#!?\[(?:[\w:]{0,60}test\w*\b | cfg\((?:[^"\]\n]|"[^"\n]*"){0,200}?(?<!not\()\btest\b)""", re.VERBOSE
+)
 _GENERATED_FILE = re.compile(
     r"""(?x) .*\.min\.(js|css) | .*\.(map|snap|lock|sum) | .*_pb2(_grpc)?\.pyi? | .*\.pb\.(go|cc|h)
       | .*\.(g|freezed)\.dart | .*\.designer\.cs | .*\.bundle\.js | .*_generated\.\w+ | .*\.generated\.\w+
@@ -82,6 +85,16 @@ def is_test_code(path: str) -> bool:
     """
     folders = set(path.split("/")[:-1])
     return role_of(path) == "test" and not folders & _TEST_DATA
+
+
+def holds_rust_tests(text: str) -> bool:
+    r"""Return whether tests stand in a Rust file itself, as they usually do.
+
+    Example:
+        >>> holds_rust_tests("#[tokio::test]\nasync fn works() {}"), holds_rust_tests("#[cfg(not(test))]\nfn go() {}")
+        (True, False)
+    """
+    return _RUST_TEST.search(text) is not None
 
 
 def belongs_to_project(path: str) -> bool:

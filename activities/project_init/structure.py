@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from activities.project_init.files import SourceTree
 from activities.project_init.imports import (
+    Crates,
     Imports,
     PythonModules,
     ScriptPackage,
@@ -26,7 +27,7 @@ from activities.project_init.languages import kind_of, language_of_file
 from activities.project_init.listing import Progress
 from activities.project_init.parsing import UnreadableError, parse_python, string
 from activities.project_init.records import SourceFile, TechStack
-from activities.project_init.roles import Role, role_of
+from activities.project_init.roles import Role, holds_rust_tests, role_of
 
 LONG_FUNCTION = 80
 """Lines from which on a Python function counts as long."""
@@ -35,9 +36,6 @@ _MOST_MODULES = 5000
 IMPORTS_READ = ("Python", "JavaScript", "TypeScript", "Vue", "Svelte", "Go", "Java", "Kotlin", "Scala", "Rust")
 """Languages whose imports are read; of the others nothing is known about what depends on what."""
 
-_RUST_TEST = re.compile(  # #[test], those of async runtimes and of test crates, and what is compiled for tests alone
-    r"""\#!?\[(?:[\w:]{0,60}test\w*\b | cfg\((?:[^"\]\n]|"[^"\n]*"){0,200}?(?<!not\()\btest\b)""", re.VERBOSE
-)
 _NOTE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?:\([^)]{0,60}\))?[:\s-]*(.{0,200})")
 _NOTE_START = re.compile(r"(?:[#/*;%!-]|<!--)[\s@*-]{0,80}$")
 _HASH = re.compile("#")
@@ -164,6 +162,11 @@ class _Readers:
             for each in stack.manifests
             if each.ecosystem == "node" and each.name
         }
+        rust = [each for each in stack.manifests if each.ecosystem == "rust"]
+        self._crates = Crates(
+            {each.name.replace("-", "_"): each.path.rpartition("/")[0] for each in rust if each.name},
+            frozenset(wanted.name.replace("-", "_") for each in rust for wanted in each.dependencies),
+        )
         self._go = {each.name: each.path.rpartition("/")[0] for each in stack.manifests if each.ecosystem == "go"}
 
     def read(self, file: SourceFile, language: str, text: str, structure: Structure) -> Module:
@@ -177,8 +180,8 @@ class _Readers:
         elif language in ("Java", "Kotlin", "Scala"):
             module.imports = java_imports(file.path, text, self._classes)
         elif language == "Rust":
-            module.imports = rust_imports(file.path, text, self._tree)
-            module.has_own_tests = _RUST_TEST.search(text) is not None
+            module.imports = rust_imports(file.path, text, self._tree, self._crates)
+            module.has_own_tests = holds_rust_tests(text)
         return module
 
     def _read_python(self, module: Module, text: str, structure: Structure) -> None:

@@ -60,6 +60,11 @@ class TestDetect:
         assert "Licence is MIT OR Apache-2.0, declared in Cargo.toml:5" in stack.decisions
         assert not any("licence" in question for question in stack.open_questions)
 
+    def test_rust_tests_of_an_async_runtime_are_tests(self, stack_of: StackOf) -> None:
+        """A project with no others was told to have none, and to write some."""
+        stack = stack_of({"src/lib.rs": "#[tokio::test]\nasync fn works() {}\n"})
+        assert any(each.startswith("1 test file") for each in stack.summary)
+
     def test_go(self, stack_of: StackOf) -> None:
         """Main packages are found, indirect modules are not named."""
         stack = stack_of(GO)

@@ -9,7 +9,14 @@ import pytest
 from activities.project_init.areas import find_areas
 from activities.project_init.detect import detect
 from activities.project_init.files import survey
-from activities.project_init.imports import PythonModules, java_classes, python_imports, rust_imports, script_imports
+from activities.project_init.imports import (
+    Crates,
+    PythonModules,
+    java_classes,
+    python_imports,
+    rust_imports,
+    script_imports,
+)
 from activities.project_init.structure import Structure, cycles, find_notes, read_structure
 
 
@@ -134,11 +141,29 @@ class TestOtherImports:
     def test_rust(self, project: Callable[[Mapping[str, str | bytes]], Path]) -> None:
         """Declared modules and used paths."""
         tree = survey(project(dict.fromkeys(["src/main.rs", "src/a.rs", "src/b/mod.rs", "src/b/c.rs"], "")))
-        assert rust_imports("src/main.rs", "mod a;\npub mod b;\nuse crate::b::c::X;", tree).inside == {
+        assert rust_imports("src/main.rs", "mod a;\npub mod b;\nuse crate::b::c::X;", tree, Crates()).inside == {
             "src/a.rs",
             "src/b/mod.rs",
             "src/b/c.rs",
         }
+
+    def test_rust_crates(self, structure_of: StructureOf) -> None:
+        """Those of the workspace lead inside, declared ones outside; a module of the file and a comment are neither."""
+        files = {
+            "Cargo.toml": '[workspace]\nmembers = ["crates/*"]\n[workspace.dependencies]\nserde_json = "1"\n',
+            "crates/tally-core/Cargo.toml": '[package]\nname = "tally-core"\n[dependencies]\nserde_json = "1"\n',
+            "crates/tally-core/src/lib.rs": "pub mod count;\n",
+            "crates/tally-core/src/count.rs": "pub fn go(text: &str) { serde_json::from_str(text); }\n",
+            "crates/app/Cargo.toml": '[package]\nname = "app"\n[dependencies]\ntokio = "1"\nlog = "0.4"\n'
+            'tally-core = { path = "../tally-core" }\n',
+            "crates/app/src/main.rs": "// log::info\nuse std::fs;\nuse tally_core::count::{go, stop};\n"
+            "use tally_core::Total;\nuse Colour::*;\n#[tokio::main]\nasync fn main() {}\n",
+        }
+        modules = structure_of(files).modules
+        main = modules["crates/app/src/main.rs"].imports
+        assert main.inside == {"crates/tally-core/src/count.rs", "crates/tally-core/src/lib.rs"}
+        assert main.outside == {"tokio"}
+        assert modules["crates/tally-core/src/count.rs"].imports.outside == {"serde_json"}
 
     def test_java(self) -> None:
         """Qualified names follow the folders below the source root."""
