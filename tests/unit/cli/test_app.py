@@ -96,6 +96,8 @@ class TestOutput:
     ) -> subprocess.CompletedProcess[str]:
         """Call the command in a process that is buffered unless the environment says otherwise."""
         usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        # Typer looks for a shell among the processes above, and what runs the tests need not be one.
+        usual["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
         command = [sys.executable, "-m", "baton.cli", *line]
         return subprocess.run(
             command, stdout=stdout, stderr=subprocess.PIPE, env={**usual, **environment}, text=True, check=False
