@@ -218,6 +218,5 @@ class Toolbox:
         function that reads a command line, would end the worker out of a task of a framework.
         """
         told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        text = cut(f"{type(error).__name__}: {error}", _LONGEST_CLAIM)
-        self._session.tool_result(tool, text, call_id=call_id, success=False)
+        self._session.tool_result(tool, cut(told, _LONGEST_CLAIM), call_id=call_id, success=False)
         return RuntimeError(f"tool {tool!r} raised {told}")

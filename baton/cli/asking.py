@@ -1,7 +1,6 @@
 """Asking a run something that only its worker can answer, and not waiting for ever for it."""
 
 import asyncio
-import shlex
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -9,7 +8,7 @@ from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.cli.targets import Target
-from baton.client.executions import UNPAUSE, describe
+from baton.client.executions import describe, unpause
 from baton.client.waiting import Build, has_pollers, pinned_build
 from baton.protocol.errors import PipelineError
 
@@ -64,7 +63,7 @@ async def must_be_answerable(client: Client, target: Target) -> str:
     if paused := description.pause:
         raise PipelineError(
             f"{target.workflow_id!r} was paused by {paused.by}{f': {paused.why}' if paused.why else ''}; nothing was "
-            f"decided. Let it go on, by `{UNPAUSE} {shlex.quote(target.workflow_id)}`, and decide again"
+            f"decided. Let it go on, by `{unpause(target.workflow_id)}`, and decide again"
         )
     if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
         raise nobody(description.task_queue, build)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from baton.cli.output import STATUS_STYLES, between, counted, dollars, grid, length, moment, plain, stack
 from baton.client import RunRecord, RunStatus, Step, StepStatus
-from baton.client.executions import PAUSED, UNPAUSE, Pause
+from baton.client.executions import PAUSED, Pause, unpause
 from baton.client.listing import SUSPENDED
 from baton.client.timers import HandoffDeadline, Timer
 from baton.client.waiting import Pending, Waits
@@ -164,7 +164,7 @@ def _paused(run: RunRecord, pause: Pause) -> RenderableType:
     told = f"paused by {pause.by} at {moment(pause.since, run.began)}{f': {pause.why}' if pause.why else ''}"
     return stack(
         plain(f"{told}; nothing moves and nothing can be decided until it goes on, by", "yellow"),
-        plain(f"{UNPAUSE} {shlex.quote(run.workflow_id)}", "dim"),
+        plain(unpause(run.workflow_id), "dim"),
     )
 
 

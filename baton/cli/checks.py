@@ -29,7 +29,7 @@ from temporalio.service import RPCError
 from baton.cli.output import counted
 from baton.cli.publishing import installed
 from baton.client.events import decoded
-from baton.client.executions import describe, list_executions
+from baton.client.executions import describe, history, list_executions
 from baton.client.listing import RunFilter, list_runs, pinned_elsewhere
 from baton.client.waiting import described_queue, pinned_build, polling_builds, unchosen_workers
 from baton.edge.addresses import host_of, is_this_machine
@@ -253,9 +253,9 @@ async def runs(client: Client) -> Finding:
     if not listed:
         return Finding("runs", Mark.OK, "none yet")
     [run] = listed
-    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    _, events = await history(client, run.workflow_id, run.run_id)
     try:
-        await decoded([event async for event in handle.fetch_history_events(page_size=1000)], client.data_converter)
+        await decoded(events, client.data_converter)
     except HistoryError as error:
         remedy = "BATON_KEYS and BATON_ARTIFACTS name the workers' keys and store"
         return Finding("runs", Mark.FAIL, f"of the run {run.workflow_id!r} {error}", remedy)

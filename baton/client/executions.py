@@ -4,6 +4,8 @@ The SDK knows no paused run: its `describe` and `list_workflows` raise `ValueErr
 lost. So the server's own answers are read here.
 """
 
+import shlex
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +14,7 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
@@ -25,8 +28,6 @@ from temporalio.converter import decode_typed_search_attributes
 from baton.protocol.errors import PipelineError
 
 PAUSED = "PAUSED"
-UNPAUSE = "temporal workflow unpause --workflow-id"
-"""The command that lets a paused run go on, but for the workflow's id."""
 _STATUS = "WORKFLOW_EXECUTION_STATUS_"
 
 
@@ -51,11 +52,11 @@ class Execution:
 
     Attributes:
         info: What lists and descriptions have.
-        description: The whole description; empty for a run in a list.
+        details: What a description has besides; empty for a run in a list.
     """
 
     info: WorkflowExecutionInfo
-    description: DescribeWorkflowExecutionResponse = field(default_factory=DescribeWorkflowExecutionResponse)
+    details: DescribeWorkflowExecutionResponse = field(default_factory=DescribeWorkflowExecutionResponse)
 
     @property
     def id(self) -> str:
@@ -100,7 +101,7 @@ class Execution:
     @property
     def pause(self) -> Pause | None:
         """Who paused it and why; None if it is not paused, or stands in a list."""
-        extended = self.description.workflow_extended_info
+        extended = self.details.workflow_extended_info
         if self.status != PAUSED or not extended.HasField("pause_info"):
             return None
         told = extended.pause_info
@@ -125,13 +126,32 @@ async def describe(client: Client, workflow_id: str, run_id: str | None = None) 
     return Execution(answer.workflow_execution_info, answer)
 
 
-async def list_executions(client: Client, query: str, *, most: int, page: int = 1_000) -> AsyncIterator[Execution]:
+async def history(client: Client, workflow_id: str, run_id: str | None = None) -> tuple[str, list[HistoryEvent]]:
+    """Return the id of a run, and all its events so far, in order.
+
+    Args:
+        client: A connected client.
+        workflow_id: The workflow.
+        run_id: Which of its runs; the newest by default.
+
+    Raises:
+        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
+    """
+    # The first event of a run that was rolled back names the run it came from, so the server is asked.
+    run_id = run_id or (await describe(client, workflow_id)).run_id
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    return run_id, [event async for event in handle.fetch_history_events(page_size=1000)]
+
+
+async def list_executions(
+    client: Client, query: str, *, most: int = sys.maxsize, page: int = 1_000
+) -> AsyncIterator[Execution]:
     """Yield the runs that a query finds, in the server's order.
 
     Args:
         client: A connected client.
         query: The query, in Temporal's language.
-        most: How many at most.
+        most: How many at most; all of them by default.
         page: How many are asked for at once.
 
     Raises:
@@ -169,8 +189,18 @@ async def asked(handle: WorkflowHandle[Any, Any], query: str, **options: Any) ->
         if "WorkflowExecutionStatus" not in str(error):  # else the SDK cannot name the status with which it is refused
             raise
         raise PipelineError(
-            f"{handle.id!r} is paused: nothing can be asked or decided until it goes on ({UNPAUSE} {handle.id})"
+            f"{handle.id!r} is paused: nothing can be asked or decided until it goes on ({unpause(handle.id)})"
         ) from error
+
+
+def unpause(workflow_id: str) -> str:
+    """Return the command that lets a paused run go on.
+
+    Example:
+        >>> unpause("oauth2 login")
+        "temporal workflow unpause --workflow-id 'oauth2 login'"
+    """
+    return f"temporal workflow unpause --workflow-id {shlex.quote(workflow_id)}"
 
 
 def _at(time: Timestamp) -> datetime:

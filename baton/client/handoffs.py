@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from baton.client.events import decoded, innermost, parsed
-from baton.client.executions import describe
+from baton.client.executions import history
 from baton.client.reading import rebuild
 from baton.client.record import RunRecord
 from baton.client.timers import HandoffDeadline, open_timers, pending_handoffs
@@ -62,9 +62,7 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
         HistoryError: The workflow is no pipeline, or its payloads cannot be read.
         temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
     """
-    run_id = run_id or (await describe(client, workflow_id)).run_id
-    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
-    events = [event async for event in handle.fetch_history_events(page_size=1000)]
+    run_id, events = await history(client, workflow_id, run_id)
     run = await rebuild(workflow_id, run_id, events, client.data_converter)
     texts = await decoded(events, client.data_converter)
     read = _Read(texts, await _signalled(events, client.data_converter))

@@ -1,6 +1,5 @@
 """Finding runs: by pipeline, status, stage and task, in what the server indexes."""
 
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -157,7 +156,7 @@ async def list_runs(client: Client, wanted: RunFilter, limit: int) -> list[Liste
 async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> list[ListedRun]:
     """Return the runs of a query."""
     runs: dict[str, ListedRun] = {}
-    async for found in list_executions(client, query, most=sys.maxsize, page=min(1000, 2 * limit)):
+    async for found in list_executions(client, query, page=min(1000, 2 * limit)):
         run = _listed(found)
         # To the server a run that waits is one of those that go on.
         if wanted.status in (None, run.status):

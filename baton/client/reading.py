@@ -28,7 +28,7 @@ from baton.client.events import (
     time_of,
     words_of,
 )
-from baton.client.executions import describe
+from baton.client.executions import history
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.client.timers import APPROVAL_TIMER, SLEEP_TIMER, made_ready, open_timers, timer_name
 from baton.edge.failures import with_failures
@@ -59,10 +59,8 @@ async def read_run(client: Client, workflow_id: str, run_id: str | None = None) 
         HistoryError: The workflow is no pipeline.
         temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
     """
-    # The first event of a run that was rolled back names the run it came from, so the server is asked.
-    handle = client.get_workflow_handle(workflow_id, run_id=run_id or (await describe(client, workflow_id)).run_id)
-    events = [event async for event in handle.fetch_history_events(page_size=1000)]
-    return await rebuild(workflow_id, handle.run_id or "", events, client.data_converter)
+    run_id, events = await history(client, workflow_id, run_id)
+    return await rebuild(workflow_id, run_id, events, client.data_converter)
 
 
 async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent], converter: DataConverter) -> RunRecord:

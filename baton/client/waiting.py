@@ -183,7 +183,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
             pending.append(await _child(client, step, description))
         else:
             pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
-    tries = max(1, description.description.pending_workflow_task.attempt)
+    tries = max(1, description.details.pending_workflow_task.attempt)
     return Waits(pending, description.task_queue, has_worker, tries, build, fault, unchosen, description.pause)
 
 
@@ -274,7 +274,7 @@ def _build(version: WorkerDeploymentVersion | WorkerDeploymentOptions) -> Build:
 def _stages(step: Step, description: Execution) -> list[Pending]:
     """Return what is pending of a stage, or of a fan-out's stages; light stages are unknown to the server."""
     names = step.name.split("+") if step.kind is StepKind.MERGE else [step.name]
-    activities = description.description.pending_activities
+    activities = description.details.pending_activities
     mine = [one for one in activities if one.activity_type.name in names]
     return [_stage(step, one) for one in mine] or [Pending(step.seq, step.name, step.kind, step.began)]
 
@@ -296,7 +296,7 @@ def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
 async def _child(client: Client, step: Step, description: Execution) -> Pending:
     """Return what is pending of a child, and how that stands now."""
     ending = re.compile(rf"\.step{step.seq}\.[0-9a-f]{{8}}$")  # as `run_child` names it
-    ids = [one.workflow_id for one in description.description.pending_children]
+    ids = [one.workflow_id for one in description.details.pending_children]
     mine = next((one for one in ids if ending.search(one)), None)
     stands = status_of(await describe(client, mine)) if mine else None
     return Pending(step.seq, step.name, step.kind, step.began, run=mine, stands=stands)

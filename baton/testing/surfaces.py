@@ -29,6 +29,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 
 from baton.client import read_run
+from baton.client.executions import describe
 from baton.edge.artifacts import ArtifactStore
 from baton.edge.ledger import Ledger
 from baton.protocol.errors import HistoryError
@@ -186,7 +187,7 @@ async def surfaces_of(
 async def _add_histories(found: Surfaces, client: Client, workflow_id: str) -> set[str]:
     """Add the histories of a run and of all that belong to it; return the ids of their tasks."""
     tasks: set[str] = set()
-    newest = (await client.get_workflow_handle(workflow_id).describe()).run_id
+    newest = (await describe(client, workflow_id)).run_id
     waiting, seen = [(workflow_id, newest)], set[tuple[str, str]]()
     while waiting:
         one = waiting.pop()

@@ -357,6 +357,9 @@ class Pipeline:
         """Return whether the next step has this name and an outcome, as in a run that was forked or continued as new.
 
         What the code does before it only for its sake, and outside of steps, can then be left out.
+
+        Args:
+            name: The step's name, as a stage's.
         """
         return self._past.knows(self._desk.steps + 1, name)
 

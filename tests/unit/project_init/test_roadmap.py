@@ -100,6 +100,12 @@ class TestDeriveRoadmap:
         assert (len(todo.evidence), todo.found) == (15, 40)
 
 
+def untested(run: RunOf, files: Mapping[str, str | bytes]) -> tuple[str, ...]:
+    """Return the modules of a project that its roadmap calls untested."""
+    items = run(files).documents.roadmap
+    return next(each.evidence for each in items if each.title == "Test the modules that no test touches")
+
+
 class TestUntestedModules:
     """What no test touches, by imports and names."""
 
@@ -119,8 +125,7 @@ class TestUntestedModules:
             "tests/test_named.py": "import app\nimport app.imported\n",
             "pyproject.toml": '[project]\nname = "app"\ndependencies = ["pytest"]\n',
         }
-        item = next(each for each in run(files).documents.roadmap if each.title.startswith("Test the modules"))
-        assert item.evidence == ("app/lonely.py (20 lines)",)
+        assert untested(run, files) == ("app/lonely.py (20 lines)",)
 
     def test_a_package_of_go_is_touched_through_the_packages_that_a_test_imports(self, run: RunOf) -> None:
         """An import of Go's names a folder, and all files in it import for one another."""
@@ -133,8 +138,7 @@ class TestUntestedModules:
             "lonely/lonely.go": "package lonely\n\n" + body,
             "e2e/e2e_test.go": 'package e2e\n\nimport "acme.example/app/api"\n\nfunc TestIt(t *testing.T) {}\n',
         }
-        item = next(each for each in run(files).documents.roadmap if each.title.startswith("Test the modules"))
-        assert item.evidence == ("lonely/lonely.go (22 lines)",)
+        assert untested(run, files) == ("lonely/lonely.go (22 lines)",)
 
     def test_a_rust_module_with_tests_of_its_own_is_touched_however_they_are_marked(self, run: RunOf) -> None:
         """Those of async runtimes and of test crates count; a feature called so, or code kept from tests, does not."""
@@ -152,5 +156,4 @@ class TestUntestedModules:
         files["src/lonely_1.rs"] = f'#[cfg(feature = "test-utilities")]\n{body}'
         files["Cargo.toml"] = '[package]\nname = "app"\nversion = "1.0.0"\n'
         files["tests/works.rs"] = "#[test]\nfn works() {}\n"
-        item = next(each for each in run(files).documents.roadmap if each.title.startswith("Test the modules"))
-        assert item.evidence == ("src/lonely_0.rs (21 lines)", "src/lonely_1.rs (21 lines)")
+        assert untested(run, files) == ("src/lonely_0.rs (21 lines)", "src/lonely_1.rs (21 lines)")
