@@ -21,7 +21,13 @@ def bench(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]
 def test_a_small_run_measures_both_sides_and_writes_the_figures(tmp_path: Path) -> None:
     """Servers, workers and clients start, both sides run, and the file holds the figures asked for."""
     output = tmp_path / "results.json"
-    asked = ["stage_latency_vs_raw", "light_vs_raw_c10", "embedded_vs_stock_latency", "start_to_first_stage_ms"]
+    asked = [
+        "stage_latency_vs_raw",
+        "light_vs_raw_c10",
+        "embedded_vs_stock_latency",
+        "start_to_first_stage_ms",
+        "signal_accept_p99_ms_c1",
+    ]
 
     ended = bench("--quick", "--rounds", "1", *(f"--only={name}" for name in asked), "--output", str(output))
 
@@ -30,6 +36,7 @@ def test_a_small_run_measures_both_sides_and_writes_the_figures(tmp_path: Path) 
     figures = results.keys() - {"environment", "command"}
     assert figures == {*asked, "throughput_vs_raw_c10"}, "light stages are measured together with regular ones"
     assert all(name in ended.stdout for name in figures)
+    assert all(results[name] > 0 for name in figures), "what took a time took it forwards"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
