@@ -107,6 +107,11 @@ class TestVerifyEvidence:
             pytest.param(of_a()[:-3], "has 2 records, and its manifest says 3", id="a record cut off"),
             pytest.param([*of_a(), *of_a()[-3:]], "has 4 records", id="a record added"),
             pytest.param([*of_a(), b"{}"], "record 4 of the file is torn", id="something behind the end"),
+            pytest.param(
+                [*of_a()[:2], of_a()[2].removesuffix(b'"}')[:-1] + b'"}', *of_a()[3:]],
+                "record 1 of the file is torn",
+                id="half a byte of a signature",
+            ),
             pytest.param(of_a()[:1], "it is no file of", id="a manifest alone"),
             pytest.param([], "it is empty", id="nothing"),
             pytest.param([b"PK\x03\x04"], "it is no file of", id="another file"),
