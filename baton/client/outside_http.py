@@ -188,7 +188,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
     async def _found(request: Request, agent: str) -> Found:
         return await agents.find(request.query_params["workflow"], agent, request.path_params["id"])
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/handoffs", authenticated(list_open), methods=["GET"]),
             Route("/handoffs/{id}", authenticated(read), methods=["GET"]),
@@ -196,6 +196,8 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         ],
         exception_handlers={HTTPException: _no_such_call, ClientDisconnect: _gone},
     )
+    app.router.redirect_slashes = False  # behind a proxy it would lead elsewhere: out of its TLS, or its path
+    return app
 
 
 @contextlib.asynccontextmanager

@@ -118,13 +118,19 @@ def _is_idle(connection: object) -> TypeGuard[H11Protocol]:
 
 
 def _timely(app: ASGIApp, seconds: float) -> ASGIApp:
-    """Return an application that sees who takes too long over a body as one who has hung up."""
+    """Return an application that sees who takes too long over a body as one who has hung up.
+
+    It answers only once a body has come, of which it keeps nothing: the connection of one who still sends is closed
+    behind the answer, and they are told of that instead.
+    """
 
     async def timely(scope: Scope, receive: Receive, send: Send) -> None:
         deadline: float | None = asyncio.get_running_loop().time() + seconds
+        waits = any(name == b"expect" for name, _ in scope["headers"])  # it sends a body once it is asked for it
 
         async def received() -> Message:
-            nonlocal deadline
+            nonlocal deadline, waits
+            waits = False
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
@@ -134,7 +140,12 @@ def _timely(app: ASGIApp, seconds: float) -> ASGIApp:
                 deadline = None  # it has all come, and what is awaited from here on is that the caller hangs up
             return message
 
-        await app(scope, received, send)
+        async def sent(message: Message) -> None:
+            while deadline is not None and not waits and (await received())["type"] == "http.request":
+                pass
+            await send(message)
+
+        await app(scope, received, sent)
 
     return timely
 

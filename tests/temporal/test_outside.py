@@ -264,7 +264,9 @@ class TestService:
         assert (status, answer["error"].endswith(": the body must say it")) == (400, True)
 
     @pytest.mark.parametrize(
-        ("path", "body", "status"), [("/", None, 404), ("/handoffs", {}, 405)], ids=["no such path", "another method"]
+        ("path", "body", "status"),
+        [("/", None, 404), ("/handoffs", {}, 405), ("/handoffs/", None, 404)],
+        ids=["no such path", "another method", "a slash behind it"],
     )
     async def test_a_call_that_there_is_not_is_an_error_like_any_other(
         self, url: str, path: str, body: Any, status: int

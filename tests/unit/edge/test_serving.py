@@ -1,6 +1,8 @@
 """Serving an application as a guest: whoever does not ask is let go."""
 
 import asyncio
+import urllib.error
+import urllib.request
 
 import pytest
 from starlette.applications import Starlette
@@ -15,13 +17,20 @@ async def _echo(request: Request) -> Response:
     return PlainTextResponse(await request.body())
 
 
+async def _refuse(request: Request) -> Response:
+    async for _ in request.stream():  # the first of it is enough
+        break
+    return PlainTextResponse("too large", status_code=413)
+
+
 async def _gone(_: Request, __: Exception) -> Response:
     return PlainTextResponse("the body ended too soon", status_code=400)
 
 
 def app() -> Starlette:
     """Return an application that says what it is told."""
-    return Starlette(routes=[Route("/", _echo, methods=["POST"])], exception_handlers={ClientDisconnect: _gone})
+    routes = [Route("/", _echo, methods=["POST"]), Route("/small", _refuse, methods=["POST"])]
+    return Starlette(routes=routes, exception_handlers={ClientDisconnect: _gone})
 
 
 async def answered(url: str, sent: bytes) -> bytes:
@@ -62,3 +71,24 @@ class TestServing:
         """Otherwise a thousand such connections would leave the process no file for its own work."""
         async with serving(app(), "the echo", patience=0.1) as url:
             assert (await answered(url, sent)).endswith(answer)
+
+    @pytest.mark.parametrize(("path", "status"), [("/small", 413), ("/nowhere", 404)], ids=["begun", "not read at all"])
+    async def test_who_is_refused_is_told_so_however_long_they_send(self, path: str, status: int) -> None:
+        """A connection that is closed while they send is an error of the network to them: they would try again."""
+
+        def send(url: str) -> int:
+            try:
+                with urllib.request.urlopen(url, data=bytes(32 * 1024 * 1024), timeout=60) as response:
+                    return int(response.status)
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code
+
+        async with serving(app(), "the echo") as url:
+            assert await asyncio.to_thread(send, url + path) == status
+
+    async def test_who_asks_before_sending_is_refused_at_once(self) -> None:
+        """They need not send what nobody reads."""
+        head = b"POST /nowhere HTTP/1.1\r\nHost: here\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+        async with serving(app(), "the echo", patience=60) as url:
+            assert (await answered(url, head)).startswith(b"HTTP/1.1 404 ")
