@@ -81,10 +81,9 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
         session.note("no handoff waits for a person")
         return
     session.show(inbox_table(waiting, datetime.now(UTC)))
-    for one in waiting:
-        if one.trouble:
-            session.note(f"{one.workflow_id}: {one.trouble}")
-    silent = sorted({one.workflow_id for one in waiting if not one.answered})
+    for told in dict.fromkeys(f"{one.workflow_id}: {one.trouble}" for one in waiting if one.trouble):
+        session.note(told)
+    silent = sorted({one.workflow_id for one in waiting if not one.answered and not one.trouble})
     if silent:
         session.note(f"no worker answers for {', '.join(silent)}; shown is what the history tells")
     if len({one.workflow_id for one in waiting}) >= limit:
@@ -278,7 +277,7 @@ async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wan
         task_queue = await must_be_answerable(client, target)
         looked = await _look(client, target, handoff)
     if not looked.one.answered:
-        raise nobody(task_queue)
+        raise PipelineError(looked.one.trouble) if looked.one.trouble else nobody(task_queue)
     decision = wanted.decision(looked.pending)
     refused = refusal(decision, looked.pending)
     if refused:

@@ -208,7 +208,8 @@ def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -
 def _decision_rows(one: WaitingHandoff, pending: PendingHandoff) -> list[RenderableType]:
     """Return what can be decided, as commands."""
     if not one.answered:
-        return [plain("no worker answers: nothing can be decided until one does", "yellow")]
+        why = f"{one.trouble}: nothing can be decided from here" if one.trouble else ""
+        return [_line(why or "no worker answers: nothing can be decided until one does", "yellow")]
     target = shlex.quote(one.workflow_id)
     rows: list[RenderableType] = [plain("What you can decide:", "bold")]
     for action in pending.actions:

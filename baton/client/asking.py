@@ -8,7 +8,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.client.executions import Execution, asked
+from baton.client.executions import Execution, asked, is_unknown
 from baton.client.waiting import has_pollers
 from baton.protocol.errors import PipelineError
 
@@ -38,14 +38,15 @@ class Asker:
             of: The type of the list's members.
 
         Returns:
-            The answer, empty if the run has ended; None if no worker answers, the run is paused, or it knows no such
-            query.
+            The answer, empty if the run has ended or knows no such query; None if no worker answers, the run is
+            paused, or its code fails.
 
         Raises:
+            HistoryError: The answer cannot be read here.
             temporalio.service.RPCError: The server cannot be asked.
         """
         async with self._turn:
-            if self.is_silent(run):
+            if self._silent.get(run.task_queue, 0.0) > time.monotonic():
                 return None
             if not await has_pollers(self._client, run.task_queue):
                 self._silence(run)
@@ -53,7 +54,9 @@ class Asker:
             handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
             try:
                 answer: list[Any] = await asked(handle, query, result_type=list[of], rpc_timeout=_ANSWER_WITHIN)  # type: ignore[valid-type]
-            except (WorkflowQueryFailedError, PipelineError):
+            except WorkflowQueryFailedError as error:
+                return [] if is_unknown(query, error) else None
+            except PipelineError:
                 return None
             except RPCError as error:
                 match error.status:
@@ -67,10 +70,6 @@ class Asker:
                     case _:
                         raise
             return answer
-
-    def is_silent(self, run: Execution) -> bool:
-        """Return whether nobody answered lately on a run's task queue, so that it is not asked."""
-        return self._silent.get(run.task_queue, 0.0) > time.monotonic()
 
     def _silence(self, run: Execution) -> None:
         """Take note that nobody answers on a run's task queue."""

@@ -21,11 +21,12 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
     ListWorkflowExecutionsRequest,
 )
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.common import TypedSearchAttributes
 from temporalio.converter import decode_typed_search_attributes
+from temporalio.exceptions import ApplicationError
 
-from baton.protocol.errors import PipelineError
+from baton.protocol.errors import HistoryError, PayloadError, PipelineError
 
 PAUSED = "PAUSED"
 _STATUS = "WORKFLOW_EXECUTION_STATUS_"
@@ -180,17 +181,34 @@ async def asked(handle: WorkflowHandle[Any, Any], query: str, **options: Any) ->
 
     Raises:
         PipelineError: It is paused, so that the server asks no worker.
-        temporalio.client.WorkflowQueryFailedError: It knows no such query, or its code fails.
+        HistoryError: Its answer cannot be read here.
+        temporalio.client.WorkflowQueryFailedError: It knows no such query (`is_unknown`), or its code fails.
         temporalio.service.RPCError: There is no such run, or nobody answers.
     """
     try:
         return await handle.query(query, **options)
+    except (ApplicationError, PayloadError) as error:
+        why = error.message if isinstance(error, ApplicationError) else str(error)
+        raise HistoryError(
+            f"what {handle.id!r} answers cannot be read: {why}. Its workers may be of a newer release of Baton, or "
+            "have other keys"
+        ) from error
     except ValueError as error:
         if "WorkflowExecutionStatus" not in str(error):  # else the SDK cannot name the status with which it is refused
             raise
         raise PipelineError(
             f"{handle.id!r} is paused: nothing can be asked or decided until it goes on ({unpause(handle.id)})"
         ) from error
+
+
+def is_unknown(query: str, error: WorkflowQueryFailedError) -> bool:
+    """Return whether a query failed because the run's code has none of that name, and not because that code fails.
+
+    Args:
+        query: The query's name, which SDKs tell in that case.
+        error: How it failed.
+    """
+    return query in str(error)
 
 
 def unpause(workflow_id: str) -> str:

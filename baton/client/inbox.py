@@ -38,8 +38,9 @@ class WaitingHandoff:
         task_id: The task, as the server indexes it.
         handoff: The handoff; None where neither a worker nor the history tells which one it is.
         stage: The stage that it was to begin, as the server indexes it.
-        answered: Whether the run itself said so; otherwise it is what the history tells, because no worker answers.
-        trouble: Why the history could not be read.
+        answered: Whether the run itself said so; otherwise it is what the history tells, because no worker answers, or
+            none so that it can be read here.
+        trouble: Why the run's answer, or its history, could not be read.
     """
 
     workflow_id: str
@@ -175,11 +176,15 @@ class _Asking:
 
     async def about(self, run: Execution) -> list[WaitingHandoff]:
         """Return the handoffs of a run that wait."""
-        answer = await self._asker.ask(run, QUERY_INBOX, PendingHandoff)
+        trouble = None
+        try:
+            answer = await self._asker.ask(run, QUERY_INBOX, PendingHandoff)
+        except HistoryError as error:
+            answer, trouble = None, str(error)
         if answer is not None:
             return [_of(run, one) for one in answer]
         read = await read_handoffs(self._client, run.id, run.run_id)
-        return [_of(run, one, answered=False) for one in read.waiting]
+        return [_of(run, one, answered=False, trouble=trouble) for one in read.waiting]
 
     async def about_or_trouble(self, run: Execution) -> list[WaitingHandoff]:
         """Return the handoffs of a run that wait; if they cannot be read, that something does, and the trouble."""

@@ -10,9 +10,11 @@ for found in await agents.list_open("reviewer"):
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from pydantic import JsonValue
@@ -23,12 +25,12 @@ from baton.activity.exchange import addressed_to
 from baton.activity.gate import Gate
 from baton.activity.receiving import contract_check
 from baton.client.asking import Asker
-from baton.client.executions import asked, list_executions
+from baton.client.executions import Execution, asked, is_unknown, list_executions
 from baton.edge.conversion import EXTERNAL_ABOVE_BYTES
 from baton.edge.sealing import open_sealed
 from baton.protocol.audit_entries import run_name
 from baton.protocol.contract_expiry import is_expired_contract
-from baton.protocol.errors import PipelineError
+from baton.protocol.errors import HistoryError, PipelineError
 from baton.protocol.exchange import message_digest
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import ATTRIBUTE_STATUS
@@ -55,6 +57,7 @@ _WAITING = (
     f"('{PipelineStatus.WAITING.value}', '{PipelineStatus.PENDING_HANDOFF.value}')"
 )
 _ANSWER_WITHIN = timedelta(seconds=10)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Listed:
     Attributes:
         found: The handoffs, oldest first.
         asked: How many waiting pipelines were asked.
-        unasked: How many could not be, for no worker serves them.
+        unasked: How many could not be: no worker answers for them, or not so that it can be read here.
     """
 
     found: list[Found]
@@ -117,16 +120,31 @@ class OutsideAgents:
 
         Args:
             agent: The agent's name.
+
+        Raises:
+            HistoryError: None of them could be asked, and of one the answer cannot be read here.
         """
         runs = [run async for run in list_executions(self.client, _WAITING, most=MOST_PIPELINES)]
-        answers = await asyncio.gather(*(self.asker.ask(run, QUERY_OUTSIDE, OutsideHandoff) for run in runs))
+        trouble: list[HistoryError] = []
+
+        async def told(run: Execution) -> list[OutsideHandoff] | None:
+            try:
+                return await self.asker.ask(run, QUERY_OUTSIDE, OutsideHandoff)
+            except HistoryError as error:  # one run takes the list from nobody
+                trouble.append(error)
+                _warn(str(error))
+                return None
+
+        answers = await asyncio.gather(*(told(run) for run in runs))
         found = [
             Found(run.id, one)
             for run, answer in zip(runs, answers, strict=True)
             for one in answer or []
             if one.agent == agent
         ]
-        unasked = sum(answer is None and self.asker.is_silent(run) for run, answer in zip(runs, answers, strict=True))
+        unasked = sum(answer is None for answer in answers)
+        if trouble and unasked == len(runs):
+            raise trouble[0]
         return Listed(sorted(found, key=lambda one: one.handoff.since), len(runs) - unasked, unasked)
 
     async def find(self, workflow_id: str, agent: str, handoff_id: str) -> Found:
@@ -134,7 +152,8 @@ class OutsideAgents:
 
         Raises:
             PipelineError: There is none for that agent.
-            temporalio.service.RPCError: The pipeline cannot be asked just now: no worker, or no server, answers.
+            HistoryError: What the pipeline answers cannot be read here.
+            temporalio.exceptions.TemporalError: The pipeline cannot be asked just now: no worker or server answers.
         """
         for query in (QUERY_OUTSIDE, QUERY_DONE):
             for one in await self._told(workflow_id, query):
@@ -275,20 +294,30 @@ class OutsideAgents:
 
         Raises:
             PipelineError: It is paused; the work is wanted once it goes on.
-            temporalio.service.RPCError: Nobody answers, so nothing is known: an agent must not throw its work away.
+            HistoryError: Its answer cannot be read here.
+            temporalio.exceptions.TemporalError: Nobody answers, or its code fails, so nothing is known: an agent must
+                not throw its work away.
         """
         handle = self.client.get_workflow_handle(workflow_id)
         try:
             told: list[OutsideHandoff] = await asked(
                 handle, query, result_type=list[OutsideHandoff], rpc_timeout=_ANSWER_WITHIN
             )
-        except WorkflowQueryFailedError:
+        except WorkflowQueryFailedError as error:
+            if not is_unknown(query, error):  # its code fails, and what waits in it waits on
+                raise
             return []
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 return []
             raise
         return told
+
+
+@lru_cache(maxsize=256)
+def _warn(why: str) -> None:
+    """Put into the log, once, why a pipeline's handoffs are not listed."""
+    _log.warning("%s; what waits in it is not listed", why)
 
 
 def _not_taken_up(size: int) -> str:
