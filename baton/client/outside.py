@@ -262,10 +262,6 @@ class OutsideAgents:
             PipelineError: It is refused.
         """
         end, holder = found.handoff.end, holder or agent
-        if end is not None:  # whoever asks again has lost the answer, and the pipeline may have ended since
-            if kind in ENDS and (end.kind, end.holder) == (kind, holder):
-                return found
-            raise PipelineError(f"handoff {end.handoff_id!r} is done: {end.kind.value} by {end.holder!r}")
         move = Move(
             handoff_id=found.handoff.handoff_id,
             digest=found.handoff.digest,
@@ -275,6 +271,10 @@ class OutsideAgents:
             at=self.gate.clock(),
             **members,
         )
+        if end is not None:  # whoever asks again has lost the answer, and the pipeline may have ended since
+            if kind in ENDS and (end.kind, end.holder) == (kind, holder):
+                return _as_brought(found, move)
+            raise PipelineError(f"handoff {end.handoff_id!r} is done: {end.kind.value} by {end.holder!r}")
         handle = self.client.get_workflow_handle(found.workflow_id)
         try:
             after: OutsideHandoff = await handle.execute_update(MOVE, move, result_type=OutsideHandoff)
@@ -287,7 +287,7 @@ class OutsideAgents:
             if error.status is RPCStatusCode.FAILED_PRECONDITION and size >= EXTERNAL_ABOVE_BYTES:
                 raise PipelineError(_not_taken_up(size)) from error
             raise
-        return Found(found.workflow_id, after)
+        return _as_brought(Found(found.workflow_id, after), move)
 
     async def _told(self, workflow_id: str, query: str) -> list[OutsideHandoff]:
         """Ask a pipeline for its handoffs outside; one that never was, or has none, has none to tell.
@@ -312,6 +312,20 @@ class OutsideAgents:
                 return []
             raise
         return told
+
+
+def _as_brought(found: Found, move: Move) -> Found:
+    """Return a handoff after a move, unless that repeats one which brought something else.
+
+    Raises:
+        PipelineError: It did; the first one counts.
+    """
+    end = found.handoff.end
+    if end is not None and not end.brought(move):
+        raise PipelineError(
+            f"handoff {end.handoff_id!r} is done: {end.holder!r} returned another {end.kind.value} before, which stands"
+        )
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -341,7 +341,7 @@ class HandoffDesk:
         if end.kind not in (MoveKind.PATCH, MoveKind.REPORT) or end.holder != self.holder:
             raise ToolError(f"handoff {handoff_id!r} is done: {end.kind.value} by {end.holder!r}")
         self._forget(handoff_id)
-        return Returned(done=True, warnings=["you returned this before, and that stands; nothing was changed now"])
+        return Returned(done=True, warnings=["you returned your work before, and that stands; nothing was changed now"])
 
     async def _accepted(self, handoff_id: str) -> tuple[Found, HandedOver]:
         """Return a handoff that this agent has accepted, and what is in its message, the seal verified anew.

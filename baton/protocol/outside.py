@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import Name
+from baton.protocol.canonical import digest
 from baton.protocol.exchange import MOST_REMEMBERED, Acknowledgement, Reply, message_digest
 from baton.protocol.handoff import Handoff
 from baton.protocol.record import CompactRecord, Timestamp
@@ -27,6 +28,8 @@ QUERY_DONE = "handoffs_outside_done"
 QUERY_MESSAGE = "handoff_outside_message"
 """Query: the sealed message of one of them, by its id."""
 
+MOST_CARRIED = 100
+"""How many handoffs that are done a run still knows that continues another one; who lost an answer asks soon."""
 LONGEST_LEASE = timedelta(hours=24)
 """How long a claim may hold; it can be renewed."""
 
@@ -79,6 +82,7 @@ class Move(OpenRecord):
         unmet: What is missing.
         patch: The patch for the baton.
         report: The report, any JSON.
+        work: Of one that is remembered: the digest of patch and report, which are left out.
         at: When; on the wire it is `timestamp`, as in every sealed message.
     """
 
@@ -95,7 +99,26 @@ class Move(OpenRecord):
     unmet: list[str] = Field(default_factory=list)
     patch: dict[str, JsonValue] = Field(default_factory=dict)
     report: JsonValue = None
+    work: Digest | None = None
     at: Instant = Field(alias="timestamp")
+
+    def remembered(self) -> Self:
+        """Return the move without what it brought, for whoever lost the answer."""
+        return self.model_copy(update={"work": _work_of(self), "patch": {}, "report": None})
+
+    def brought(self, other: "Move") -> bool:
+        """Return whether another move brought the same patch and report, as far as that is known.
+
+        Example:
+            >>> from datetime import UTC
+            >>> usual = {"handoff_id": "7c9e6679-7425-40de-944b-e07fc1f90ae7", "digest": "sha256:" + "0" * 64,
+            ...          "agent": "reviewer", "holder": "ann", "kind": "report", "at": datetime(2026, 6, 9, tzinfo=UTC)}
+            >>> first = Move(**usual, report="fine").remembered()
+            >>> first.brought(Move(**usual, report="fine")), first.brought(Move(**usual, report="not at all"))
+            (True, False)
+        """
+        is_known = bool(self.work or self.patch or self.report is not None)  # an earlier release remembered nothing
+        return not is_known or _work_of(self) == _work_of(other)
 
 
 class OutsideHandoff(CompactRecord):
@@ -179,11 +202,12 @@ class OutsideResult(CompactRecord):
 class OutsideDesk:
     """The handoffs of a pipeline that wait for agents outside, and the rules by which these may move."""
 
-    def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, carried: Mapping[str, Iterable[Mapping[str, Any]]] | None = None) -> None:
         """Begin empty, or with what an earlier run carried over."""
-        records = (OutsideHandoff.model_validate(each, strict=False) for each in carried)
-        self._waiting = {one.handoff_id: one for one in records}
-        self._done: dict[str, OutsideHandoff] = {}
+        self._waiting, self._done = (
+            {one.handoff_id: one for one in (OutsideHandoff.model_validate(each, strict=False) for each in records)}
+            for records in ((carried or {}).get(name, ()) for name in ("waiting", "done"))
+        )
 
     def put(self, waiting: OutsideHandoff) -> None:
         """Let a handoff wait."""
@@ -204,8 +228,7 @@ class OutsideDesk:
         one = self._waiting.pop(handoff_id, None)
         if one is None or one.end is None:
             return
-        end = one.end.model_copy(update={"patch": {}, "report": None})
-        self._done[handoff_id] = one.model_copy(update={"end": end})
+        self._done[handoff_id] = one.model_copy(update={"end": one.end.remembered()})
         if len(self._done) > MOST_REMEMBERED:
             del self._done[next(iter(self._done))]
 
@@ -214,7 +237,7 @@ class OutsideDesk:
         return [one for one in self._waiting.values() if one.end is None]
 
     def done(self) -> list[OutsideHandoff]:
-        """Return what an agent ended in this run, oldest first."""
+        """Return what an agent ended, oldest first."""
         return [*self._done.values()]
 
     def refusal(self, move: Move, now: datetime) -> str | None:
@@ -271,9 +294,18 @@ class OutsideDesk:
         after = self._waiting[move.handoff_id] = one.model_copy(update=changes)
         return after
 
-    def carried(self) -> list[JsonValue]:
-        """Return everything as JSON, for the run that continues this one."""
-        return [one.model_dump(mode="json") for one in self._waiting.values()]
+    def carried(self) -> dict[str, JsonValue]:
+        """Return as JSON what the run that continues this one needs to know; of what is done, the newest."""
+        done = [*self._done.values()][-MOST_CARRIED:]
+        return {
+            "waiting": [one.model_dump(mode="json") for one in self._waiting.values()],
+            "done": [one.model_dump(mode="json") for one in done],
+        }
+
+
+def _work_of(move: Move) -> str:
+    """Return the digest of what a move brings."""
+    return move.work or digest({"patch": move.patch, "report": move.report})
 
 
 def _time(at: datetime | None) -> str:

@@ -68,7 +68,8 @@ class Outside:
     def __init__(self, exchange: Exchange) -> None:
         """Attach to an exchange, in the workflow's `__init__`."""
         self._exchange = exchange
-        self._desk = OutsideDesk()
+        self._desk = OutsideDesk(exchange.pipeline.carried("outside"))
+        exchange.pipeline.carries["outside"] = self._desk.carried
         self._waiting: dict[str, _Waiting] = {}
         self._moving = 0
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)

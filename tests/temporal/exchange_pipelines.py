@@ -204,6 +204,25 @@ class HandsOutside:
 
 
 @workflow.defn
+class HandsOutsideAndGoesOn:
+    """Hands the task to an agent outside, then extracts so often that it continues as new."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=12))
+        self.outside = Outside(Exchange(self.pipeline, agent="legal"))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Hand on, then go on."""
+        await self.outside.hand_off("reviewer", "Review the contract", within=timedelta(seconds=25))
+        for _ in range(2):
+            await self.pipeline.sleep(timedelta(seconds=1))  # a shorter run does not continue as new
+            await self.pipeline.stage(extract)
+        return self.pipeline.result()
+
+
+@workflow.defn
 class HandsTwoOn:
     """Hands on to an agent outside and to a pipeline that is not there, about which a person is asked."""
 
@@ -382,6 +401,7 @@ EXCHANGES: list[type] = [
     Receives,
     ThereAndBack,
     HandsOutside,
+    HandsOutsideAndGoesOn,
     HandsTwoOn,
     Broadcasts,
     Accepts,

@@ -142,23 +142,6 @@ class TestService:
         assert (result.output["answer"]["answer"], result.output["report"]) == ("accepted", {"pages": 3})
         await assert_replays(handle, [HandsOutside], plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_an_agent_that_lost_the_answer_asks_again(self, exchange: Worker, url: str) -> None:
-        """Its work was taken, and the pipeline has ended since: a refusal would tell it that the work was in vain."""
-        handle = await waiting(exchange)
-        row = await listed(url, handle)
-        ann: dict[str, Any] = {"holder": "ann"}
-        await call(at(url, row, "claim"), ann)
-        await call(at(url, row, "accept"), ann)
-        first = await call(at(url, row, "patch"), {**ann, "patch": {"decision_log": ["Fine"]}})
-        await handle.result()
-
-        again = await call(at(url, row, "patch"), {**ann, "patch": {"decision_log": ["Fine"]}})
-        assert again == first
-        for body, verb in (({"patch": {}}, "patch"), ({**ann, "reason": "no"}, "reject"), (ann, "claim")):
-            status, answer = await call(at(url, row, verb), body)
-            assert (status, answer["error"]) == (409, f"handoff {row['handoff_id']!r} is done: patch by 'ann'")
-        assert (await handle.result()).baton["decision_log"] == ["Fine"]
-
     async def test_one_that_is_accepted_late_raises_an_alert(
         self, exchange: Worker, sealing: Client, safeguards: Safeguards
     ) -> None:

@@ -132,6 +132,41 @@ class TestMake:
             it = OutsideDesk(json.loads(json.dumps(it.carried())))
 
 
+class TestDone:
+    """What is remembered of handoffs that are done."""
+
+    def test_it_is_known_after_continuing_as_new(self) -> None:
+        """How each ended and by whom, and whether other work is the same: not what it was."""
+        first = move("patch", patch={"decision_log": ["Fine"]}, report=[1])
+        it = desk(CLAIM, ACCEPT, first)
+        it.remove(ID)
+        for _ in range(2):
+            it = OutsideDesk(json.loads(json.dumps(it.carried())))
+        [done] = it.done()
+
+        assert done.end is not None
+        assert (done.end.kind, done.end.holder, done.end.patch, done.end.report) == (MoveKind.PATCH, "ann", {}, None)
+        assert done.end.brought(first)
+        assert not done.end.brought(move("patch", patch={"decision_log": ["Fine"]}))
+
+    def test_no_more_than_a_hundred_are_carried_over(self) -> None:
+        """The newest: they travel in the input of each further run."""
+        it = desk()
+        for number in range(102):
+            id = f"7c9e6679-7425-40de-944b-{number:012d}"
+            it.put(it.open()[0].model_copy(update={"handoff_id": id}))
+            for one in (move("claim", handoff_id=id), move("reject", handoff_id=id)):
+                it.make(one, AT)
+            it.remove(id)
+
+        numbers = [int(one.handoff_id[-12:]) for one in OutsideDesk(json.loads(json.dumps(it.carried()))).done()]
+        assert numbers == [*range(2, 102)]
+
+    def test_what_an_earlier_release_remembered_is_taken_for_the_same(self) -> None:
+        """It did not keep what the work was."""
+        assert move("patch").brought(move("patch", patch={"decision_log": ["Fine"]}))
+
+
 class TestOutsideResult:
     """`OutsideResult.of`."""
 

@@ -1,0 +1,107 @@
+"""An agent outside that asks again: whoever has lost the answer is told what became of the work."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
+from baton.client.outside import OutsideAgents
+from baton.client.outside_http import serve_outside
+from baton.devserver import DevServer
+from baton.edge.keyring import Keyring
+from baton.plugin import BatonPlugin
+from baton.protocol.messages import PipelineStatus
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import start, until
+from tests.temporal.exchange_pipelines import HandsOutside, HandsOutsideAndGoesOn
+from tests.temporal.handoff_stages import extract
+from tests.temporal.test_outside import TOKENS, at, call, listed, waiting
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger."""
+    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("again") / "ledger.db")
+
+
+@pytest.fixture(scope="module")
+async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
+    """Return a client whose moves are sealed."""
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+
+@pytest.fixture(scope="module")
+async def exchange(sealing: Client) -> AsyncIterator[Worker]:
+    """Return a worker that knows the pipelines of these tests."""
+    async with pipeline_worker(sealing, [HandsOutside, HandsOutsideAndGoesOn], [*EXCHANGE_ACTIVITIES, extract]) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+async def url(sealing: Client, safeguards: Safeguards) -> AsyncIterator[str]:
+    """Return the URL of the service."""
+    async with (
+        safeguards.shared().open() as guarded,
+        serve_outside(OutsideAgents(sealing, guarded.gate), TOKENS) as it,
+    ):
+        yield it
+
+
+async def test_an_agent_that_lost_the_answer_asks_again(exchange: Worker, url: str) -> None:
+    """Its work was taken, and the pipeline has ended since: a refusal would tell it that the work was in vain."""
+    handle = await waiting(exchange)
+    row = await listed(url, handle)
+    ann: dict[str, Any] = {"holder": "ann"}
+    await call(at(url, row, "claim"), ann)
+    await call(at(url, row, "accept"), ann)
+    first = await call(at(url, row, "patch"), {**ann, "patch": {"decision_log": ["Fine"]}})
+    await handle.result()
+
+    again = await call(at(url, row, "patch"), {**ann, "patch": {"decision_log": ["Fine"]}})
+    assert again == first
+    for body, verb in (({"patch": {}}, "patch"), ({**ann, "reason": "no"}, "reject"), (ann, "claim")):
+        status, answer = await call(at(url, row, verb), body)
+        assert (status, answer["error"]) == (409, f"handoff {row['handoff_id']!r} is done: patch by 'ann'")
+    assert (await handle.result()).baton["decision_log"] == ["Fine"]
+
+
+async def test_other_work_than_was_returned_first_is_refused(exchange: Worker, url: str) -> None:
+    """An agent that asks again with another patch is not told that this one was taken: before and after the end."""
+    handle = await waiting(exchange)
+    row = await listed(url, handle)
+    await call(at(url, row, "accept"), {"holder": "ann"})
+    both: list[Any] = [{"holder": "ann", "patch": {"decision_log": [word]}} for word in ("Fine", "Not at all")]
+    first, second = await asyncio.gather(*(call(at(url, row, "patch"), one) for one in both))
+    [taken] = (await handle.result()).baton["decision_log"]
+
+    assert sorted([first[0], second[0]]) == [200, 409]
+    for one in both:
+        status, answer = await call(at(url, row, "patch"), one)
+        if one["patch"]["decision_log"] == [taken]:
+            assert status == 200
+        else:
+            assert status == 409
+            assert answer["error"].endswith("'ann' returned another patch before, which stands")
+
+
+async def test_a_pipeline_that_continues_as_new_still_knows_what_was_returned(
+    exchange: Worker, safeguards: Safeguards, url: str
+) -> None:
+    """As one that has ended does: who lost the answer is told that the work was taken."""
+    ann: dict[str, Any] = {"holder": "ann", "patch": {"decision_log": ["Fine"]}}
+    handle = await start(exchange, HandsOutsideAndGoesOn.run)
+    await until(handle, lambda now: now.status is PipelineStatus.WAITING)
+    row = await listed(url, handle)
+    await call(at(url, row, "accept"), {"holder": "ann"})
+    first = await call(at(url, row, "patch"), ann)
+    await handle.result()
+
+    newest = exchange.client.get_workflow_handle(handle.id)
+    assert (await newest.describe()).run_id != handle.first_execution_run_id
+    assert await call(at(url, row, "patch"), ann) == first
+    await assert_replays(newest, [HandsOutsideAndGoesOn], plugin=BatonPlugin(safeguards=safeguards))
