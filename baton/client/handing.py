@@ -15,9 +15,11 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.client.executions import asked
+from baton.client.executions import asked, is_unknown
 from baton.edge.keyring import Keyring
 from baton.edge.public_keys import PublicKeys
 from baton.edge.sealing import open_sealed
@@ -30,6 +32,7 @@ from baton.workflow.arrivals import QUERY_ANSWERED
 from baton.workflow.correspondence import HANDOFF
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds
+_ANEW = WorkflowIDReusePolicy.ALLOW_DUPLICATE
 _NOT_YET = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED)
 
 
@@ -58,7 +61,8 @@ async def hand_off_to(
 ) -> Acknowledgement:
     """Hand a task to a pipeline, and wait for its answer.
 
-    Sending the same message again is harmless: it gets the same answer, and is executed once.
+    Sending the same message again is harmless: it gets the same answer, and is executed once, also when its receiver
+    has ended meanwhile.
 
     Args:
         client: A client whose plugin has the safeguards: it seals the message.
@@ -77,43 +81,61 @@ async def hand_off_to(
     """
     if message.audience is None:
         raise ValueError("the message names no audience; build it with Delivery(audience=<the workflow id>)")
-    await _send(client, message, message.audience, starting)
     try:
         async with asyncio.timeout(within.total_seconds()):
-            return await _answer(client, message, message.audience, keyring)
+            if not await _sent(client, message, message.audience, starting, anew=False):
+                earlier = await _answer(client, message, message.audience, keyring, waits=False)
+                if earlier is not None:
+                    return earlier
+                if not await _sent(client, message, message.audience, starting, anew=True):
+                    raise PipelineError(f"nothing runs as {message.audience!r}; start it, or say how with `starting`")
+            answer = await _answer(client, message, message.audience, keyring)
     except TimeoutError as error:
         raise PipelineError(
             f"{message.audience!r} has not answered handoff {message.handoff_id} within {within}; "
             "send the same message again, or ask later"
         ) from error
+    assert answer is not None  # noqa: S101 - it was waited for
+    return answer
 
 
-async def _send(client: Client, message: Handoff, workflow_id: str, starting: Starting | None) -> None:
-    """Signal the message, together with the start of its receiver if that is wanted."""
+async def _sent(client: Client, message: Handoff, workflow_id: str, starting: Starting | None, *, anew: bool) -> bool:
+    """Signal the message, together with the start of its receiver if that is wanted.
+
+    One that has ended may have answered it, and would execute it once more: it is started again only if that is asked
+    for. Returns whether the message was sent.
+    """
     if starting is not None:
         definition: Any = starting.pipeline
-        await client.start_workflow(
-            definition,
-            starting.start,
-            id=workflow_id,
-            task_queue=starting.task_queue,
-            start_signal=HANDOFF,
-            start_signal_args=[message],
-        )
-        return
+        try:
+            await client.start_workflow(
+                definition,
+                starting.start,
+                id=workflow_id,
+                task_queue=starting.task_queue,
+                id_reuse_policy=_ANEW if anew else WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                start_signal=HANDOFF,
+                start_signal_args=[message],
+            )
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
     try:
         await client.get_workflow_handle(workflow_id).signal(HANDOFF, message)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        raise PipelineError(f"nothing runs as {workflow_id!r}; start it, or say how with `starting`") from error
+        return False
+    return True
 
 
-async def _answer(client: Client, message: Handoff, workflow_id: str, keyring: Keyring | PublicKeys) -> Acknowledgement:
-    """Ask for the answer until it is there."""
+async def _answer(
+    client: Client, message: Handoff, workflow_id: str, keyring: Keyring | PublicKeys, *, waits: bool = True
+) -> Acknowledgement | None:
+    """Ask for the answer until it is there, or without waiting only until the receiver can be asked."""
     pause, digest = _FIRST_PAUSE, message_digest(message.to_json_object())
     while True:
-        said = await _ask(client, workflow_id, message.handoff_id)
+        was_asked, said = await _ask(client, workflow_id, message.handoff_id)
         if isinstance(said, UnverifiedHandoff):
             try:
                 ack = Acknowledgement.from_json_object(open_sealed(said.raw, keyring).message)
@@ -121,17 +143,21 @@ async def _answer(client: Client, message: Handoff, workflow_id: str, keyring: K
                 raise SealError("the answer's seal holds, but it is no acknowledgement") from error
             if ack.digest == digest:
                 return ack
+        if was_asked and not waits:
+            return None
         await asyncio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-async def _ask(client: Client, workflow_id: str, handoff_id: str) -> object:
-    """Ask once; None while the receiver cannot be asked."""
+async def _ask(client: Client, workflow_id: str, handoff_id: str) -> tuple[bool, object]:
+    """Ask once; return whether the receiver could be asked, and what it says: None if it has not answered."""
     try:
-        return await asked(client.get_workflow_handle(workflow_id), QUERY_ANSWERED, arg=handoff_id)
-    except (WorkflowQueryFailedError, PipelineError):
-        return None
+        return True, await asked(client.get_workflow_handle(workflow_id), QUERY_ANSWERED, arg=handoff_id)
+    except WorkflowQueryFailedError as error:
+        return is_unknown(QUERY_ANSWERED, error), None
+    except PipelineError:
+        return False, None
     except RPCError as error:
         if error.status not in _NOT_YET:
             raise
-        return None
+        return error.status is RPCStatusCode.NOT_FOUND, None

@@ -98,6 +98,37 @@ class TestHandOffTo:
 
         assert answer.accepted
 
+    @pytest.mark.parametrize("starts", [False, True], ids=["it ran", "it is started for it"])
+    async def test_sent_again_to_one_that_has_ended_it_is_answered_as_before(
+        self, exchange: Worker, safeguards: Safeguards, starts: bool
+    ) -> None:
+        """And executed once: a service that lost the answer may not know that there was one."""
+        to = f"risk-{uuid.uuid4()}"
+        starting = Starting(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue) if starts else None
+        if not starts:
+            await start(exchange, Receives.run, id=to)
+        handoff, receiver, keyring = message(to), exchange.client.get_workflow_handle(to), safeguards.keyring
+        first = await hand_off_to(exchange.client, handoff, within=SOON, keyring=keyring, starting=starting)
+        await receiver.result()
+        run_id = (await receiver.describe()).run_id
+
+        again = await hand_off_to(exchange.client, handoff, within=SOON, keyring=keyring, starting=starting)
+        assert again == first
+        assert (await receiver.describe()).run_id == run_id
+
+    async def test_one_that_has_ended_is_started_again_for_another_handoff(
+        self, exchange: Worker, safeguards: Safeguards
+    ) -> None:
+        """It has not answered that one."""
+        to = f"risk-{uuid.uuid4()}"
+        starting = Starting(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue)
+        for _ in range(2):
+            answer = await hand_off_to(
+                exchange.client, message(to), within=SOON, keyring=safeguards.keyring, starting=starting
+            )
+            assert answer.accepted
+            await exchange.client.get_workflow_handle(to).result()
+
     async def test_a_refusal_is_a_value(self, exchange: Worker, safeguards: Safeguards) -> None:
         """With its code and reason."""
         receiver = await start(exchange, Receives.run)
