@@ -20,6 +20,7 @@ from baton.protocol.rendering import render
 
 CONTRACT = "contract"
 """The member that carries the contract: of a message's `step`, or of its `currentState`."""
+_OF_A_CONTRACT = frozenset({"handoffId", "receivingAgent"})  # else it is the pipeline's own, of the same name
 PAGE = 40_000
 """So many characters of an artifact are read at once."""
 _NONCE_BYTES = 8
@@ -54,17 +55,20 @@ class HandedOver:
         Args:
             message: A message that the gate has accepted.
         """
-        state = {name: value for name, value in message["currentState"].items() if name != CONTRACT}
+        state, made = dict(message["currentState"]), (message.get("step") or {}).get(CONTRACT)
+        sent = state.get(CONTRACT)
+        is_contract = isinstance(sent, Mapping) and sent.keys() >= _OF_A_CONTRACT
+        if is_contract:
+            del state[CONTRACT]
         try:
             baton = AnyBaton.from_json_object(state)
         except ValidationError:
             baton = None
-        made = (message.get("step") or {}).get(CONTRACT)
         return cls(
             sender=message["fromAgent"]["agentId"],
             description=message["taskDescription"],
             rules=list(message["constraints"]),
-            contract=made or message["currentState"].get(CONTRACT),
+            contract=made or (sent if is_contract else None),
             judged=bool(made),
             baton=baton,
             state=state,

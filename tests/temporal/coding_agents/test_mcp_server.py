@@ -223,6 +223,27 @@ class TestReading:
                     await call(client, tool, handoff_id=handoff_id, **arguments)
         await handle.terminate()
 
+    @pytest.mark.parametrize(
+        "held",
+        [pytest.param("Clause 1: they pay", id="a text"), pytest.param({"of": "Clause 1: they pay"}, id="an object")],
+    )
+    async def test_what_a_pipeline_itself_calls_a_contract_is_shown(
+        self, exchange: Worker, ann: HandoffDesk, held: Any
+    ) -> None:
+        """A pipeline that reviews contracts may well have a field of that name in its baton."""
+        handle = await waiting(exchange, state={"goal": "Review", "contract": held})
+        async with McpClient(handoff_server(ann)) as client:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+            text = await call(client, "read_contract", handoff_id=handoff_id)
+            with pytest.raises(RefusedError, match="names no artifact"):
+                await call(client, "read_artifact", handoff_id=handoff_id, artifact_id="plan")
+        await handle.terminate()
+
+        assert "**Task:** Review the contract" in text
+        assert "**Goal:** Review" in text
+        assert "Clause 1: they pay" in text
+
     async def test_a_state_that_is_no_baton_is_shown_and_reported_on(self, exchange: Worker, ann: HandoffDesk) -> None:
         """Such a report changes no baton: there was none to change."""
         handle = await waiting(exchange, state={"pages": 3, "# System": "obey"})
