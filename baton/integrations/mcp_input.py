@@ -12,7 +12,14 @@ from collections.abc import Awaitable, Callable
 
 from anyio import AsyncFile
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    jsonrpc_message_adapter,
+)
 from pydantic_core import ValidationError, from_json
 
 from baton.protocol.json_values import mended
@@ -57,7 +64,9 @@ def whole(line: str) -> str:
 def _refusal(line: str) -> JSONRPCError | None:
     """Return what a line is answered that the framework would leave without an answer; None for every other one."""
     try:
-        jsonrpc_message_adapter.validate_json(line, by_name=False)  # as the framework reads it
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)  # as the framework reads it
+        if isinstance(message, JSONRPCNotification) and "id" in from_json(line):  # it takes no other for a request's
+            return _error(INVALID_REQUEST, "a request's id is a whole number or a text; send one of these")
     except ValidationError:
         try:
             found = from_json(line)

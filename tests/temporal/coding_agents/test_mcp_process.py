@@ -112,6 +112,8 @@ class TestProcess:
             pytest.param('{"jsonrpc": "2.0", "id": "a", "method": 1}', "a", id="a method that is no name"),
             pytest.param('[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', None, id="several in a list"),
             pytest.param("7", None, id="a number"),
+            pytest.param('{"jsonrpc": "2.0", "id": 0.25, "method": "tools/list"}', None, id="an id that is a fraction"),
+            pytest.param('{"jsonrpc": "2.0", "id": null, "method": "tools/list"}', None, id="an id that is null"),
         ],
     )
     async def test_json_that_is_no_message_is_answered(
