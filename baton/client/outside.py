@@ -81,11 +81,13 @@ class Listed:
         found: The handoffs, oldest first.
         asked: How many waiting pipelines were asked.
         unasked: How many could not be: no worker answers for them, or not so that it can be read here.
+        trouble: Why it cannot be read, of one of these.
     """
 
     found: list[Found]
     asked: int
     unasked: int
+    trouble: str | None = None
 
 
 @dataclass(frozen=True)
@@ -120,18 +122,15 @@ class OutsideAgents:
 
         Args:
             agent: The agent's name.
-
-        Raises:
-            HistoryError: None of them could be asked, and of one the answer cannot be read here.
         """
         runs = [run async for run in list_executions(self.client, _WAITING, most=MOST_PIPELINES)]
-        trouble: list[HistoryError] = []
+        trouble: list[str] = []
 
         async def told(run: Execution) -> list[OutsideHandoff] | None:
             try:
                 return await self.asker.ask(run, QUERY_OUTSIDE, OutsideHandoff)
             except HistoryError as error:  # one run takes the list from nobody
-                trouble.append(error)
+                trouble.append(str(error))
                 _warn(str(error))
                 return None
 
@@ -143,9 +142,8 @@ class OutsideAgents:
             if one.agent == agent
         ]
         unasked = sum(answer is None for answer in answers)
-        if trouble and unasked == len(runs):
-            raise trouble[0]
-        return Listed(sorted(found, key=lambda one: one.handoff.since), len(runs) - unasked, unasked)
+        asked, oldest_first = len(runs) - unasked, sorted(found, key=lambda one: one.handoff.since)
+        return Listed(oldest_first, asked, unasked, trouble[0] if trouble else None)
 
     async def find(self, workflow_id: str, agent: str, handoff_id: str) -> Found:
         """Return a handoff that waits for an agent, or one that it has ended, so that its last move can be repeated.

@@ -304,10 +304,9 @@ class HandoffDesk:
         """
         listed = await self.agents.look(self.agent)
         if listed.unasked and not listed.asked:
-            raise ToolError(
-                f"pipelines wait for somebody ({listed.unasked}), and no worker answers for them, so it is not known "
-                "what is for you; call list_mine again in a minute"
-            )
+            silent = f"pipelines wait for somebody ({listed.unasked}), and no worker answers for them"
+            why = listed.trouble or silent
+            raise ToolError(f"{why}, so it is not known what is for you; call list_mine again in a minute")
         self._where |= {found.handoff.handoff_id: found.workflow_id for found in listed.found}
         return listed.found
 

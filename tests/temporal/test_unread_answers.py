@@ -94,6 +94,7 @@ class TestOutside:
                 async with McpClient(handoff_server(HandoffDesk(agents, "reviewer", "ann"))) as model:
                     with pytest.raises(RefusedError, match=r"answers cannot be read: .*urgent"):
                         await call_tool(model, "list_mine")
+                assert await agents.list_open("reviewer") == []
 
     async def test_a_run_whose_code_fails_is_no_run_without_a_handoff(
         self, client: Client, agents: OutsideAgents
