@@ -13,15 +13,22 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.protocol.errors import StageFailedError
+from baton.protocol.handoff_errors import BudgetExhaustedError
 from baton.protocol.stages import HasSpec
 from baton.workflow.pipeline import Pipeline
+
+UNDOES_WITHOUT_MONEY = "a compensation for which no money is left keeps none of the others from running"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+UNDOES_TO_THE_END = "a pipeline that is canceled while it undoes goes on with that"
+"""Marks the runs of which that is so, in the same way."""
 
 
 class Compensations:
     """Stages that undo what earlier ones did outside, run if the block they are collected in fails.
 
-    They are ordinary stages: on record, retried, and taken over by continued and forked runs. One that fails is
-    noted for the operators, and the others still run. A person's roll-back (`baton rollback`) runs none of them: it
+    They are ordinary stages: on record, retried, and taken over by continued and forked runs. One that fails, or for
+    which no money is left, is noted for the operators, and the others still run, also if the pipeline is canceled
+    meanwhile. A person's roll-back (`baton rollback`) runs none of them: it
     goes back to before the stage as if it had not been, so its reason should say what was undone by hand.
 
     Example:
@@ -52,7 +59,9 @@ class Compensations:
             stage, params = self._later.pop()
             try:
                 await self._pipeline.stage(stage, params=params)
-            except StageFailedError as error:
+            except (StageFailedError, BudgetExhaustedError) as error:
+                if isinstance(error, BudgetExhaustedError) and not workflow.patched(UNDOES_WITHOUT_MONEY):
+                    raise
                 self._pipeline.note(f"compensation {stage.spec.name!r} failed, see to it by hand: {error}")
 
     async def __aenter__(self) -> Self:
@@ -63,4 +72,13 @@ class Compensations:
     ) -> None:
         if error is None or isinstance(error, workflow.ContinueAsNewError | GeneratorExit):
             return
-        await asyncio.shield(self.run())  # a canceled pipeline undoes as well
+        undoing, canceled = asyncio.ensure_future(self.run()), None
+        while not undoing.done():
+            try:
+                await asyncio.shield(undoing)  # a canceled pipeline undoes as well
+            except asyncio.CancelledError as again:
+                if undoing.done() or not workflow.patched(UNDOES_TO_THE_END):
+                    raise
+                canceled = again
+        if canceled is not None:
+            raise canceled

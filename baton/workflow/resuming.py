@@ -16,6 +16,8 @@ from baton.workflow.purse import Purse
 
 EDITED_LAST = "a fork's edit waits for the outcomes of concurrent lines"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+CANCELED_ENDS_HERE = "a run that was asked to cancel does not continue as new"
+"""Marks the runs of which that is so, in the same way."""
 
 _PATIENCE = timedelta(seconds=10)
 _SHORTEST_RUN = timedelta(seconds=1)  # continuing as new more often than once a second stalls on the server
@@ -146,7 +148,7 @@ class Past:
         """Continue as new where the run's history has grown long; the next run takes up right here.
 
         It is asked before a step while no other is under way, so that nothing is lost: every step so far is a
-        recorded outcome of the next run.
+        recorded outcome of the next run. A run that was asked to cancel does what is left to do itself.
 
         Args:
             limits: What long means.
@@ -160,6 +162,9 @@ class Past:
             or info.is_continue_as_new_suggested()
         )
         if not long or workflow.now() - info.start_time < _SHORTEST_RUN:
+            return
+        # The next run would not be asked to, and would wait for ever in the step that was canceled here.
+        if workflow.cancellation_reason() is not None and workflow.patched(CANCELED_ENDS_HERE):
             return
         await workflow.wait_condition(workflow.all_handlers_finished)
         carried = {

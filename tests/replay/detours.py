@@ -10,7 +10,7 @@ from temporalio.worker import Worker
 from baton.activity.safeguards import Safeguards
 from baton.client import fork, resolve_handoff
 from baton.client.outside import OutsideAgents
-from baton.protocol.budget import Budget
+from baton.protocol.budget import Budget, OnExhaustion
 from baton.protocol.messages import Decision, PipelineInput, PipelineStatus
 from baton.protocol.names import DECIDE, QUERY_INBOX
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -31,6 +31,7 @@ from tests.temporal.inbox_pipelines import ForgetsInABranch
 from tests.temporal.line_pipelines import Catches, Lines
 from tests.temporal.paying_pipelines import Takes
 from tests.temporal.pipelines import AsksWhileWorking
+from tests.temporal.undoing import Books
 
 Recording = Callable[[Worker, str], Awaitable[Handle]]
 
@@ -63,8 +64,29 @@ async def lines_forked(worker: Worker, id: str) -> Handle:
     return await _done(other)
 
 
+async def undone_canceled(worker: Worker, id: str) -> Handle:
+    """Return a run that was cancelled while it undid what a failed one had done, when it had grown long."""
+    handle = await start(worker, Books.run, id=id, then="break", seconds=2, events=8)
+    await until_waiting(handle, "call_off")
+    await handle.cancel()
+    await _ended(handle)
+    return handle
+
+
+async def undone_unpaid(worker: Worker, id: str) -> Handle:
+    """Return a run that failed for want of money, and had none left for one of its compensations."""
+    given = PipelineInput(
+        goal=GOAL, budget=Budget(initial_micro_usd=1_200, then=OnExhaustion.STOP), params={"then": "pay"}
+    )
+    handle: Handle = await worker.client.start_workflow(Books.run, given, id=id, task_queue=worker.task_queue)
+    await _ended(handle)
+    return handle
+
+
 PLAIN: dict[str, Recording] = {
     "canceled": canceled,
+    "undone-canceled": undone_canceled,
+    "undone-unpaid": undone_unpaid,
     "light-failed": light_failed,
     "lines-forked": lines_forked,
 }

@@ -42,8 +42,10 @@ from tests.temporal.paying_pipelines import Takes
 from tests.temporal.paying_stages import STAGES as PAYING_STAGES
 from tests.temporal.pipelines import PIPELINES, FansOut, Gated, Light, LightTogether, Linear, Long, Parent
 from tests.temporal.stages import STAGES
+from tests.temporal.undoing import STAGES as UNDOING_STAGES
+from tests.temporal.undoing import Books
 
-PLAIN_PIPELINES: list[type] = [*PIPELINES, Catches, Lines]
+PLAIN_PIPELINES: list[type] = [*PIPELINES, Catches, Lines, Books]
 HANDED_PIPELINES: list[type] = [*handed.PIPELINES, *EXCHANGES, *CONTRACT_PIPELINES, ForgetsInABranch, Takes]
 HISTORIES = Path(__file__).with_name("histories")
 
@@ -186,7 +188,7 @@ async def record() -> None:
         parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
         plugin = BatonPlugin(parts)
         client = await Client.connect(server.address, plugins=[plugin], identity="test")
-        simple: list[Callable[..., Any]] = [*STAGES, *LINE_STAGES]
+        simple: list[Callable[..., Any]] = [*STAGES, *LINE_STAGES, *UNDOING_STAGES]
         async with pipeline_worker(client, PLAIN_PIPELINES, simple, task_queue="recording") as worker:
             await _record(worker, RECORDINGS)
         with tempfile.TemporaryDirectory() as folder:

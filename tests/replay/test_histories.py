@@ -28,6 +28,8 @@ ENDS = {
     "handoffs-requeued": (RunStatus.FAILED, 2),
     "canceled": (RunStatus.CANCELED, 2),
     "went-on": (RunStatus.CANCELED, 2),
+    "undone-canceled": (RunStatus.CANCELED, 4),
+    "undone-unpaid": (RunStatus.FAILED, 4),
 }
 """How those ended that did not complete, and after how many outcomes."""
 

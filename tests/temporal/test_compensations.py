@@ -1,0 +1,88 @@
+"""Effects outside that no roll-back takes back are undone, whatever else happens meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.worker import Worker
+
+from baton.activity.safeguards import Safeguards
+from baton.client import read_run
+from baton.devserver import DevServer
+from baton.plugin import BatonPlugin
+from baton.protocol.budget import Budget, OnExhaustion
+from baton.protocol.messages import PipelineInput
+from baton.testing import assert_replays
+from tests.support import GOAL, LIMIT, Handle, failure, names, overview, sealing_worker, start, until_waiting
+from tests.temporal.undoing import PIPELINES, STAGES, Books
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger of their own for these tests."""
+    folder: Path = tmp_path_factory.mktemp("undoing")
+    return Safeguards.development(folder)
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a running worker with safeguards."""
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
+        yield it
+
+
+async def canceled(worker: Worker, handle: Handle, safeguards: Safeguards) -> list[str]:
+    """Return the steps of a run once it has ended canceled; it replays."""
+    newest = worker.client.get_workflow_handle(handle.id)
+    with pytest.raises(WorkflowFailureError):
+        await asyncio.wait_for(newest.result(), 60)
+    assert (await newest.describe()).status is WorkflowExecutionStatus.CANCELED
+    await assert_replays(newest, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+    return names(await read_run(worker.client, handle.id))
+
+
+async def test_a_pipeline_that_is_canceled_while_it_undoes_undoes_all(worker: Worker, safeguards: Safeguards) -> None:
+    """The compensation that runs comes to its end, and those after it run."""
+    handle = await start(worker, Books.run, then="break", seconds=2)
+    await until_waiting(handle, "call_off")
+    await handle.cancel()
+
+    assert await canceled(worker, handle, safeguards) == ["book", "breaks", "call_off", "tell"]
+    run = await read_run(worker.client, handle.id)
+    assert run.baton.decision_log == ["Booked", "Called off", "Told"]
+
+
+async def test_one_without_money_is_noted_and_the_others_run(worker: Worker, safeguards: Safeguards) -> None:
+    """The run ends with what it failed of, not with what its undoing lacked."""
+    handle: Handle = await worker.client.start_workflow(
+        Books.run,
+        PipelineInput(
+            goal=GOAL,
+            params={"then": "pay"},
+            budget=Budget(initial_micro_usd=1_200, then=OnExhaustion.STOP),
+        ),
+        id=f"books-{uuid4()}",
+        task_queue=worker.task_queue,
+        execution_timeout=LIMIT,
+    )
+
+    assert (await failure(handle)).startswith("'pay' needs")
+    assert names(await read_run(worker.client, handle.id)) == ["book", "pay", "call_off", "tell"]
+    [note] = (await overview(handle)).notes
+    assert note.startswith("compensation 'refund' failed, see to it by hand: 'refund' needs 0.0005 USD")
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_canceled_pipeline_undoes_in_its_own_run_however_long_it_is(
+    worker: Worker, safeguards: Safeguards
+) -> None:
+    """One that continued as new would not be asked to cancel there: it would wait for ever, and undo nothing."""
+    handle = await start(worker, Books.run, then="sleep", events=12)
+    await until_waiting(handle, "sleep")
+    await asyncio.sleep(1.1)  # a run continues as new after a second at the earliest
+    await handle.cancel()
+
+    assert await canceled(worker, handle, safeguards) == ["book", "sleep", "call_off", "tell"]

@@ -1,0 +1,82 @@
+"""Pipelines that undo what they did outside; they stand apart because a workflow is loaded again in its sandbox."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+
+from baton import Baton, BatonPatch, PipelineInput, PipelineResult, Retries, StageResult
+from baton.activity import StageContext, stage
+from baton.protocol.history import Spend
+from baton.workflow import Compensations, ContinueAfter, Pipeline
+
+
+@stage
+async def book(baton: Baton) -> BatonPatch:
+    """Book."""
+    return BatonPatch(decision_log=["Booked"])
+
+
+@stage(reserve_micro_usd=1_000)
+async def pay(baton: Baton) -> StageResult:
+    """Pay, for money."""
+    return StageResult(spend=Spend(micro_usd=900))
+
+
+@stage(retries=Retries(attempts=1))
+async def breaks(baton: Baton) -> BatonPatch:
+    """Fail."""
+    raise RuntimeError("the model is down")
+
+
+@stage
+async def call_off(context: StageContext[Baton]) -> BatonPatch:
+    """Undo the booking, which takes a while."""
+    seconds: Any = context.params.get("seconds", 0)
+    await asyncio.sleep(seconds)
+    return BatonPatch(decision_log=["Called off"])
+
+
+@stage
+async def tell(baton: Baton) -> BatonPatch:
+    """Undo what was announced."""
+    return BatonPatch(decision_log=["Told"])
+
+
+@stage(reserve_micro_usd=500)
+async def refund(baton: Baton) -> BatonPatch:
+    """Undo the payment, for more money than is left."""
+    return BatonPatch(decision_log=["Refunded"])
+
+
+@workflow.defn
+class Books:
+    """Books, then fails, pays till no money is left, or sleeps, as `then` says; undone by `tell` and `call_off`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        events: Any = start.params.get("events", 3_200)
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=events))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Book and go on."""
+        async with Compensations(self.pipeline) as undo:
+            await self.pipeline.stage(book)
+            undo.later(tell)
+            undo.later(call_off)
+            match self.pipeline.params["then"]:
+                case "pay":
+                    undo.later(refund)
+                    while True:
+                        await self.pipeline.stage(pay)
+                case "sleep":
+                    await self.pipeline.sleep(timedelta(days=1))
+                case _:
+                    await self.pipeline.stage(breaks)
+        return self.pipeline.result()
+
+
+PIPELINES: list[type] = [Books]
+STAGES = [book, pay, breaks, call_off, tell, refund]
