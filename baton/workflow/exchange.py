@@ -65,6 +65,9 @@ ATTEMPTS = 3
 LATE_ANSWER_COUNTS = "an answer that comes while a person is asked counts"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
+DECIDED_STANDS = "what a person has decided stands, also if an answer comes while that is put on record"
+"""Marks the runs of which that is so, and what `LATE_ANSWER_COUNTS` says as well."""
+
 MONEY_IS_RELAYED = "a receiver goes on with the chain's money"
 """Marks the runs of which that is so, in the same way."""
 
@@ -369,21 +372,33 @@ class Exchange:
         )
         with visibility.waiting(PipelineStatus.PENDING_HANDOFF, name):
             # A run from before that goes on as it did.
-            answerable = workflow.patched(LATE_ANSWER_COUNTS)
-            decision = await (self._decision_or_answer(pending, within) if answerable else self._ask(pending, within))
+            stands = workflow.patched(DECIDED_STANDS)
+            if stands or workflow.patched(LATE_ANSWER_COUNTS):
+                decision = await self._decision_or_answer(pending, within, stands=stands)
+            else:
+                decision = await self._ask(pending, within)
         visibility.goes_on()
         if decision is None:
             self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; nobody needs to decide about it")
             return False
         if decision.action is not HandoffAction.REQUEUE:
-            raise StageFailedError(f"{reason}; {decision.who} gave it up: {decision.why}")
+            late = self._outbox.answer(handoff.handoff_id)
+            came = "" if late is None else f" (since then {to.agent!r} answered {late.answer.value})"
+            raise StageFailedError(f"{reason}; {decision.who} gave it up: {decision.why}{came}")
         return True
 
-    async def _decision_or_answer(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision | None:
+    async def _decision_or_answer(
+        self, pending: PendingHandoff, within: timedelta, *, stands: bool
+    ) -> HandoffDecision | None:
         """Return what the person who is asked decides, or None if the receiver answers before that."""
         assert self._ask is not None  # noqa: S101 - the caller has looked
+        id, inbox = pending.handoff_id, self.pipeline._handing.escalation.inbox
         asking = asyncio.ensure_future(self._ask(pending, within))
-        await ended_once(lambda: asking.done() or self._outbox.answer(pending.handoff_id) is not None, [asking])
+
+        def answered() -> bool:
+            return self._outbox.answer(id) is not None and not (stands and inbox.has_decision(id))
+
+        await ended_once(lambda: asking.done() or answered(), [asking])
         return None if asking.cancelled() else asking.result()
 
     def _on_answer(self, *given: Any) -> None:

@@ -50,6 +50,11 @@ class Inbox:
         """The handoffs that wait for a person, the oldest first."""
         return [one.pending for one in self._open.values() if one.decision is None]
 
+    def has_decision(self, handoff_id: str) -> bool:
+        """Return whether a handoff for which a person was asked was decided about; not if they are asked anew."""
+        one = self._open.get(handoff_id)
+        return handoff_id in self._closed if one is None else one.decision is not None
+
     async def wait(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
         """Wait for a person's decision; after the deadline the handoff counts as abandoned.
 

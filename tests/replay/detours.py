@@ -216,6 +216,7 @@ HANDED: dict[str, Recording] = {
     "broadcast": broadcast,
     "broadcast-in-time": broadcast,
     "asked": asked,
+    "asked-decided": asked,
     "went-on": went_on,
     "there-and-back": there_and_back,
     "streamed-on": streamed_on,

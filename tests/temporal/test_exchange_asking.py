@@ -1,27 +1,33 @@
 """A handoff to another pipeline that nobody answers, and that waits in the sender's inbox for a person."""
 
 import asyncio
+import json
+import sqlite3
 import uuid
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
-from baton.client import resolve_handoff
+from baton.client import read_run, resolve_handoff
 from baton.client.outside import Found, OutsideAgents
 from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import PipelineError
+from baton.protocol.exchange import Acknowledgement, Reply, message_digest
 from baton.protocol.messages import PipelineResult, PipelineStatus
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import assert_replays, pipeline_worker
-from tests.support import LIMIT, Handle, failure, start, until
+from baton.workflow.correspondence import HANDOFF_ANSWER
+from tests.support import LIMIT, Handle, event, failure, start, until
 from tests.temporal.exchange_pipelines import (
     EXCHANGES,
     AsksTheInbox,
@@ -135,6 +141,44 @@ class TestUnanswered:
         assert (result.output["answer"], result.output["handoffId"]) == ("accepted", pending.handoff_id)
         now = await until(handle, lambda now: True)
         assert any("answered" in note and "after all" in note for note in now.notes)
+        await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+    async def test_a_decision_stands_while_it_is_put_on_record(self, worker: Worker, safeguards: Safeguards) -> None:
+        """An answer that comes then changes nothing: the ledger takes its time, and who decided has been told so."""
+        handle = await start(
+            worker, AsksTheInbox.run, task_timeout=timedelta(seconds=2), to=f"risk-{uuid.uuid4()}", seconds=2
+        )
+        [pending] = await waiting(handle)
+        async for one in handle.fetch_history_events():
+            if one.HasField("signal_external_workflow_execution_initiated_event_attributes"):
+                sent = one.signal_external_workflow_execution_initiated_event_attributes.input.payloads
+        codec = worker.client.data_converter.payload_codec
+        assert codec is not None
+        [message] = await codec.decode(sent)
+        ack = Acknowledgement(
+            handoff_id=pending.handoff_id,
+            digest=message_digest(json.loads(message.data)),
+            answer=Reply.ACCEPTED,
+            by="risk",
+            at=datetime.now(UTC),
+        )
+        with sqlite3.connect(str(safeguards.ledger), isolation_level=None) as lock:
+            lock.execute("BEGIN EXCLUSIVE")
+            deciding = asyncio.create_task(
+                resolve_handoff(worker.client, handle.id, decision(pending, "abandon")),
+            )
+            await event(handle, EventType.EVENT_TYPE_TIMER_CANCELED)
+            await handle.signal(HANDOFF_ANSWER, ack)
+            await event(handle, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+            await asyncio.sleep(1)  # it is opened in the task that follows, which lasts until the record is written
+            lock.execute("ROLLBACK")
+        lock.close()
+
+        assert (await deciding).who == "ann"
+        assert (await failure(handle)).endswith("ann gave it up: I looked at it (since then 'risk' answered accepted)")
+        run = await read_run(worker.client, handle.id)
+        assert [(one.name, one.status.value) for one in run.steps][1:] == [("hand off to risk", "failed")]
+        assert ("decision", "ABANDON", "ann", "I looked at it") in await decisions(safeguards, run.task_id)
         await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
     async def test_a_pipeline_that_goes_on_without_an_answer_is_pending_no_longer(self, worker: Worker) -> None:
