@@ -18,6 +18,8 @@ from baton.workflow.exchange import ATTEMPTS, Exchange
 ALL_ARE_SENT = "every copy of a broadcast is sent before those that no longer matter are given up"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
+_LONGEST_REASON = 300  # of each receiver's refusal, as all of them stand in one sentence
+
 
 async def hand_off_to_all(
     exchange: Exchange,
@@ -88,13 +90,16 @@ async def _gathered(
     """
     answers: dict[str, Acknowledgement] = {}
     done: set[str] = set()
+    silent: set[str] = set()
     # A receiver whose start is cancelled is cancelled with it, and the start goes on until it is there.
     unsent = {to.agent for to, _ in copies} if workflow.patched(ALL_ARE_SENT) else set()
 
     async def one(to: Receiver, copy: Handoff) -> None:
         try:
             ack = await exchange.offer(to, copy, within, attempts, sent=lambda: unsent.discard(to.agent))
-            if ack is not None:
+            if ack is None:
+                silent.add(to.agent)
+            else:
                 answers[to.agent] = ack
         finally:
             done.add(to.agent)
@@ -114,12 +119,18 @@ async def _gathered(
     faults = [fault for fault in ended if isinstance(fault, Exception)]
     gathered = now()
     if faults or standing() is Standing.FAILED:
-        refused = [f"{name!r} {ack.answer.value}" for name, ack in gathered.answers.items() if not ack.accepted]
-        silent = [f"{name!r} was silent" for name in gathered.silent]
+        refused = [_refusal(name, ack) for name, ack in gathered.answers.items() if not ack.accepted]
+        missing = [f"{name!r} {'was silent' if name in silent else 'had not answered'}" for name in gathered.silent]
         told = [str(fault) for fault in faults]
         needed = gathered.quorum or len(gathered.receivers)
-        reason = f"{len(gathered.accepted)} of {needed} accepted: {'; '.join([*refused, *silent, *told])}"
+        reason = f"{len(gathered.accepted)} of {needed} accepted: {'; '.join([*refused, *missing, *told])}"
         exchange.note(f"escalated: {reason}")
         exchange.pipeline._desk.visibility.gave_up()
         raise StageFailedError(f"the handoff to {', '.join(map(repr, gathered.receivers))} failed: {reason}")
     return gathered
+
+
+def _refusal(name: str, ack: Acknowledgement) -> str:
+    """Return who refused, and why."""
+    why = (ack.reason or "; ".join(ack.unmet))[:_LONGEST_REASON]
+    return f"{name!r} answered {ack.answer.value}{f' ({why})' if why else ''}"

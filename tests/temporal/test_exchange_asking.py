@@ -31,6 +31,7 @@ from tests.support import LIMIT, Handle, event, failure, start, until
 from tests.temporal.exchange_pipelines import (
     EXCHANGES,
     AsksTheInbox,
+    Broadcasts,
     GoesOn,
     HandsTwoOn,
     Receives,
@@ -217,3 +218,17 @@ async def test_an_agent_outside_finds_its_handoff_while_a_person_is_asked_and_af
         await agents.return_report(work, "reviewer", {"pages": 3})
     assert (await handle.result()).output["report"] == {"pages": 3}
     await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_who_refused_a_broadcast_is_told_and_why(worker: Worker) -> None:
+    """Whose answer was not waited for any more is not said to have been silent."""
+    refuses = await start(worker, Receives.run, needs=["clauses"])
+    busy = await start(worker, GoesOn.run, to=f"nobody-{uuid.uuid4()}")
+    sender = await start(worker, Broadcasts.run, to={"risk": refuses.id, "style": busy.id})
+
+    assert (await failure(sender)).endswith(
+        "0 of 2 accepted: 'risk' answered needs_input (currentState lacks 'clauses', which 'risk' requires; send it); "
+        "'style' had not answered"
+    )
+    await busy.terminate()
+    await refuses.terminate()
