@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from activities.contract_review.facts import find_facts
@@ -18,6 +19,7 @@ from activities.contract_review.headings import (
 )
 from activities.contract_review.kinds import kind_of, type_of
 from activities.contract_review.records import Clause, Document, Extraction, Line, ReviewError
+from activities.contract_review.rows import unfolded
 
 PREAMBLE = "Preamble"
 """The id of what stands before the first clause."""
@@ -62,11 +64,12 @@ def extract(document: Document) -> Extraction:
     Raises:
         ReviewError: There are more clauses than any contract has; it is probably something else.
     """
-    reader = _read(document)
+    lines = unfolded(document.lines)
+    reader = _read(lines)
     if not {draft.id for draft in reader.drafts} - {PREAMBLE, "I"}:  # `I.` by itself is the letter after `H.`
-        reader = _read(document, points=True)
+        reader = _read(lines, points=True)
     if len(reader.drafts) == 1:
-        titled = _read(document, titles=True)
+        titled = _read(lines, titles=True)
         if sum(kind_of(draft.title, "") != "general" for draft in titled.drafts[1:]) > 1:  # no lines of an address
             reader = titled
     clauses = _with_kinds(reader.drafts)
@@ -83,17 +86,17 @@ def extract(document: Document) -> Extraction:
     )
 
 
-def _read(document: Document, *, points: bool = False, titles: bool = False) -> "_Reader":
+def _read(lines: Sequence[Line], *, points: bool = False, titles: bool = False) -> "_Reader":
     """Return the reader of a whole contract.
 
     Args:
-        document: The contract.
+        lines: The contract's.
         points: Whether `(1)`, `a)` or `A.` may count its clauses: they do where nothing else does.
         titles: Whether titles that stand alone may part them, where these do not either.
     """
     reader = _Reader(points=points, titles=titles)
-    texts = [line.text for line in document.lines]
-    for at, line in enumerate(document.lines):
+    texts = [line.text for line in lines]
+    for at, line in enumerate(lines):
         before = texts[at - 1] if at else ""
         after = texts[at + 1] if at + 1 < len(texts) else ""
         reader.read(line, before, after)
@@ -124,6 +127,7 @@ class _Reader:
         self._points = Points()
         self._top = TopPoints() if points else None
         self._stand_alone = titles
+        self._address: _Draft | None = None  # `1 High Street` could be clause 1, until `1.` is
         self._untitled = False  # `ARTICLE I` stood alone: its title may be the next line
 
     def read(self, line: Line, before: str, after: str) -> None:
@@ -208,6 +212,9 @@ class _Reader:
         path = found.path
         if found.style == "article":
             return self._open_article(line, found, title, rest)
+        is_bare = line.text.startswith(f"{found.label} ") and not line.heading
+        if path == (1,) and self._address is self.drafts[-1] and not is_bare:
+            self._give_back(self.drafts.pop())
         if not follows(path, self._number):
             if not (self._may_restart and follows(path, ())):
                 return False
@@ -217,7 +224,17 @@ class _Reader:
         id = self._add(line, self._prefix + found.label, title or inherited or found.label, parent, rest)
         self._enter(id, path)
         self._may_restart = False
+        if path == (1,) and is_bare:
+            self._address = self.drafts[-1]
         return True
+
+    def _give_back(self, address: _Draft) -> None:
+        """Put what was no clause to the words before it."""
+        above = self.drafts[-1]
+        for words in (f"{address.id} {address.title}", *address.words):
+            above.take(address.last, words)
+        self._ids[address.id] -= 1
+        self._number, self._section, self._address = (), None, None
 
     def _open_article(self, line: Line, found: Opening, title: str, rest: str) -> bool:
         """Open an article; its sections carry its number on (4.1) or are counted anew (Section 1)."""

@@ -140,6 +140,16 @@ def is_heading(text: str) -> bool:
     return is_title_alone and not (_keyword(text, "") or _DECIMAL.match(text))
 
 
+def reads_as_sentence(text: str) -> bool:
+    """Return whether a text says something of somebody, as wordings do and titles do not.
+
+    Example:
+        >>> reads_as_sentence("The Customer shall pay."), reads_as_sentence("Payment of fees")
+        (True, False)
+    """
+    return _VERB.search(text.lower()) is not None
+
+
 def follows(candidate: Path, last: Path) -> bool:
     """Return whether a number can come after another one: its first point, or the next of it or one above.
 

@@ -179,6 +179,53 @@ class TestExtract:
         assert outline(extraction) == []
         assert [fact.role for fact in extraction.facts] == ["Supplier"]
 
+    def test_tells_the_number_of_a_house_from_the_first_clause(self, tmp_path: Path) -> None:
+        """An address may begin as a clause does, and the clause that is counted so comes after it."""
+        extraction = extracted(
+            tmp_path, "Made between\n\nAsh Ltd\n1 High Street\nYork\n\n1. Fees\nDue.\n2. Term\nA year.\n"
+        )
+        assert [(one.id, one.title) for one in extraction.clauses[1:]] == [("1", "Fees"), ("2", "Term")]
+        assert extraction.clauses[0].text == "Made between Ash Ltd 1 High Street York"
+
+    @pytest.mark.parametrize(
+        ("rows", "found"),
+        [
+            pytest.param(
+                "| No. | Clause | Wording |\n|---|---|---|\n| 1 | Fees | The Customer shall pay EUR 9. |\n"
+                "| 1.1 | Late payment | Interest of 1.5% per month is due. |\n"
+                "| 2. | Term | It renews for terms of 3 years. |\n",
+                [("1", "Fees", 5), ("1.1", "Late payment", 6), ("2", "Term", 7)],
+                id="number, title and wording",
+            ),
+            pytest.param(
+                "| Clause | Wording |\n|---|---|\n| Fees | The Customer shall pay EUR 9. |\n"
+                "| Limitation of liability | The liability is unlimited. |\n",
+                [("H1", "Fees", 5), ("H2", "Limitation of liability", 6)],
+                id="title and wording",
+            ),
+            pytest.param(
+                "| | |\n|---|---|\n| 1 | The Customer shall pay EUR 9. |\n| 2 | The contract ends in May 2027. |\n",
+                [("1", "1", 5), ("2", "2", 6)],
+                id="number and wording",
+            ),
+        ],
+    )
+    def test_reads_a_table_of_clauses(self, tmp_path: Path, rows: str, found: list[tuple[str, str, int]]) -> None:
+        """Of a contract that stands in a table each row is a clause, and no word of it is lost."""
+        extraction = extracted(tmp_path, f"# Agreement\n\n{rows}", "contract.md")
+        assert [(one.id, one.title, one.line) for one in extraction.clauses[1:]] == found
+        told = words([text for one in extraction.clauses for text in (one.title, one.text)])
+        assert words([rows]) - told == Counter()
+
+    def test_makes_no_clauses_of_what_is_listed_in_one(self, tmp_path: Path) -> None:
+        """A table beside clauses, of milestones or prices, belongs to the clause it stands in."""
+        listed = (
+            "| 1 | Design | The Supplier shall show it by May. |\n|---|---|---|\n| 2 | Test | It is run by June. |\n"
+        )
+        clauses = "## 1. Fees\n\nThe Customer shall pay, within 30 days of each milestone, what it is worth:\n\n"
+        text = f"# Agreement\n\n{clauses}{listed}\n## 2. Term\n\nThe Agreement ends one year after its signature.\n"
+        assert outline(extracted(tmp_path, text, "contract.md")) == [("1", None), ("2", None)]
+
     def test_finds_the_title_below_a_company_name(self, tmp_path: Path) -> None:
         """The parties are named below the title, wherever that stands."""
         text = (
