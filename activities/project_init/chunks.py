@@ -1,4 +1,4 @@
-"""Cutting texts into pieces that can be found: Markdown by headings, Python by definitions, the rest by windows.
+"""Cutting texts into pieces: Markdown by headings, Python by definitions, notebooks by cells, the rest by windows.
 
 A chunk is a run of whole lines of one file, so whoever finds it can open the file there, and anyone can
 prove later that the file still says so.
@@ -66,6 +66,8 @@ def digest(text: str) -> str:
 def cut(path: str, text: str) -> list[Chunk]:
     r"""Return the chunks of a text, in order; every line that is not blank is in at least one of them.
 
+    Of a Jupyter notebook only what somebody wrote: its cells' sources, and neither outputs nor pictures.
+
     Args:
         path: The file; its ending decides how it is cut.
         text: Its content with `\n` as line ends.
@@ -81,6 +83,8 @@ def cut(path: str, text: str) -> list[Chunk]:
         ranges = _markdown_ranges(text, len(lines))
     elif ending in ("py", "pyi"):
         ranges = _python_ranges(text, len(lines))
+    elif is_notebook(path) and (cells := _notebook_ranges(lines)):
+        ranges = cells
     else:
         ranges = [(1, len(lines), "")]
     return [
@@ -88,6 +92,11 @@ def cut(path: str, text: str) -> list[Chunk]:
         for first, last, title in ranges
         for start, end in _windows(lines, first, last, whole=bool(title))
     ]
+
+
+def is_notebook(path: str) -> bool:
+    """Return whether a file is a Jupyter notebook."""
+    return path.lower().endswith(".ipynb")
 
 
 def _windows(lines: list[str], first: int, last: int, *, whole: bool) -> Iterator[tuple[int, int]]:
@@ -139,6 +148,24 @@ def _words(heading: str) -> str:
     """Return a heading's text without its mark-up."""
     children = _INLINE.parseInline(heading[:_LONGEST_TITLE])[0].children or ()
     return " ".join("".join(each.content for each in children if not each.type.startswith("html")).split())
+
+
+def _notebook_ranges(lines: list[str]) -> list[tuple[int, int, str]]:
+    """Return the lines of each cell's source, which programs write one below the other; none if they are not so."""
+    ranges: list[tuple[int, int, str]] = []
+    first = cells = 0
+    for number, line in enumerate(lines, 1):
+        words = line.strip()
+        if not first and words.startswith('"source":'):
+            cells += 1
+            if words == '"source": [':
+                first = number + 1
+            elif not words.startswith('"source": []'):
+                ranges.append((number, number, f"cell {cells}"))
+        elif first and words in ("]", "],"):
+            ranges.append((first, number - 1, f"cell {cells}"))
+            first = 0
+    return ranges
 
 
 def _python_ranges(text: str, count: int) -> list[tuple[int, int, str]]:

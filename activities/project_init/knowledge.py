@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from activities.project_init.chunks import Chunk, cut
+from activities.project_init.chunks import Chunk, cut, is_notebook
 from activities.project_init.files import SourceTree, as_text
 from activities.project_init.languages import kind_of, language_of_file
 from activities.project_init.listing import Omissions, Progress
@@ -47,7 +47,8 @@ def build_index(tree: SourceTree, documents: Documents, out: Path, progress: Pro
     """Cut the project's texts and the generated documents into chunks and index them in one SQLite file.
 
     Left out, and counted in the result: binary files and texts too long to analyse, files that may hold
-    secrets, generated files, data files over 64 KiB, and texts with lines of thousands of characters.
+    secrets, generated files, data files over 64 KiB, and texts with lines of thousands of characters. Of notebooks
+    outputs and pictures are left out alone.
 
     Args:
         tree: The surveyed project.
@@ -97,12 +98,18 @@ def _texts(tree: SourceTree, documents: Documents, out: Path, omissions: Omissio
             report(f"indexing: {number} of {len(tree.listing.files)} files")
         reason = _reason_to_leave_out(tree, file)
         text = tree.text(file.path) if reason is None else None
-        if text is not None and any(len(line) > _LONGEST_LINE for line in text.split("\n")):
+        if text is not None and _has_long_lines(file.path, text):
             reason, text = "not indexed: lines of thousands of characters", None
         if text is not None and file.sha256 is not None:
             yield "source", file.path, file.sha256, text
         elif file.size > 0:
             omissions.add(reason or "not indexed: too long, unreadable, or may hold secrets", file.path)
+
+
+def _has_long_lines(path: str, text: str) -> bool:
+    """Return whether what would be indexed has lines that nobody wrote; a notebook's pictures are not indexed."""
+    pieces = (part.text for part in cut(path, text)) if is_notebook(path) else [text]
+    return any(len(line) > _LONGEST_LINE for piece in pieces for line in piece.split("\n"))
 
 
 def _reason_to_leave_out(tree: SourceTree, file: SourceFile) -> str | None:

@@ -1,9 +1,11 @@
 """The index: how texts are cut, what is found, and that any question is a valid one."""
 
+import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +23,17 @@ from tests.unit.project_init.conftest import Run, run_stages, write_files
 from tests.unit.project_init.projects import PYTHON
 
 RunOf = Callable[[Mapping[str, str | bytes]], Run]
+
+
+def notebook_cell(source: str, picture: str = "") -> dict[str, Any]:
+    """Return a cell as Jupyter writes it."""
+    outputs = [{"data": {"image/png": picture}, "output_type": "display_data"}] if picture else []
+    return {"cell_type": "code", "outputs": outputs, "source": source.splitlines(keepends=True)}
+
+
+def notebook(*cells: dict[str, Any]) -> str:
+    """Return a notebook as Jupyter writes it."""
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}, indent=1)
 
 
 class TestCut:
@@ -64,6 +77,19 @@ class TestCut:
     def test_broken_python_is_cut_like_any_text(self) -> None:
         """A syntax error hides nothing from a search."""
         assert [(each.title, each.start) for each in cut("a.py", "def (\nx")] == [("a.py", 1)]
+
+    def test_cuts_notebooks_at_their_cells(self) -> None:
+        """A cell's source, whether it is written as lines or as one text; what it printed and drew is left out."""
+        cells = [
+            notebook_cell("# Prices"),
+            notebook_cell("import pandas as pd\nprices = pd.read_csv('p.csv')", "QUJD" * 99),
+        ]
+        text = notebook(*cells, notebook_cell(""), cells[0] | {"source": "in one line"})
+        chunks = cut("a.ipynb", text)
+        assert [each.title for each in chunks] == ["cell 1", "cell 2", "cell 4"]
+        assert [json.loads(f"[{each.text}]") for each in chunks[:2]] == [cells[0]["source"], cells[1]["source"]]
+        assert "in one line" in chunks[2].text
+        assert cut("a.ipynb", '{"cells": []}')[0].text == '{"cells": []}'
 
     @given(
         st.lists(st.sampled_from(["", "x", "# H", "def f():", "    y", "class C:", "```", "---"]), max_size=200),
@@ -115,6 +141,13 @@ class TestBuildIndex:
             "not indexed: lines of thousands of characters": ("b.js",),
             "not indexed: data over 64 KiB": ("c.csv",),
         }
+
+    def test_a_notebook_is_found_by_what_its_author_wrote(self, run: RunOf) -> None:
+        """Pictures in it are lines of thousands of characters, and keep nothing else out."""
+        done = run({"prices.ipynb": notebook(notebook_cell("# Seasonal adjustment", "QUJD" * 50_000))})
+        found = query(done.out / done.index.path, "seasonal adjustment")
+        assert [(each.path, each.title) for each in found if each.origin == "source"] == [("prices.ipynb", "cell 1")]
+        assert not done.index.left_out
 
     @pytest.mark.parametrize(
         ("files", "told"),
