@@ -17,6 +17,9 @@ from activities.project_init.python_tests import python_tests
 from activities.project_init.records import Command, EntryPoint, Evidence, Manifest, Purpose, Technology
 from activities.project_init.roles import is_test_code
 
+DOTNET = (".sln", ".slnx", ".csproj", ".fsproj", ".vbproj")
+"""Endings of what `dotnet` builds."""
+
 Step = tuple[Purpose, str, str, *tuple[Evidence, ...]]
 """Purpose, command, what it does; and what shows it, where that is not the manifest as a whole."""
 
@@ -248,13 +251,16 @@ def _php(place: Place) -> Iterator[Step]:
 
 
 def _dotnet(place: Place) -> Iterator[Step]:
-    yield "install", "dotnet restore", "restores the packages"
-    yield "build", "dotnet build", "compiles"
-    if {"xUnit", "NUnit", "MSTest"} & place.tools:
-        yield "test", "dotnet test", "runs the tests"
-    for entry in place.manifest.entry_points:
-        project = entry.target.removeprefix(place.folder).strip("/")
-        yield "run", f"dotnet run --project {quote(project)}", f"starts {entry.name}"
+    here = [path for path in place.tree.by_path if path.endswith(DOTNET) and path.rpartition("/")[0] == place.folder]
+    named = f" {quote(place.manifest.path.rpartition('/')[2])}" if len(here) > 1 else ""  # else it asks which
+    yield "install", f"dotnet restore{named}", "restores the packages"
+    yield "build", f"dotnet build{named}", "compiles"
+    if {"xUnit", "NUnit", "MSTest"} & place.tools or place.has_tests(".cs", ".fs", ".vb"):
+        yield "test", f"dotnet test{named}", "runs the tests"
+    for entry in place.entry_points:
+        if entry.target.endswith(DOTNET) and entry.target.startswith(place.prefix):
+            project = entry.target.removeprefix(place.prefix)
+            yield "run", f"dotnet run --project {quote(project)}", f"starts {entry.name}"
 
 
 def _dart(place: Place) -> Iterator[Step]:
@@ -403,4 +409,5 @@ def _with_those_above(folder: str) -> Iterator[str]:
 def _main_first(manifest: Manifest) -> tuple[int, int, str]:
     name = manifest.path.rpartition("/")[2]
     rank = _MAIN_MANIFESTS.index(name) if name in _MAIN_MANIFESTS else len(_MAIN_MANIFESTS)
-    return manifest.path.count("/"), 0 if name.startswith(("pom", "build")) else rank, manifest.path
+    is_first = name.startswith(("pom", "build")) or name.endswith((".sln", ".slnx"))
+    return manifest.path.count("/"), 0 if is_first else rank, manifest.path

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from activities.project_init.conventions import DOTNET
 from activities.project_init.files import SourceTree
 from activities.project_init.imports import PythonModules
 from activities.project_init.listing import Progress
@@ -238,8 +239,9 @@ class CommandResolver:
         if "--project" in words[:-1]:
             named = words[words.index("--project") + 1]
             return "" if self._has(folder, named) else f"there is no {named!r}"
-        endings = (".csproj", ".fsproj", ".vbproj", ".sln", ".slnx")
-        return "" if any(path.endswith(endings) for path in self._tree.by_path) else "there is no .NET project"
+        if words[-1].endswith(DOTNET):
+            return "" if self._has(folder, words[-1]) else f"there is no {words[-1]!r}"
+        return "" if any(path.endswith(DOTNET) for path in self._tree.by_path) else "there is no .NET project"
 
 
 def _parts(words: list[str]) -> list[list[str]]:

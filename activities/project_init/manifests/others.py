@@ -137,6 +137,19 @@ def read_composer(path: str, text: str) -> Manifest:
     )
 
 
+_PROGRAM_SDKS = ("Microsoft.NET.Sdk.Web", "Microsoft.NET.Sdk.Worker")  # what they build is a program by itself
+
+
+def read_dotnet_solution(path: str, text: str) -> Manifest:
+    """Read a `*.sln` or `*.slnx`: what is built and tested together."""
+    if path.endswith(".slnx"):
+        if parse_xml(text).tag != "Solution":
+            raise UnreadableError("not a .NET solution: the root element is not 'Solution'")
+    elif not text.lstrip().startswith("Microsoft Visual Studio Solution File"):
+        raise UnreadableError("not a .NET solution: it does not begin as one")
+    return Manifest(path=path, ecosystem="dotnet", name=path.rpartition("/")[2].rpartition(".")[0], builder="dotnet")
+
+
 def read_dotnet_project(path: str, text: str) -> Manifest:
     """Read a `*.csproj`, `*.fsproj` or `*.vbproj`."""
     project = parse_xml(text)
@@ -153,7 +166,10 @@ def read_dotnet_project(path: str, text: str) -> Manifest:
     frameworks = [*project.all("TargetFramework"), *project.all("TargetFrameworks")]
     licenses = [*project.all("PackageLicenseExpression")]
     stem = path.rpartition("/")[2].rpartition(".")[0]
-    programs = [each for each in project.all("OutputType") if each.text.strip().lower() in ("exe", "winexe")]
+    outputs = [*project.all("OutputType")]
+    programs = [each for each in outputs if each.text.strip().lower() in ("exe", "winexe")]
+    if not outputs and project.attributes.get("Sdk") in _PROGRAM_SDKS:
+        programs = [project]
     return Manifest(
         path=path,
         ecosystem="dotnet",

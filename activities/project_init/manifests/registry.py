@@ -51,6 +51,7 @@ _BY_PATTERN: tuple[tuple[re.Pattern[str], str, Reader], ...] = (
         python.read_requirements,
     ),
     (re.compile(r".*\.(cs|fs|vb)proj"), "dotnet", others.read_dotnet_project),
+    (re.compile(r".*\.slnx?"), "dotnet", others.read_dotnet_solution),
     (re.compile(r".*\.gemspec"), "ruby", others.read_gemspec),
 )
 

@@ -212,6 +212,34 @@ class TestCommands:
         assert [each.line for each in all_checks(stack)] == ["gofmt -w .", "make lint", "make test"]
 
     @pytest.mark.parametrize(
+        ("others", "built"),
+        [
+            pytest.param({}, "dotnet build", id="a solution alone"),
+            pytest.param({"Tools.csproj": "<Project/>"}, "dotnet build Shop.sln", id="a project beside it"),
+        ],
+    )
+    def test_a_dotnet_solution_is_built_and_tested_as_a_whole(
+        self, stack_of: StackOf, others: Mapping[str, str], built: str
+    ) -> None:
+        """With its tests, which are projects below `tests`; `dotnet` refuses to choose between two files."""
+        stack = stack_of(
+            {
+                "Shop.sln": "Microsoft Visual Studio Solution File, Format Version 12.00\n",
+                "src/App/App.csproj": '<Project Sdk="Microsoft.NET.Sdk.Web"/>',
+                "src/App/Program.cs": "WebApplication.CreateBuilder(args).Build().Run();\n",
+                "tests/App.Tests/App.Tests.csproj": '<Project Sdk="Microsoft.NET.Sdk"/>',
+                "tests/App.Tests/AppTests.cs": "public class AppTests { [Fact] public void Runs() {} }\n",
+                **others,
+            }
+        )
+        assert {each.purpose: each.line for each in stack.commands} == {
+            "install": built.replace("build", "restore"),
+            "build": built,
+            "test": built.replace("build", "test"),
+            "run": "dotnet run --project src/App/App.csproj",
+        }
+
+    @pytest.mark.parametrize(
         ("files", "line"),
         [
             pytest.param({"poetry.lock": "", "pyproject.toml": ""}, "poetry install", id="poetry"),

@@ -333,6 +333,36 @@ class TestOthers:
         assert (found.name, found.runtime, wanted(found)) == ("App", ".NET net8.0", [("A", "1", "runtime", 3)])
         assert [each.target for each in found.entry_points] == ["src/App.csproj"]
 
+    @pytest.mark.parametrize(
+        ("sdk", "output", "starts"),
+        [
+            ("Microsoft.NET.Sdk.Web", "", True),
+            ("Microsoft.NET.Sdk.Web", "Library", False),
+            ("Microsoft.NET.Sdk", "", False),
+        ],
+    )
+    def test_a_web_project_of_dotnet_is_a_program(self, sdk: str, output: str, starts: bool) -> None:
+        """Unless it says otherwise."""
+        kind = f"<PropertyGroup><OutputType>{output}</OutputType></PropertyGroup>" if output else ""
+        found = others.read_dotnet_project("App.csproj", f'<Project Sdk="{sdk}">{kind}</Project>')
+        assert bool(found.entry_points) == starts
+
+    @pytest.mark.parametrize(
+        ("path", "text"),
+        [
+            ("x/Shop.sln", "\nMicrosoft Visual Studio Solution File, Format Version 12.00\n# Visual Studio 17\n"),
+            ("x/Shop.slnx", '<Solution><Project Path="App.csproj" /></Solution>'),
+        ],
+    )
+    def test_reads_a_dotnet_solution(self, path: str, text: str) -> None:
+        """Both of its formats, by their name; what else ends so is none."""
+        known = reader_for(path)
+        assert known is not None
+        found = known[1](path, text)
+        assert (known[0], found.ecosystem, found.name) == ("dotnet", "dotnet", "Shop")
+        with pytest.raises(UnreadableError, match=r"not a \.NET solution"):
+            known[1](path, "<Other/>")
+
     def test_reads_a_pubspec(self) -> None:
         """Dart's YAML; settings below a package are not packages."""
         text = (
