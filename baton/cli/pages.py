@@ -16,6 +16,7 @@ from baton.cli.cards import glyph, heading, repair_hints, suspension, verdict, w
 from baton.cli.output import between, length, make_table, moment, plain
 from baton.cli.words import changes, remarks
 from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.client.executions import unpause
 from baton.client.following import Followed
 from baton.client.news import News, NewsKind
 from baton.client.waiting import Waits, waits
@@ -32,6 +33,8 @@ _SIGNS = {
     NewsKind.RUN_STARTED: ("▶", "bold"),
     NewsKind.RUN_GOES_ON: ("↺", "yellow"),
     NewsKind.RUN_SUSPENDED: ("!", "yellow"),
+    NewsKind.RUN_PAUSED: ("!", "yellow"),
+    NewsKind.RUN_UNPAUSED: ("▶", "bold"),
     NewsKind.RUN_ENDED: ("■", "bold"),
     NewsKind.STEP_STARTED: ("●", "cyan"),
     NewsKind.STEP_REFUSED: ("!", "yellow"),
@@ -76,6 +79,10 @@ def _said(news: News, run: RunRecord) -> str:
             return f"{run.pipeline} {run.workflow_id}: {news.text}"
         case NewsKind.RUN_SUSPENDED:
             return suspension(news.text)
+        case NewsKind.RUN_PAUSED:
+            return f"paused {news.text}; nothing moves until it goes on ({unpause(run.workflow_id)})"
+        case NewsKind.RUN_UNPAUSED:
+            return f"goes on: unpaused {news.text}"
         case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
             return f"{name}: waits for a decision (baton approve {shlex.quote(run.workflow_id)} --why '…')"
         case NewsKind.STEP_STARTED:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -23,6 +24,34 @@ from baton.workflow.conversing import COMPRESS
 _STEP = re.compile(r'"step (\d+): ')
 
 RecordT = TypeVar("RecordT", bound=Record)
+
+
+@dataclass(frozen=True)
+class Pausing:
+    """That somebody paused a run, or let it go on.
+
+    Attributes:
+        paused: Whether it stood still from then on.
+        at: When.
+        by: Who did it, as the server was told.
+        why: The reason, as far as one was given.
+    """
+
+    paused: bool
+    at: datetime
+    by: str
+    why: str
+
+
+def pausings(events: Sequence[HistoryEvent]) -> Iterator[Pausing]:
+    """Yield who paused a run and who let it go on, in order."""
+    for event in events:
+        if event.HasField("workflow_execution_paused_event_attributes"):
+            paused = event.workflow_execution_paused_event_attributes
+            yield Pausing(True, time_of(event), paused.identity, paused.reason)
+        elif event.HasField("workflow_execution_unpaused_event_attributes"):
+            unpaused = event.workflow_execution_unpaused_event_attributes
+            yield Pausing(False, time_of(event), unpaused.identity, unpaused.reason)
 
 
 async def decoded(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.client.events import time_of
-from baton.client.executions import describe
+from baton.client.executions import PAUSED, describe
 from baton.client.news import News, news_of
 from baton.client.reading import rebuild
 from baton.client.record import RunRecord, RunStatus
@@ -54,7 +54,7 @@ async def follow(
 ) -> AsyncIterator[Followed]:
     """Yield an update whenever something happens to a run, until it has ended.
 
-    A server that goes away is waited for. A run that continues as new, is rolled back or is tried again goes
+    A server that goes away is waited for, and so is a paused run. A run that continues as new, is rolled back or is tried again goes
     on as the newer run of the same workflow.
 
     Args:
@@ -87,9 +87,12 @@ async def follow(
             successor = await _successor(client, run) if has_ended else None
             news, told = news_of(told, run, time_of(batch[-1]), goes_on=successor is not None), run
             yield Followed(run, news, is_last=has_ended and successor is None)
-        if successor is None:
+        if successor is not None:
+            run_id = successor
+        elif told is None or told.status is not RunStatus.RUNNING:
             return
-        run_id = successor
+        else:  # the server lets nobody wait for what a paused run does next
+            await _until_unpaused(client, workflow_id, run_id)
 
 
 async def _fold(client: Client, workflow_id: str, run_id: str, events: Sequence[HistoryEvent]) -> RunRecord:
@@ -138,6 +141,18 @@ async def _batches(client: Client, workflow_id: str, run_id: str) -> AsyncIterat
         token = answer.next_page_token
         if not token:
             return
+
+
+async def _until_unpaused(client: Client, workflow_id: str, run_id: str) -> None:
+    """Return once a run is not paused any more."""
+    status = PAUSED
+    while status == PAUSED:
+        await asyncio.sleep(_LONGEST_PAUSE)
+        try:
+            status = (await describe(client, workflow_id, run_id)).status
+        except RPCError as error:
+            if not (_passes(error) or _is_starting(error)):
+                raise
 
 
 async def _successor(client: Client, run: RunRecord) -> str | None:

@@ -16,6 +16,8 @@ class NewsKind(StrEnum):
     RUN_STARTED = "run_started"
     RUN_GOES_ON = "run_goes_on"
     RUN_SUSPENDED = "run_suspended"
+    RUN_PAUSED = "run_paused"
+    RUN_UNPAUSED = "run_unpaused"
     RUN_ENDED = "run_ended"
     STEP_STARTED = "step_started"
     STEP_REFUSED = "step_refused"
@@ -88,6 +90,7 @@ def news_of(before: RunRecord | None, after: RunRecord, at: datetime, *, goes_on
         *told.handoffs(after),
         *told.notes(after),
         *told.suspended(after),
+        *told.pausings(after),
     ]
     news.sort(key=lambda one: one.at)
     if goes_on:
@@ -125,6 +128,14 @@ class _Told:
         known = self._before.suspended if self._before and self._before.run_id == after.run_id else None
         if after.suspended not in (None, known):
             yield News(NewsKind.RUN_SUSPENDED, self._now, after.suspended)
+
+    def pausings(self, after: RunRecord) -> Iterator[News]:
+        """Yield that somebody paused the run, or let it go on."""
+        known = self._before.pausings if self._before else []
+        for one in after.pausings:
+            if one not in known:  # a roll-back keeps those that were before its point
+                kind = NewsKind.RUN_PAUSED if one.paused else NewsKind.RUN_UNPAUSED
+                yield News(kind, one.at, f"by {one.by}{f': {one.why}' if one.why else ''}")
 
     def undone(self, after: RunRecord) -> Iterator[News]:
         """Yield the steps that a roll-back took away."""

@@ -23,6 +23,7 @@ from baton.client.events import (
     is_compression,
     local_activity,
     parsed,
+    pausings,
     stage_input,
     step_of_summary,
     time_of,
@@ -97,6 +98,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         began=time_of(events[0]),
         previous_run_id=started.continued_execution_run_id or None,
         notes=[one.note for one in start.roll_backs],
+        pausings=[*pausings(events)],
         last_event=events[-1].event_id,
     )
     _Fold(run, texts, made_ready(events, texts)).over(events)

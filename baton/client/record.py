@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from baton.client.events import Pausing
 from baton.client.timers import HandoffDeadline, Timer, pending_handoffs
 from baton.protocol.baton import Baton
 from baton.protocol.billing import Bill, billed_before
@@ -91,6 +92,7 @@ class RunRecord:
         previous_run_id: The run it continues, if it continued as new.
         next_run_id: The run that continues it.
         notes: Roll-backs, those of the runs that it continues too, and signals, as the history has them.
+        pausings: Who paused it and who let it go on, in order.
         last_event: The last event that was read.
         anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
@@ -120,6 +122,7 @@ class RunRecord:
     previous_run_id: str | None = None
     next_run_id: str | None = None
     notes: list[str] = field(default_factory=list)
+    pausings: list[Pausing] = field(default_factory=list)
     last_event: int = 0
     anchors: list[str] = field(default_factory=list)
     inputs: list[StageInput] = field(default_factory=list)

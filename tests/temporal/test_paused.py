@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from baton.activity import WorkerParts
 from baton.activity.safeguards import Safeguards
 from baton.cli.asking import must_be_answerable
 from baton.cli.cards import standing, waits_card
+from baton.cli.pages import news_lines
 from baton.cli.targets import Target
 from baton.client import decide, fork, inbox, read_run, roll_back, run_inbox
 from baton.client.following import follow
 from baton.client.listing import RunFilter, list_runs
+from baton.client.news import News, NewsKind, news_of
 from baton.client.outside import OutsideAgents
 from baton.client.waiting import waits
 from baton.devserver import DevServer, DevServerOptions
@@ -101,3 +104,31 @@ async def test_one_that_goes_on_again_says_nothing_of_it(client: Client) -> None
 
     assert now is not None
     assert (now.pause, queue) == (None, worker.task_queue)
+
+
+async def test_who_follows_it_is_told_of_both(client: Client) -> None:
+    """Also where no terminal shows a page: it would be silent, as a run that works is."""
+    news: list[News] = []
+    async with pipeline_worker(client, [Gated], STAGES) as worker:
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        await pause(client, handle)
+        async for update in follow(client, handle.id):
+            assert update.run is not None
+            news += [one for one in update.news if one.kind in (NewsKind.RUN_PAUSED, NewsKind.RUN_UNPAUSED)]
+            if len(news) == 1 and update.run.pausings[-1].paused:
+                await client.workflow_service.unpause_workflow_execution(
+                    UnpauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=handle.id, identity="bob")
+                )
+            if len(news) > 1:
+                break
+        run = await read_run(client, handle.id)
+
+    lines = [line.plain for line in news_lines(news, run)]
+    assert [line[9:] for line in lines] == [
+        "! paused by ann: the service was restored; nothing moves until it goes on "
+        f"(temporal workflow unpause --workflow-id {handle.id})",
+        "▶ goes on: unpaused by bob",
+    ]
+    assert [one.to_json_object()["what"] for one in news] == ["run_paused", "run_unpaused"]
+    assert news_of(run, run, datetime.now(UTC)) == []
