@@ -31,7 +31,7 @@ from baton.edge.artifacts import ArtifactStore
 from baton.integrations.mcp_input import Lines
 from baton.integrations.mcp_reading import HandedOver, artifact_page
 from baton.protocol.artifacts import ArtifactRef
-from baton.protocol.errors import BatonError
+from baton.protocol.errors import BatonError, PipelineError
 from baton.protocol.fencing import single_line
 from baton.protocol.misfit import misfit
 from baton.protocol.outside import LONGEST_LEASE, MoveKind
@@ -323,10 +323,16 @@ class HandoffDesk:
         return await self.agents.find(self._where[handoff_id], self.agent, handoff_id)
 
     async def _claimed(self, found: Found, minutes: int) -> Found:
-        """Claim a handoff."""
-        claimed = await self.agents.claim(found, self.agent, holder=self.holder, lease=timedelta(minutes=minutes))
-        self._held.add(found.handoff.handoff_id)
-        return claimed
+        """Claim a handoff; if the session ends meanwhile, it is given back, for the claim may have come through."""
+        handoff_id = found.handoff.handoff_id
+        held_before = handoff_id in self._held
+        self._held.add(handoff_id)
+        try:
+            return await self.agents.claim(found, self.agent, holder=self.holder, lease=timedelta(minutes=minutes))
+        except PipelineError:
+            if not held_before:
+                self._held.discard(handoff_id)
+            raise
 
     async def _returned_before(self, handoff_id: str) -> Returned | None:
         """Return what is told an agent that returns its work again, as one does that lost the answer.
