@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -45,6 +46,7 @@ from baton.protocol.outside import (
     OutsideHandoff,
     outside_address,
 )
+from baton.protocol.patching import LARGEST_BYTES
 from baton.protocol.receipts import Receipt
 from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.sealed import UnverifiedHandoff
@@ -273,6 +275,8 @@ class OutsideAgents:
             if kind in ENDS and (end.kind, end.holder) == (kind, holder):
                 return _as_brought(found, move)
             raise PipelineError(f"handoff {end.handoff_id!r} is done: {end.kind.value} by {end.holder!r}")
+        if self.client.data_converter.external_storage is None and (why := _too_large(move)):
+            raise PipelineError(why)
         handle = self.client.get_workflow_handle(found.workflow_id)
         try:
             after: OutsideHandoff = await handle.execute_update(MOVE, move, result_type=OutsideHandoff)
@@ -330,6 +334,21 @@ def _as_brought(found: Found, move: Move) -> Found:
 def _warn(why: str) -> None:
     """Put into the log, once, why a pipeline's handoffs are not listed."""
     _log.warning("%s; what waits in it is not listed", why)
+
+
+def _too_large(move: Move) -> str | None:
+    """Return why what a move brings cannot go through a workflow's history, or None.
+
+    It is there several times: as it came, as it was verified, in the step's outcome, and in what the pipeline makes of
+    it. The server ends a run whose worker sends it more than 4 MiB at once.
+    """
+    size = len(to_json({"patch": move.patch, "report": move.report}))
+    if size <= LARGEST_BYTES:
+        return None
+    return (
+        f"patch and report have {size:,} bytes, and {LARGEST_BYTES:,} is the most that a workflow's history takes; put "
+        "what was produced into an artifact and refer to it"
+    )
 
 
 def _not_taken_up(size: int) -> str:

@@ -207,7 +207,9 @@ class Outside:
         after = self._desk.make(move, now)
         if move.kind in ENDS and after.end is not None and after.end.reason:
             self._exchange.note(f"{move.agent!r} outside: {move.kind.value}: {after.end.reason}")
-        return after
+        if after.end is None:
+            return after
+        return after.model_copy(update={"end": after.end.remembered()})  # who moves knows what they brought
 
     def _renew_contract(self, claimed: OutsideHandoff, now: datetime) -> None:
         """Make the contract of a claimed handoff anew if it has expired, unless somebody works under it (C-36).

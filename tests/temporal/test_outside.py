@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import random
 import urllib.error
 import urllib.request
 import uuid
@@ -30,6 +31,10 @@ from baton.testing import assert_replays, pipeline_worker
 from tests.support import Handle, failure, overview, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOutside
 
+LONG = "".join(
+    random.Random(7).choices([chr(code) for code in range(33, 127) if chr(code) not in '"\\\\'], k=1_500_000)
+)
+"""A text that cannot be compressed much."""
 TOKENS = {"reviewer": "reviewer-token-0123456789", "painter": "painter-token-0123456789"}
 
 
@@ -400,6 +405,23 @@ class TestOutsideAgents:
         assert (await agents.accept(found, "reviewer")).verdict
         await agents.return_report(found, "reviewer", "done")
         assert (await handle.result()).output["report"] == "done"
+
+    @pytest.mark.parametrize("report", [LONG, LONG[:1_040_000]], ids=["too long", "as long as may be"])
+    async def test_a_long_report_does_not_end_the_pipeline(
+        self, exchange: Worker, agents: OutsideAgents, report: str
+    ) -> None:
+        """Temporal terminates a run of which so much is to be recorded at once that no message holds it."""
+        handle = await waiting(exchange)
+        found = await self.found(agents, handle)
+        await agents.claim(found, "reviewer")
+        await agents.accept(found, "reviewer")
+        if report == LONG:
+            with pytest.raises(PipelineError, match="patch and report have 1,500,024 bytes, and 1,048,576 is the most"):
+                await agents.return_report(found, "reviewer", report)
+            report = "short"
+        await agents.return_report(found, "reviewer", report)
+
+        assert (await handle.result()).output["report"] == report
 
     async def test_nobody_comes_until_the_deadline(self, exchange: Worker) -> None:
         """The step fails with the reason, and the task is PENDING_HANDOFF (S3-6.3-e)."""
