@@ -1,5 +1,8 @@
 """What a run begins with: its first baton, its relay, and what is wrong with an input that it cannot use."""
 
+import hashlib
+from uuid import UUID
+
 from pydantic import ValidationError
 from temporalio import workflow
 
@@ -11,6 +14,8 @@ from baton.protocol.names import MEMO_FIELDS
 from baton.protocol.relay import HandoffTerms, Relay
 from baton.workflow.relaying import relay_for
 
+TASK_STAYS = "the task of a run that was started without one stays the same when it is rolled back"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 _UNUSABLE = "(unusable input)"
 
 
@@ -30,6 +35,16 @@ class Beginning:
             )
             start = PipelineInput(goal=_UNUSABLE)
         self.start = start
+
+    def task_id(self) -> str:
+        """Return the task: the input's, or one of the run's own, which stays the same when the run is rolled back."""
+        if self.start.task_id:
+            return self.start.task_id
+        if not workflow.patched(TASK_STAYS):
+            return str(workflow.uuid4())
+        info = workflow.info()
+        named = f"baton task {info.namespace} {info.workflow_id} {info.original_execution_run_id}"
+        return str(UUID(bytes=hashlib.sha256(named.encode()).digest()[:16], version=4))
 
     def baton(self, kind: type[Baton]) -> Baton:
         """Return the first baton."""

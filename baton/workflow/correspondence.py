@@ -30,6 +30,12 @@ FIRST_OPENED = "what has come is opened in turn, and before a timer is started t
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 TIMERS_RUN_OUT = "a timer that an answer would stop runs out, and what has come by then is opened first"
 """Marks the runs of which that is so, and what `FIRST_OPENED` says as well."""
+DRAWS_LATER = "nothing random is drawn before the pipeline's code begins"
+"""Marks the runs of which that is so, and what `TIMERS_RUN_OUT` says as well.
+
+What a run that was rolled back to its first task draws in `__init__` comes from the seed of before or from the new one,
+by what else has come in that task, and in a replay of a history with a mark in it always from the one of before.
+"""
 
 _A_WHILE = timedelta(seconds=10)
 _LONGEST_ID = 1_000  # bytes of a workflow id, as a server has it that nobody told otherwise
@@ -88,7 +94,7 @@ class Beside:
         # Asked before anything comes: a mark that is made when something does may stand elsewhere in a replay, where
         # what came in a task that timed out is handed on together with what came in the task after it.
         # A run from before goes on as it did.
-        self._timers_run_out = workflow.patched(TIMERS_RUN_OUT)
+        self._timers_run_out = workflow.patched(DRAWS_LATER) or workflow.patched(TIMERS_RUN_OUT)
         self._opens_first = self._timers_run_out or workflow.patched(FIRST_OPENED)
         self._unneeded: list[asyncio.Task[None]] = []
         self._in_turn = in_turn and self._opens_first

@@ -16,7 +16,7 @@ from baton.protocol.hops import Trail
 from baton.protocol.misfit import misfit
 from baton.protocol.sealed import SealError
 from baton.protocol.tracing import task_traceparent
-from baton.workflow.correspondence import Receiver
+from baton.workflow.correspondence import DRAWS_LATER, Receiver
 from baton.workflow.pipeline import Pipeline
 
 COMPLETED_HANDED = 20
@@ -34,9 +34,16 @@ class Outgoing:
 
     def __init__(self, pipeline: Pipeline, agent: str, version: str) -> None:
         self._pipeline = pipeline
-        self._sender = Sender(agent_id=agent, agent_version=version, execution_id=str(workflow.uuid4()))
+        self._agent, self._version = agent, version
+        self._execution_id = None if workflow.patched(DRAWS_LATER) else str(workflow.uuid4())
         self._parent: str | None = None
         self._trail = Trail(hops=0, recent=[])
+
+    @property
+    def _sender(self) -> Sender:
+        """Who hands on: this run of the agent."""
+        self._execution_id = self._execution_id or str(workflow.uuid4())
+        return Sender(agent_id=self._agent, agent_version=self._version, execution_id=self._execution_id)
 
     def follows(self, received: Received) -> None:
         """Note which handoff brought the task here: what is handed on next has it as its parent."""
@@ -47,7 +54,7 @@ class Outgoing:
     def comes_back(self, received: Received) -> bool:
         """Return whether a task that was received had been handed on from here before."""
         recent = Trail.from_json_object(received.trail).recent if received.trail else []
-        return any(hop.sender == self._sender.agent_id for hop in recent)
+        return any(hop.sender == self._agent for hop in recent)
 
     def message(
         self,

@@ -82,7 +82,7 @@ class Pipeline:
         self._start = start = self._beginning.start
         rules = PatchRules(freeze_goal=freeze_goal, protected=frozenset(protected))
         self.state = PipelineState(self._beginning.baton(baton_type), rules)
-        self.task_id = start.task_id or str(workflow.uuid4())
+        self.task_id = self._beginning.task_id()
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
         limits = continue_after or ContinueAfter()
         publish_fields(self.state.initial)
