@@ -219,6 +219,7 @@ HANDED: dict[str, Recording] = {
     "asked-decided": asked,
     "went-on": went_on,
     "there-and-back": there_and_back,
+    "there-and-back-drawn-later": there_and_back,
     "streamed-on": streamed_on,
 }
 """Runs of workers with safeguards."""

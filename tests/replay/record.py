@@ -199,7 +199,8 @@ async def record() -> None:
             taken = {one.spec.name for one in theirs}  # `Takes` is recorded without those of the same name
             stages = [*theirs, *(one for one in PAYING_STAGES if one.spec.name not in taken), *EXCHANGE_ACTIVITIES]
             async with pipeline_worker(client, HANDED_PIPELINES, stages, task_queue="recording") as worker:
-                await _record(worker, {**HANDED, "outside": detours.outside(safeguards)})
+                outside = detours.outside(safeguards)
+                await _record(worker, {**HANDED, "outside": outside, "outside-drawn-later": outside})
 
 
 async def _record(worker: Worker, recordings: dict[str, Callable[[Worker, str], Awaitable[Handle]]]) -> None:

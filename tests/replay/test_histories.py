@@ -57,7 +57,10 @@ class TestReplay:
 
     def test_every_recording_is_there(self) -> None:
         """One for each kind of step, and for each way a run can begin."""
-        assert {file.stem for file in HISTORIES.glob("*.json")} >= RECORDINGS.keys() | HANDED.keys() | {"outside"}
+        assert {file.stem for file in HISTORIES.glob("*.json")} >= RECORDINGS.keys() | HANDED.keys() | {
+            "outside",
+            "outside-drawn-later",
+        }
 
     @pytest.mark.parametrize("file", RECORDED)
     async def test_a_recorded_run_replays(self, file: Path) -> None:
