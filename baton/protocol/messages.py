@@ -56,7 +56,8 @@ class PipelineInput(CompactRecord):
         edit: A patch to apply once the outcomes are used up.
         origin: The run this one was forked from.
         continued: How often the run continued as new.
-        carried: What else a continued run needs to know: open exchanges, the conversation, who handed on last.
+        carried: What else a continued run needs to know: open exchanges, the conversation, who handed on last. Of a
+            child: through which handoffs between pipelines the task had come to its parent.
 
     Example:
         >>> PipelineInput(goal="Add OAuth2 login").first_baton().current_state

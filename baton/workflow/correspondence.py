@@ -31,7 +31,7 @@ FIRST_OPENED = "what has come is opened in turn, and before a timer is started t
 TIMERS_RUN_OUT = "a timer that an answer would stop runs out, and what has come by then is opened first"
 """Marks the runs of which that is so, and what `FIRST_OPENED` says as well."""
 DRAWS_LATER = "nothing random is drawn before the pipeline's code begins"
-"""Marks the runs of which that is so, and what `TIMERS_RUN_OUT` says as well.
+"""Marks the runs of which that is so, what `TIMERS_RUN_OUT` says, and that work handed on again has the same id.
 
 What a run that was rolled back to its first task draws in `__init__` comes from the seed of before or from the new one,
 by what else has come in that task, and in a replay of a history with a mark in it always from the one of before.

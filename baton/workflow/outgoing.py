@@ -8,6 +8,7 @@ from temporalio import workflow
 
 from baton.protocol.admission import ATTEMPT, REPLY_TO, Received
 from baton.protocol.building import AgentState, Delivery, build_handoff
+from baton.protocol.canonical import digest
 from baton.protocol.errors import StageFailedError
 from baton.protocol.handoff import CompletedSubtask, Handoff, Sender, Subtask, Target
 from baton.protocol.handoff_errors import RoutingError
@@ -17,7 +18,7 @@ from baton.protocol.misfit import misfit
 from baton.protocol.sealed import SealError
 from baton.protocol.tracing import task_traceparent
 from baton.workflow.correspondence import DRAWS_LATER, Receiver
-from baton.workflow.pipeline import Pipeline
+from baton.workflow.pipeline import CHAIN, Pipeline
 
 COMPLETED_HANDED = 20
 """How many of the newest finished steps a handoff lists; all of them are in the ledger."""
@@ -37,7 +38,13 @@ class Outgoing:
         self._agent, self._version = agent, version
         self._execution_id = None if workflow.patched(DRAWS_LATER) else str(workflow.uuid4())
         self._parent: str | None = None
-        self._trail = Trail(hops=0, recent=[])
+        carried = pipeline.carried(CHAIN)
+        self._trail = Trail.from_json_object(carried) if carried else Trail(hops=0, recent=[])
+        pipeline.carries[CHAIN] = self.carried
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return how the task came here: what a child, or the run that continues this one, begins with."""
+        return self._trail.to_json_object() if self._trail.hops else {}
 
     @property
     def _sender(self) -> Sender:
@@ -87,7 +94,10 @@ class Outgoing:
         handoff_id, attempt = named or (str(workflow.uuid4()), 1)
         further: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
         completed = self._completed()
+        # The guard knows by it what goes round in circles. A run from before named it by the handoff, anew each time.
+        same_work = workflow.patched(DRAWS_LATER)
         try:
+            work = digest(description)[-32:] if same_work else handoff_id
             return build_handoff(
                 AgentState(
                     agent=self._sender,
@@ -98,7 +108,7 @@ class Outgoing:
                     traceparent=pipeline._start.traceparent or task_traceparent(pipeline.task_id),
                     parent_handoff_id=self._parent,
                     completed=completed,
-                    remaining=[Subtask(subtask_id=handoff_id, description=description)],
+                    remaining=[Subtask(subtask_id=work, description=description)],
                     current_state=pipeline.state.baton.to_json_object() if state is None else state,
                     trail=self._trail,
                 ),
@@ -114,7 +124,7 @@ class Outgoing:
                     step=further,
                 ),
             )
-        except (RoutingError, SealError, ValidationError) as error:
+        except (RoutingError, SealError, ValueError) as error:  # among the last: no canonical form of a number or text
             raise StageFailedError(f"the handoff to {to.agent!r} cannot be made: {_short(error)}") from error
 
     def _completed(self) -> list[CompletedSubtask]:

@@ -39,6 +39,9 @@ from baton.workflow.purse import Purse
 from baton.workflow.resuming import ContinueAfter, Past
 from baton.workflow.steps import LONG_ENOUGH, Steps, publish, results_of, workflow_type
 
+CHAIN = "chain"
+"""Under what name `Pipeline.carries` has how the task came here: through which handoffs between pipelines."""
+
 
 class Pipeline:
     """A pipeline: the baton, the steps that change it, and what people may ask and tell it.
@@ -106,6 +109,7 @@ class Pipeline:
         self.carries: dict[str, Callable[[], JsonValue]] = {
             "desk": self._desk.carried,
             "handing": self._handing.carried,
+            CHAIN: partial(self.carried, CHAIN),
         }
         self._past = Past(start, self.state, self._purse)
         continue_if_long = partial(self._past.continue_if_long, limits, self.task_id, self.carries)
@@ -325,6 +329,7 @@ class Pipeline:
                 task_id=self.task_id,
                 budget=self._purse.for_child(step),
                 traceparent=self._start.traceparent,
+                carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
                 **self._handing.handed_down(),
             )
             with giving_back(self._purse, step):

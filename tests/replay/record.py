@@ -169,6 +169,7 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "handoffs-topped-up": topped_up,
     "handoffs-slept": slept,
     "handed-off": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=False),
+    "handed-on": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=False),
     "received": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=True),
     "streamed": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=False, count=5),
     "streamed-to": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),

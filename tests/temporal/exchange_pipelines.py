@@ -4,6 +4,7 @@ They stand in a file of their own because a workflow is loaded again in its sand
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -45,7 +46,7 @@ def _score(baton: Baton, received: Received) -> dict[str, JsonValue]:
 class HandsOff:
     """Hands on; parameters: `to`, `agent`, `starts`, `seconds`, `state`, `mended`, `patient`.
 
-    `mended` is the state of a second try; a `patient` one asks a person when nobody answers.
+    `mended` is the state of a second try; a `patient` one asks a person when nobody answers; `nan` hands on no number.
     """
 
     @workflow.init
@@ -58,8 +59,9 @@ class HandsOff:
         """Hand on, and once more if something is missing."""
         params: Any = self.pipeline.params
         to, within = _receiver(params), timedelta(seconds=params.get("seconds", 20))
+        state = {"score": math.nan} if params.get("nan") else params.get("state")
         try:
-            ack = await self.exchange.hand_off(to, "Score the risk", within=within, state=params.get("state"))
+            ack = await self.exchange.hand_off(to, "Score the risk", within=within, state=state)
         except StageFailedError:
             if not params.get("patient"):
                 raise

@@ -33,6 +33,7 @@ from tests.temporal.exchange_pipelines import (
     AsksTheInbox,
     Broadcasts,
     GoesOn,
+    HandsOff,
     HandsTwoOn,
     Receives,
     StreamsIn,
@@ -232,3 +233,10 @@ async def test_who_refused_a_broadcast_is_told_and_why(worker: Worker) -> None:
     )
     await busy.terminate()
     await refuses.terminate()
+
+
+async def test_a_state_that_no_message_can_carry_fails_its_step(worker: Worker) -> None:
+    """As any other fault of a message; the pipeline's code may catch it."""
+    sender = await start(worker, HandsOff.run, to="nobody", nan=True)
+    assert (await failure(sender)).startswith("the handoff to 'risk' cannot be made: nan is not")
+    assert [one.name for one in (await read_run(worker.client, sender.id)).steps] == ["hand off to risk"]
