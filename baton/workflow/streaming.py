@@ -17,7 +17,9 @@ from baton.protocol.admission import Received
 from baton.protocol.chunks import MOST_AHEAD, Arrival, CheckChunk, Chunk, ChunkStream, whole_digest
 from baton.protocol.errors import StageFailedError
 from baton.protocol.exchange import MOST_REMEMBERED, Acknowledgement, Reply
+from baton.protocol.json_values import unwritable
 from baton.protocol.messages import StageReturn
+from baton.protocol.misfit import misfit
 from baton.protocol.names import HANDOFF_CHUNK
 from baton.protocol.routing import ReceiverRequirements
 from baton.workflow.correspondence import HANDOFF_ANSWER, Beside, Receiver, opened, raw_of, tell
@@ -33,6 +35,8 @@ RUN_OUT = "a timer that a chunk would stop runs out"
 """Marks the runs of which that is so, and what `ANY_LENGTH` says as well."""
 MOST_STREAMS = 100
 """How many streams chunks are kept for that nobody has received yet."""
+
+_LONGEST_FAULT = 500
 
 
 class Streams:
@@ -95,7 +99,7 @@ class Streams:
             The answer to the whole; or to the handoff, if that was refused.
 
         Raises:
-            StageFailedError: Nobody answered.
+            StageFailedError: Nobody answered, or a chunk is no JSON that can be sent.
         """
         name, exchange = f"stream to {to.agent}"[:200], self._exchange
 
@@ -123,8 +127,12 @@ class Streams:
 
         async def put(content: Mapping[str, JsonValue], whole: str | None = None) -> None:
             seq, last = len(sent) + 1, whole is not None
-            ending: dict[str, Any] = {"last": True, "whole": whole} if last else {"content": dict(content)}
-            sent.append(Chunk(handoff_id=stream, seq=seq, at=workflow.now(), **ending))
+            try:
+                ending: dict[str, Any] = {"last": True, "whole": whole} if last else {"content": _writable(content)}
+                sent.append(Chunk(handoff_id=stream, seq=seq, at=workflow.now(), **ending))
+            except ValueError as error:
+                why = (misfit(error) if isinstance(error, ValidationError) else str(error))[:_LONGEST_FAULT]
+                raise StageFailedError(f"chunk {seq} of the stream to {to.agent!r} cannot be sent: {why}") from error
             await tell(to.workflow_id, HANDOFF_CHUNK, sent[-1])
 
         async def again() -> None:
@@ -265,6 +273,19 @@ class Streams:
             faults.append(fault)
         if len(self._unsafe) > MOST_REMEMBERED:
             del self._unsafe[next(iter(self._unsafe))]
+
+
+def _writable(content: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the content of a chunk over which a seal can be made.
+
+    Raises:
+        ValueError: None can, or it is no object.
+    """
+    if not isinstance(content, Mapping):
+        raise ValueError(f"expected an object, got {type(content).__name__}")  # noqa: TRY004 - told as other faults are
+    if faults := unwritable({"content": dict(content)}):
+        raise ValueError("; ".join(faults))
+    return dict(content)
 
 
 def _first_missing(kept: Iterable[Chunk]) -> int:

@@ -307,7 +307,7 @@ class Accepts:
 class StreamsOut:
     """Hands on in chunks; parameters: `to`, `count`, `seconds`, `rest` (seconds before the last chunk), `held`, `says`.
 
-    What the pipeline `says` stands in the third chunk. If the last one is `held`, it is there after the signal `more`.
+    What the pipeline `says` stands in the third chunk; `odd` tells what is wrong with the second. If the last one is `held`, it is there after the signal `more`.
     An `asking` one asks a person when nobody answers.
     """
 
@@ -325,6 +325,13 @@ class StreamsOut:
         chunks: list[dict[str, JsonValue]] = [{"n": number + 1} for number in range(params["count"])]
         if "says" in params:
             chunks[2]["says"] = params["says"]
+        match params.get("odd"):
+            case "number":
+                chunks[1]["n"] = 2**60
+            case "list":
+                chunks[1] = [2]  # type: ignore[call-overload]
+            case "nan":
+                chunks[1]["n"] = math.nan
         coming = self._coming(chunks, params.get("rest", 0)) if self.held or "rest" in params else chunks
         within = timedelta(seconds=params.get("seconds", 20))
         ack = await self.streams.send(Receiver(params["to"], "risk"), "Score the clauses", coming, within=within)

@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
-from baton.client import fork
+from baton.client import fork, read_run
 from baton.client.handing import hand_off_to
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
@@ -24,7 +24,7 @@ from baton.protocol.messages import Decision, PipelineResult
 from baton.protocol.names import DECIDE, HANDOFF_CHUNK, QUERY_STATUS
 from baton.testing import assert_replays, pipeline_worker
 from baton.workflow.streaming import STREAM
-from tests.support import Handle, approve, event, start, until_waiting
+from tests.support import Handle, approve, event, failure, start, until_waiting
 from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
 from tests.temporal.handoff_stages import extract
 from tests.temporal.test_handing import message
@@ -156,3 +156,21 @@ async def test_what_was_streamed_is_there_in_a_fork(worker: Worker, safeguards: 
     again = PipelineResult.model_validate(await handle.result())
     assert again.output == once.output
     await assert_replays(handle, [kind], plugin=BatonPlugin(safeguards=safeguards))
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ("number", "content.n: a whole number of 2**53 or beyond is not exact in JSON; send it as a string"),
+        ("list", "expected an object, got list"),
+        ("nan", "content.n.float: Input should be a finite number"),
+    ],
+)
+async def test_a_chunk_that_cannot_be_sent_is_named(worker: Worker, odd: str, why: str) -> None:
+    """The step fails as any other, and nothing of that chunk is sent."""
+    receiver = await start(worker, StreamsIn.run, seconds=1)
+    sender = await start(worker, StreamsOut.run, to=receiver.id, count=3, odd=odd)
+
+    assert await failure(sender) == f"chunk 2 of the stream to 'risk' cannot be sent: {why}"
+    assert [one.name for one in (await read_run(worker.client, sender.id)).steps] == ["stream to risk"]
+    await receiver.terminate()
