@@ -179,7 +179,7 @@ def _spent(error: FailureError) -> Spend:
 async def run_child(
     kind: str, seq: int, step: str, given: PipelineInput, task_queue: str | None, *, searchable: bool
 ) -> PipelineResult:
-    """Run a child pipeline to its end.
+    """Run a child pipeline to its end; if its parent ends before it, it is asked to cancel, and may undo what it did.
 
     Its workflow id ends in a fresh id, so that a rolled-back parent does not meet the child it left behind.
 
@@ -204,6 +204,7 @@ async def run_child(
             id=f"{workflow.info().workflow_id}.{step.replace('.', '-')}.step{seq}.{workflow.uuid4().hex[:8]}",
             result_type=PipelineResult,
             task_queue=task_queue,
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
             search_attributes=TypedSearchAttributes(labels(kind, given.task_id)) if searchable else None,
             static_summary=given.goal[:200],
         )

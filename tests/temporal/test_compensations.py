@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.worker import Worker
 
@@ -16,8 +17,20 @@ from baton.plugin import BatonPlugin
 from baton.protocol.budget import Budget, OnExhaustion
 from baton.protocol.messages import PipelineInput
 from baton.testing import assert_replays
-from tests.support import GOAL, LIMIT, Handle, failure, names, overview, sealing_worker, start, until_waiting
-from tests.temporal.undoing import PIPELINES, STAGES, Books
+from tests.support import (
+    GOAL,
+    LIMIT,
+    Handle,
+    approve,
+    event,
+    failure,
+    names,
+    overview,
+    sealing_worker,
+    start,
+    until_waiting,
+)
+from tests.temporal.undoing import PIPELINES, STAGES, Books, HasItBooked
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +99,22 @@ async def test_a_canceled_pipeline_undoes_in_its_own_run_however_long_it_is(
     await handle.cancel()
 
     assert await canceled(worker, handle, safeguards) == ["book", "sleep", "call_off", "tell"]
+
+
+@pytest.mark.parametrize("how", ["fails", "terminated"])
+async def test_a_child_undoes_what_it_did_when_its_parent_ends_before_it(
+    worker: Worker, safeguards: Safeguards, how: str
+) -> None:
+    """It is asked to cancel; one that was terminated would leave its booking to nobody."""
+    handle = await start(worker, HasItBooked.run)
+    await event(handle, EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED)
+    [(id, _, _)] = (await read_run(worker.client, handle.id)).children
+    child = worker.client.get_workflow_handle(id)
+    await until_waiting(child, "sleep")
+    if how == "fails":
+        await approve(worker.client, handle, "go on")
+        assert "the model is down" in await failure(handle)
+    else:
+        await handle.terminate()
+
+    assert await canceled(worker, child, safeguards) == ["book", "sleep", "call_off", "tell"]

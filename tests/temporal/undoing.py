@@ -78,5 +78,27 @@ class Books:
         return self.pipeline.result()
 
 
-PIPELINES: list[type] = [Books]
+@workflow.defn
+class HasItBooked:
+    """Has a child book and sleep, and fails meanwhile once it is told to."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Delegate, and fail."""
+        await asyncio.gather(
+            self.pipeline.child(Books.run, "Book", params={"then": "sleep"}),
+            self._breaks(),
+        )
+        return self.pipeline.result()
+
+    async def _breaks(self) -> None:
+        await self.pipeline.approve("go on", within=timedelta(minutes=1))
+        await self.pipeline.stage(breaks)
+
+
+PIPELINES: list[type] = [Books, HasItBooked]
 STAGES = [book, pay, breaks, call_off, tell, refund]
