@@ -54,8 +54,8 @@ async def follow(
 ) -> AsyncIterator[Followed]:
     """Yield an update whenever something happens to a run, until it has ended.
 
-    A server that goes away is waited for, and so is a paused run. A run that continues as new, is rolled back or is tried again goes
-    on as the newer run of the same workflow.
+    A server that goes away is waited for, and so is a paused run. A run that continues as new, is rolled back or is
+    tried again goes on as the newer run of the same workflow.
 
     Args:
         client: A connected client.

@@ -282,7 +282,7 @@ def _writable(content: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         ValueError: None can, or it is no object.
     """
     if not isinstance(content, Mapping):
-        raise ValueError(f"expected an object, got {type(content).__name__}")  # noqa: TRY004 - told as other faults are
+        raise ValueError(f"expected an object, got {type(content).__name__}")
     if faults := unwritable({"content": dict(content)}):
         raise ValueError("; ".join(faults))
     return dict(content)

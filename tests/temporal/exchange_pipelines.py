@@ -307,7 +307,8 @@ class Accepts:
 class StreamsOut:
     """Hands on in chunks; parameters: `to`, `count`, `seconds`, `rest` (seconds before the last chunk), `held`, `says`.
 
-    What the pipeline `says` stands in the third chunk; `odd` tells what is wrong with the second. If the last one is `held`, it is there after the signal `more`.
+    What the pipeline `says` stands in the third chunk; `odd` tells what is wrong with the second. If the last one is
+    `held`, it is there after the signal `more`.
     An `asking` one asks a person when nobody answers.
     """
 

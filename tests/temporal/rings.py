@@ -46,9 +46,7 @@ class HandsRound:
             await self.pipeline.child(HandsRound.run, "Hand it on", params={**params, "is_child": True})
         else:
             given = {**params, "nth": nth + 1, "is_child": False}
-            to = Receiver(
-                f"{params['id']}-{nth + 1}", ring[(nth + 1) % len(ring)], starts=HandsRound.run, params=given
-            )
+            to = Receiver(f"{params['id']}-{nth + 1}", ring[(nth + 1) % len(ring)], starts=HandsRound.run, params=given)
             await self.exchange.hand_off(to, "Look at it", within=WITHIN)
         return self.pipeline.result(nth)
 

@@ -180,7 +180,7 @@ class TestUnanswered:
         assert (await failure(handle)).endswith("ann gave it up: I looked at it (since then 'risk' answered accepted)")
         run = await read_run(worker.client, handle.id)
         assert [(one.name, one.status.value) for one in run.steps][1:] == [("hand off to risk", "failed")]
-        assert ("decision", "ABANDON", "ann", "I looked at it") in await decisions(safeguards, run.task_id)
+        assert ("decision", "ABANDON", "ann", "I looked at it") in await decisions(safeguards, run.task_id or "")
         await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
     async def test_a_pipeline_that_goes_on_without_an_answer_is_pending_no_longer(self, worker: Worker) -> None:

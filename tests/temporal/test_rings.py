@@ -2,6 +2,7 @@
 
 from itertools import count
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -31,7 +32,8 @@ async def test_what_goes_round_unchanged_is_ended_at_the_third_time(
     """However many agents there are, and whether a pipeline or a child of it hands on."""
     safeguards, id = Safeguards.development(tmp_path), f"ring-{uuid4()}"
     async with sealing_worker(server, safeguards, [HandsRound], [look, *EXCHANGE_ACTIVITIES]) as worker:
-        given = PipelineInput(goal="Look at it", params={"ring": ring, "nth": 0, "id": id, "child": child})
+        params: Any = {"ring": ring, "nth": 0, "id": id, "child": child}
+        given = PipelineInput(goal="Look at it", params=params)
         handle = await worker.client.start_workflow(
             HandsRound.run, given, id=f"{id}-0", task_queue=worker.task_queue, execution_timeout=LIMIT
         )

@@ -1,6 +1,7 @@
 """Pipelines that undo what they did outside; they stand apart because a workflow is loaded again in its sandbox."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -101,4 +102,4 @@ class HasItBooked:
 
 
 PIPELINES: list[type] = [Books, HasItBooked]
-STAGES = [book, pay, breaks, call_off, tell, refund]
+STAGES: list[Callable[..., Any]] = [book, pay, breaks, call_off, tell, refund]
