@@ -159,7 +159,7 @@ class VaultFile:
                 self.path, timeout=self._wait, isolation_level=None, check_same_thread=False, cached_statements=64
             )
             self._connection = connection
-            self._recognise(connection)  # before any pragma changes a file that is somebody else's
+            self._transaction(self._recognise, "BEGIN")  # before any pragma changes a file that is somebody else's
             answers = [connection.execute(f"PRAGMA {pragma}").fetchone() for pragma in _PRAGMAS]
             if answers[:2] != [(1,), ("delete",)]:
                 raise VaultError(

@@ -316,6 +316,13 @@ class TestFile:
             await Vault(tmp_path / "none.db", keyring, VaultOptions(create=False)).__aenter__()
         assert journal_mode_of(tmp_path / "ledger" / "ledger.db") == "wal"
 
+    async def test_workers_that_start_together_make_one_vault(self, tmp_path: Path, keyring: Keyring) -> None:
+        """While one makes the tables, another sees none of them or all: half of them were taken for another file."""
+        for number in range(30):
+            async with contextlib.AsyncExitStack() as stack:
+                vaults = [Vault(tmp_path / f"{number}.db", keyring) for _ in range(6)]
+                assert await asyncio.gather(*map(stack.enter_async_context, vaults)) == vaults
+
     async def test_it_says_that_it_is_locked(self, path: Path, keyring: Keyring) -> None:
         """Unavailable is another thing than erased: trying again helps (C-24)."""
         options = VaultOptions(wait=0.01)
