@@ -339,7 +339,7 @@ def _warn(why: str) -> None:
 def _too_large(move: Move) -> str | None:
     """Return why what a move brings cannot go through a workflow's history, or None.
 
-    It is there several times: as it came, as it was verified, in the step's outcome, and in what the pipeline makes of
+    It is there several times: as it came, in the step's outcome, and in what the pipeline makes of
     it. The server ends a run whose worker sends it more than 4 MiB at once.
     """
     size = len(to_json({"patch": move.patch, "report": move.report}))

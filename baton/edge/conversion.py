@@ -4,8 +4,8 @@ A payload that cannot be read is an error with a name. In a workflow it fails th
 would try the workflow task again for ever.
 
 A handoff is sealed here, as it leaves: the converter runs inside the workflow's sandbox and only marks it, the codec
-runs outside, where the keys are. Nothing here verifies a seal: what is read back is unverified, whatever its reader
-would rather have.
+runs outside, where the keys are. What is read back is unverified, whatever its reader would rather have. Only the seal
+of a move is looked at here, because the pipeline refuses a move before it enters the history, where no activity helps.
 """
 
 import copy
@@ -32,10 +32,10 @@ from baton.edge.compression import CompressionCodec
 from baton.edge.encryption import EncryptionCodec, MissingKeyError, is_encrypted
 from baton.edge.external import external_storage
 from baton.edge.keyring import Keyring
-from baton.edge.sealing import seal_json
+from baton.edge.sealing import open_sealed, seal_json
 from baton.protocol.errors import NewerPayloadError, PayloadError
 from baton.protocol.misfit import misfit
-from baton.protocol.sealed import SealError, UnverifiedHandoff
+from baton.protocol.sealed import SealedMove, SealError, UnverifiedHandoff
 
 RECORD = "baton-record"
 """The metadata member by which a payload says that it is a handoff."""
@@ -43,6 +43,10 @@ TO_SEAL = b"handoff"
 """Its value as the converter writes it: one to be sealed as it leaves."""
 SEALED = b"sealed-handoff"
 """Its value afterwards, and that of a received one that is passed on as it came: never sealed again."""
+MOVE_TO_SEAL, SEALED_MOVE = b"move", b"sealed-move"
+"""The same two of a move of an agent outside."""
+FAULT = "baton-fault"
+"""The metadata member by which the codec tells the converter why a move's seal does not hold; empty if it does."""
 
 LOCAL = "baton-local"
 """The metadata member by which a payload says that it stays within the worker, and is not compressed."""
@@ -63,7 +67,8 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
                 payload.metadata[LOCAL] = b"yes"
             return payload
         if sealed:  # absent members stay absent: a null would be another message
-            data, record = value.__pydantic_serializer__.to_json(value, exclude_unset=True), TO_SEAL
+            data = value.__pydantic_serializer__.to_json(value, exclude_unset=True)
+            record = MOVE_TO_SEAL if getattr(type(value), "__baton_move__", False) else TO_SEAL
         else:
             data, record = value.raw, SEALED
         return Payload(metadata={"encoding": _JSON, RECORD: record}, data=data)
@@ -73,11 +78,15 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
 
         JSON from a sender that knows no marks is a handoff too where its reader asks for one.
         """
+        if payload.metadata.get(RECORD) == SEALED_MOVE:
+            fault = payload.metadata.get(FAULT)
+            return SealedMove(payload.data, None if fault is None else fault.decode())
         if type_hint is UnverifiedHandoff or RECORD in payload.metadata:
             return UnverifiedHandoff(payload.data)
         return super().from_payload(payload, type_hint)
 
 
+_SEALED_AS = {TO_SEAL: SEALED, MOVE_TO_SEAL: SEALED_MOVE}
 _JSON = b"json/plain"
 _CONVERTERS = {**PydanticPayloadConverter().converters, _JSON: _JsonConverter()}
 
@@ -198,10 +207,10 @@ class _Codec(CompressionCodec):
             NewerPayloadError: A payload was written by a newer Baton.
             MissingKeyError: A payload is encrypted with a key that is not there.
         """
-        return [self._read(payload) for payload in payloads]
+        return [_looked_at(self._read(payload), self._keyring) for payload in payloads]
 
     def _stored(self, payload: Payload) -> Payload:
-        if self._keyring is not None and payload.metadata.get(RECORD) == TO_SEAL:
+        if self._keyring is not None and payload.metadata.get(RECORD) in _SEALED_AS:
             payload = _sealed(payload, self._keyring)
         return self._encode(payload) if self._compress and LOCAL not in payload.metadata else payload
 
@@ -239,9 +248,27 @@ def _sealed(payload: Payload, keyring: Keyring) -> Payload:
         data = seal_json(payload.data, keyring)
     except SealError:
         return payload
+    sealed_as = _SEALED_AS[payload.metadata[RECORD]]
     return Payload(
-        metadata={**payload.metadata, RECORD: SEALED}, data=data, external_payloads=payload.external_payloads
+        metadata={**payload.metadata, RECORD: sealed_as}, data=data, external_payloads=payload.external_payloads
     )
+
+
+def _looked_at(payload: Payload, keyring: Keyring | None) -> Payload:
+    """Return a payload, with what is wrong with its seal in the metadata if it is a move's.
+
+    Nobody else says so: what a sender wrote in that place is replaced, or deleted where there is no keyring.
+    """
+    if payload.metadata.get(RECORD) != SEALED_MOVE:
+        return payload
+    metadata = {name: value for name, value in payload.metadata.items() if name != FAULT}
+    if keyring is not None:
+        try:
+            open_sealed(payload.data, keyring)
+            metadata[FAULT] = b""
+        except SealError as error:
+            metadata[FAULT] = str(error).encode()
+    return Payload(metadata=metadata, data=payload.data, external_payloads=payload.external_payloads)
 
 
 def _invalid(message: str) -> ApplicationError:

@@ -1,4 +1,4 @@
-"""Handoffs as bytes, before and after their seal was verified: two types, so that nobody takes one for the other.
+"""Handoffs as bytes, before and after their seal was verified: of different types, so that nobody mistakes them.
 
 Whoever holds an `UnverifiedHandoff` holds bytes that anybody may have written. Only
 `baton.edge.sealing.open_sealed` makes a `VerifiedHandoff`, and it does not survive a trip: as a payload it is its
@@ -57,6 +57,22 @@ class UnverifiedHandoff(_NotFromJson):
 
     def __repr__(self) -> str:
         return f"UnverifiedHandoff({len(self.raw)} bytes)"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SealedMove(UnverifiedHandoff):
+    """A move of an agent outside as it was received, and what the worker that received it found of its seal.
+
+    Attributes:
+        raw: The move, byte for byte.
+        fault: Why its seal does not hold; empty if it does, None where the worker has no key to tell.
+
+    Example:
+        >>> SealedMove(b'{"kind": "claim"}', "it is not sealed: it has no member 'signature'").fault
+        "it is not sealed: it has no member 'signature'"
+    """
+
+    fault: str | None
 
 
 @dataclass(frozen=True, slots=True)

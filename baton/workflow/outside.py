@@ -33,11 +33,18 @@ from baton.protocol.outside import (
     outside_address,
 )
 from baton.protocol.patching import patch_effect
+from baton.protocol.sealed import SealedMove
 from baton.protocol.stages import StageSpec
+from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
 from baton.workflow.correspondence import Receiver, opened, raw_of
 from baton.workflow.exchange import Exchange
 from baton.workflow.passage import Passage
+
+SEALS_VALIDATED = "a move whose seal does not hold is refused before it enters the history"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+
+_NO_KEYS = "the worker has no keys to verify a move with; start it with BatonPlugin(safeguards=…)"
 
 
 @dataclass
@@ -72,6 +79,7 @@ class Outside:
         exchange.pipeline.carries["outside"] = self._desk.carried
         self._waiting: dict[str, _Waiting] = {}
         self._moving = 0
+        self._validates = workflow.patched(SEALS_VALIDATED)
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
         workflow.set_query_handler(QUERY_DONE, self._on_done)
         workflow.set_query_handler(QUERY_MESSAGE, self._on_message)
@@ -171,9 +179,16 @@ class Outside:
         return None if one is None else one.end
 
     def _validate(self, *given: Any) -> None:
-        """Refuse what is no sealed move before it enters the history."""
+        """Refuse what is no sealed move before it enters the history.
+
+        What is in it has passed, so nothing is verified in a replay, when the key may be gone.
+        """
         if raw_of(given) is None:
             raise _refused(f"an update {MOVE!r} carries one sealed move")
+        [move] = given
+        if not self._validates or not isinstance(move, SealedMove) or move.fault == "":
+            return
+        raise _refused(move.fault or _NO_KEYS)
 
     async def _on_move(self, *given: Any) -> OutsideHandoff:
         """Claim, answer or return a handoff: one sealed move of an agent outside."""
@@ -181,11 +196,31 @@ class Outside:
         assert raw is not None  # noqa: S101 - the validator
         self._moving += 1
         try:
-            return self._made(await opened(raw))
+            return self._made(await self._opened(raw, is_verified=isinstance(given[0], SealedMove)))
         except ActivityError as error:
             raise _refused(f"the move could not be verified: {error.cause or error}") from error
         finally:
             self._moving -= 1
+
+    async def _opened(self, raw: bytes, *, is_verified: bool) -> Opened:
+        """Return what a move says.
+
+        Where it can be done at once it is: what waits for a local activity while the run is queried may be done in
+        another order in a replay, and answers of updates are commands (see `Beside`).
+
+        Args:
+            raw: The sealed move.
+            is_verified: Whether the validator has looked at its seal, in a run where it does.
+
+        Raises:
+            ActivityError: The worker cannot verify the seal, or look for the artifacts in the patch.
+        """
+        if not (self._validates and is_verified):
+            return await opened(raw)
+        said = Opened(message=loads_strict(raw))
+        patch = (said.message or {}).get("patch")
+        brings_artifacts = isinstance(patch, Mapping) and patch.get("artifacts")
+        return await opened(raw) if brings_artifacts else said
 
     def _made(self, said: Opened) -> OutsideHandoff:
         """Make a move whose seal was verified, or refuse it."""

@@ -204,6 +204,9 @@ def outside(safeguards: Safeguards) -> Recording:
     return recording
 
 
+OUTSIDE = ("outside", "outside-drawn-later", "outside-validated")
+"""What `outside` recorded: before anything was marked, and with each mark that changed what it does."""
+
 HANDED: dict[str, Recording] = {
     "children": children,
     "handoffs-continuing": lambda worker, id: continuing(worker, id, last=False),

@@ -201,7 +201,7 @@ async def record() -> None:
             stages = [*theirs, *(one for one in PAYING_STAGES if one.spec.name not in taken), *EXCHANGE_ACTIVITIES]
             async with pipeline_worker(client, HANDED_PIPELINES, stages, task_queue="recording") as worker:
                 outside = detours.outside(safeguards)
-                await _record(worker, {**HANDED, "outside": outside, "outside-drawn-later": outside})
+                await _record(worker, {**HANDED, **dict.fromkeys(detours.OUTSIDE, outside)})
 
 
 async def _record(worker: Worker, recordings: dict[str, Callable[[Worker, str], Awaitable[Handle]]]) -> None:

@@ -16,6 +16,7 @@ from baton.plugin import BatonPlugin
 from baton.protocol.state import PipelineState
 from baton.testing import assert_replays
 from tests.replay import mutants
+from tests.replay.detours import OUTSIDE
 from tests.replay.record import HANDED, HANDED_PIPELINES, HISTORIES, PLAIN_PIPELINES, RECORDINGS
 
 ALL = [*PLAIN_PIPELINES, *HANDED_PIPELINES]
@@ -57,10 +58,7 @@ class TestReplay:
 
     def test_every_recording_is_there(self) -> None:
         """One for each kind of step, and for each way a run can begin."""
-        assert {file.stem for file in HISTORIES.glob("*.json")} >= RECORDINGS.keys() | HANDED.keys() | {
-            "outside",
-            "outside-drawn-later",
-        }
+        assert {file.stem for file in HISTORIES.glob("*.json")} >= RECORDINGS.keys() | HANDED.keys() | {*OUTSIDE}
 
     @pytest.mark.parametrize("file", RECORDED)
     async def test_a_recorded_run_replays(self, file: Path) -> None:
