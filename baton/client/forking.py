@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from baton.client.record import RunRecord, Step
 from baton.protocol.billing import forked_purse
 from baton.protocol.errors import HistoryError
-from baton.protocol.history import StepKind
+from baton.protocol.history import CANCELED_WITH_RUN, StepKind
 from baton.protocol.messages import Origin, PipelineInput
 from baton.protocol.patching import patch_effect
 from baton.protocol.personal import merged
@@ -39,7 +39,7 @@ def forked_input(
         The input.
 
     Raises:
-        HistoryError: A step before has not ended, so there is no outcome to take over.
+        HistoryError: A step before has not ended, so there is no outcome to take over; or it was canceled with the run.
         PatchError: The patch does not fit the baton there.
     """
     ended = {outcome.seq for outcome in run.state.outcomes if outcome.kind is not StepKind.EDIT}
@@ -50,6 +50,12 @@ def forked_input(
     kept = [
         one for one in run.state.outcomes if one.seq < step.seq or (one.kind is StepKind.EDIT and one.seq <= step.seq)
     ]
+    if cut_off := next((one for one in kept if one.failure == CANCELED_WITH_RUN), None):
+        raise HistoryError(
+            f"cannot fork at step {step.seq} ({step.name!r}): step {cut_off.seq} ({cut_off.name!r}) before it was "
+            "canceled because the run was asked to cancel, and the fork would wait in it for ever; fork at step "
+            f"{cut_off.seq} or before"
+        )
     outcomes = [one.model_copy(update={"order": order}) for order, one in enumerate(kept)]
     if patch is not None:
         state = PipelineState(run.state.initial)

@@ -169,6 +169,10 @@ class HistoryEntry(CompactRecord):
         return self.patch if self.change is None else self.change
 
 
+CANCELED_WITH_RUN = "canceled with the run"
+"""The failure of a step that was under way when its run was asked to cancel."""
+
+
 class Outcome(CompactRecord):
     """A whole step as it happened, to be returned instead of executing it again.
 
@@ -180,7 +184,7 @@ class Outcome(CompactRecord):
         entries: The history entries it made, in order.
         value: What the step returned to the pipeline's code, as JSON.
         failure: Why the step failed; the pipeline's code may have gone on by another way.
-        canceled: The code itself canceled the step, for example because another one was faster.
+        canceled: The code itself canceled the step, for example because another one was faster; or somebody the run.
         events: The session events that its stages recorded, for the contracts of later stages.
     """
 

@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import workflow
 
 from baton.protocol.errors import StageFailedError
-from baton.protocol.history import Outcome, StepKind
+from baton.protocol.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.protocol.messages import StageResult, Waiting
 from baton.protocol.names import MEMO_OUTCOME
 from baton.protocol.state import PipelineState
@@ -101,7 +101,7 @@ class Steps:
 
     @contextmanager
     def recorded(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
-        """Record it as the outcome if the step in the block fails, or is canceled by the pipeline's code."""
+        """Record it as the outcome if the step in the block fails or is canceled, by the code or with its run."""
         try:
             yield
         except StageFailedError as error:
@@ -109,7 +109,8 @@ class Steps:
             self._desk.visibility.ran(LONG_ENOUGH)
             raise
         except asyncio.CancelledError:
-            publish(self._state.record_failure(seq, name, kind, "canceled by the pipeline", canceled=True))
+            why = "canceled by the pipeline" if workflow.cancellation_reason() is None else CANCELED_WITH_RUN
+            publish(self._state.record_failure(seq, name, kind, why, canceled=True))
             raise
 
 

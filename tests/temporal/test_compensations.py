@@ -11,10 +11,12 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.activity.safeguards import Safeguards
-from baton.client import read_run
+from baton.client import fork, read_run
+from baton.client.record import StepStatus
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
 from baton.protocol.budget import Budget, OnExhaustion
+from baton.protocol.errors import HistoryError
 from baton.protocol.messages import PipelineInput
 from baton.testing import assert_replays
 from tests.support import (
@@ -118,3 +120,22 @@ async def test_a_child_undoes_what_it_did_when_its_parent_ends_before_it(
         await handle.terminate()
 
     assert await canceled(worker, child, safeguards) == ["book", "sleep", "call_off", "tell"]
+
+
+async def test_a_fork_takes_nothing_over_that_came_after_the_run_was_asked_to_cancel(
+    worker: Worker, safeguards: Safeguards
+) -> None:
+    """It would wait in the step that was canceled, for nobody asks the fork to."""
+    handle = await start(worker, Books.run, then="sleep")
+    await until_waiting(handle, "sleep")
+    await handle.cancel()
+    assert (await canceled(worker, handle, safeguards))[-1] == "tell"
+    step = (await read_run(worker.client, handle.id)).steps[1]
+    assert (step.status, step.failure) == (StepStatus.FAILED, "canceled with the run")
+
+    with pytest.raises(HistoryError, match=r"step 2 \('sleep'\) before it was canceled because the run was asked to"):
+        await fork(worker.client, handle.id, "tell", by="bob", why="tell once more")
+    other = await fork(worker.client, handle.id, step.name, by="bob", why="wait again")
+    await until_waiting(other, step.name)
+    await other.cancel()
+    assert (await canceled(worker, other, safeguards))[-1] == "tell"
