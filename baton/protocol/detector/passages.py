@@ -18,7 +18,7 @@ from baton.protocol.detector.jailbreak import JAILBREAK
 from baton.protocol.detector.overriding import OVERRIDING
 from baton.protocol.detector.rules import Family, Rule, all_in_one, core_of, core_patterns
 from baton.protocol.detector.scripts import SCRIPTS
-from baton.protocol.detector.views import DISGUISES, Script, View, spaced_apart, views
+from baton.protocol.detector.views import DISGUISES, DISGUISES_BUT_LEET, LEET, Script, View, spaced_apart, untidy, views
 from baton.protocol.json_values import well_formed
 from baton.protocol.scanning import Category, Suspicion
 
@@ -38,7 +38,7 @@ HIDING = 4
 ENOUGH = 30
 """Where the signs in a passage come to so much, no more are looked for."""
 
-FEW = 4
+FEW = 3
 """So many suspect passages of a view are searched for all rules at once; where there are more, it is no accident."""
 
 STRONG = 5
@@ -63,7 +63,7 @@ def detect(texts: Sequence[str]) -> list[Suspicion]:
     """
     given = "\n" + "\n".join(texts) + "\n"
     whole = well_formed(given)
-    if _clean(whole):
+    if _clean(texts, whole):
         return []
     if whole is not given:
         texts = [well_formed(text) for text in texts]
@@ -81,21 +81,29 @@ def detect(texts: Sequence[str]) -> list[Suspicion]:
     return list(strongest.values())
 
 
-def _clean(whole: str) -> bool:
+def _clean(texts: Sequence[str], whole: str) -> bool:
     """Return whether all texts in one hold no mark in any spelling: a few passes over what almost every handoff is."""
     lower = native = whole.lower()
     if not whole.isascii():
         if odd(native) or _searches(Script.NATIVE).gate(native) or spaced_apart(whole):
             return False
         lower = latin(native, see_through=False)
-    return not (_marks_and_disguises()(lower) or encoded(whole))
+    if _marks_and(DISGUISES)(lower) and not (whole.isascii() and _clean_but_for_leet(texts, lower)):
+        return False
+    return not encoded(whole)
+
+
+def _clean_but_for_leet(texts: Sequence[str], lower: str) -> bool:
+    """Return whether nothing but leet is in texts, and nothing comes of undoing it: ordinary work says `i18n`."""
+    search = _marks_and(DISGUISES_BUT_LEET)
+    return not (search(lower) or untidy(texts, lower) or any(search(lower.translate(table)) for table in LEET))
 
 
 @cache
-def _marks_and_disguises() -> Search:
-    """Return the search for any rule in a text brought down to ASCII, and for any disguise, in a single pass."""
+def _marks_and(disguises: str) -> Search:
+    """Return the search for any rule in a text brought down to ASCII, and for disguises, in a single pass."""
     rules = (rule for family in FAMILIES if not family.native for rule in family.rules)
-    return automaton(any_of([*core_patterns(rules), DISGUISES]))
+    return automaton(any_of([*core_patterns(rules), disguises]))
 
 
 @dataclass(frozen=True)
@@ -104,10 +112,12 @@ class _Searches:
 
     Attributes:
         gate: Finds something wherever any rule does, and little else.
+        gate_of_many: Finds the same; slower, but not slowed down by text that is made of the words of rules.
         rules_in: Yields the rules that occur in a passage; told whether to look for all of them at once first.
     """
 
     gate: Search
+    gate_of_many: Search
     rules_in: Callable[[str, bool], Iterator[Rule]]
 
 
@@ -118,22 +128,26 @@ def _searches(script: Script) -> _Searches:
         rules = [(rule, automaton(rule.squeezed)) for family in FAMILIES for rule in family.rules if rule.squeezable]
         marks = [pattern for rule, _ in rules for pattern in rule.patterns]
         words = automaton(any_of([branching(word for rule, _ in rules for word in rule.squeezed_cores), *marks]))
-        return _Searches(words, lambda passage, _: (rule for rule, search in rules if search(passage)))
+        return _Searches(words, words, lambda passage, _: (rule for rule, search in rules if search(passage)))
     families = [family for family in FAMILIES if family.native is (script is Script.NATIVE)]
+    rules_of_all = [rule for family in families for rule in family.rules]
     english = [family for family in families if family in _ENGLISH]
     others = [family for family in families if family not in _ENGLISH]
     in_others = core_of(rule for family in others for rule in family.rules)
+    rules_of_english = all_in_one(rule for family in english for rule in family.rules)
     rules_of_others = all_in_one(rule for family in others for rule in family.rules)
 
     def rules_in(passage: str, at_once: bool) -> Iterator[Rule]:
-        for family in english:
-            yield from family.found_in(passage, at_once)
+        if not at_once or rules_of_english(passage):
+            for family in english:
+                yield from family.found_in(passage)
         # Many families, of which hardly one is ever needed.
-        if in_others(passage) and (not at_once or rules_of_others(passage)):
+        if (rules_of_others if at_once else in_others)(passage):
             for family in others:
-                yield from family.found_in(passage, at_once=False)
+                yield from family.found_in(passage)
 
-    return _Searches(core_of(rule for family in families for rule in family.rules), rules_in)
+    gate = core_of(rules_of_all) if script is Script.NATIVE else _marks_and(DISGUISES_BUT_LEET)
+    return _Searches(gate, core_of(rules_of_all), rules_in)
 
 
 def _unread(view: View) -> Iterator[Suspicion]:
@@ -145,7 +159,7 @@ def _unread(view: View) -> Iterator[Suspicion]:
 
 def _suspicions(view: View) -> Iterator[Suspicion]:
     """Yield what is found in one view."""
-    whole, starts, joint = view.whole, view.starts[:-1], view.joint
+    whole, joint = view.whole, view.joint
     if not _searches(view.script).gate(whole):
         return
     rules_in = _reader(view.script)
@@ -154,8 +168,9 @@ def _suspicions(view: View) -> Iterator[Suspicion]:
         rules = rules_in(passage)
         if not rules:
             continue
-        first = max(0, bisect_right(starts, begin) - 1)
-        last = max(first, bisect_right(starts, begin + len(passage) - 1 - len(joint)) - 1)
+        starts, count = view.starts, len(view.alike)
+        first = max(0, bisect_right(starts, begin, hi=count) - 1)
+        last = max(first, bisect_right(starts, begin + len(passage) - 1 - len(joint), hi=count) - 1)
         if first == last:
             yield _suspicion(first, rules, view)
             continue
@@ -178,10 +193,11 @@ def _reader(script: Script) -> Callable[[str], tuple[Rule, ...]]:
     seen: dict[str, tuple[Rule, ...]] = {}
 
     def rules_in(passage: str) -> tuple[Rule, ...]:
-        if not searches.gate(passage):
+        few = len(seen) < FEW
+        if not (searches.gate if few else searches.gate_of_many)(passage):
             return ()
         if (rules := seen.get(passage)) is None:
-            rules = seen[passage] = tuple(_until_enough(searches.rules_in(passage, len(seen) < FEW)))
+            rules = seen[passage] = tuple(_until_enough(searches.rules_in(passage, few)))
         return rules
 
     return rules_in

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Self
 
@@ -18,7 +19,7 @@ _SIGN = r"[\x00-/:-@\[-`{-\x7f]"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _ROT13 = str.maketrans(_LETTERS, _LETTERS[13:] + _LETTERS[:13])
 # One sign stands for i or for l: both are tried.
-_LEET = (str.maketrans("013456789@$!|+", "oieasgtbgasilt"), str.maketrans("01345789@$", "oleastbgas"))
+LEET = (str.maketrans("013456789@$!|+", "oieasgtbgasilt"), str.maketrans("01345789@$", "oleastbgas"))
 # Beginnings of the words that matter most, in the languages whose rules are also looked for in squeezed text.
 _STEMS = [
     *(
@@ -48,10 +49,13 @@ _reversed = (
 _broken = r"(?-u:\b)" + any_of(
     f"{stem[:at]}{_SIGN}+" + f"{_SIGN}*".join(stem[at:]) for stem in _STEMS for at in range(1, len(stem))
 )
+_pulled_apart = any_of([_spaced, _broken])
 _apart = r"(?:[\u{3040}-\u{9fff}\u{ac00}-\u{d7a3}][ .*_-]{1,2}){4}"
 
-DISGUISES = any_of([_leet, _spaced, _rot13, _reversed, _broken])
-"""Occurs in a text brought down to ASCII that holds words in one of the disguises that `views` undoes."""
+DISGUISES_BUT_LEET = any_of([_rot13, _reversed, _pulled_apart])
+"""Occurs in a text brought down to ASCII that holds words in a disguise that `views` undoes, but for leet."""
+DISGUISES = any_of([_leet, DISGUISES_BUT_LEET])
+"""Occurs where any of the disguises does."""
 
 _disguised = automaton(DISGUISES)
 
@@ -64,7 +68,7 @@ class Script(Enum):
     LETTERS = "nothing but letters: phrases without their blanks"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """One spelling of all texts, put together to one: a line break before, between and behind them, if any.
 
@@ -72,7 +76,7 @@ class View:
         name: `plain`, `folded`, `lookalike`, `leet`, `rot13`, `reversed` or `squeezed`; after `decoded+` if an
             encoding was taken off first.
         whole: The texts so spelled, in their order.
-        starts: Where in it each of them begins, and behind them where one more would.
+        alike: Texts that are as long as these, each as the one in its place.
         script: Which rules apply. Of letters only, nothing stands between the texts.
         disguised: Whether someone took the trouble to hide the words, which tells against them.
         unread: Whether these texts are still encoded after `LAYERS` layers.
@@ -80,7 +84,7 @@ class View:
 
     name: str
     whole: str
-    starts: Sequence[int]
+    alike: Sequence[str]
     script: Script = Script.LATIN
     disguised: bool = False
     unread: bool = False
@@ -97,15 +101,20 @@ class View:
     ) -> Self:
         """Return the view of texts that are spelled so."""
         joint = "" if script is Script.LETTERS else "\n"
-        starts = [*accumulate([len(text) + len(joint) for text in texts], initial=len(joint))]
-        return cls(name, f"{joint}{joint.join(texts)}{joint}", starts, script, disguised, unread)
+        return cls(name, f"{joint}{joint.join(texts)}{joint}", texts, script, disguised, unread)
 
     @property
     def joint(self) -> str:
         """What stands between two texts."""
         return "" if self.script is Script.LETTERS else "\n"
 
-    @property
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each of the texts begins, and behind them where one more would."""
+        joint = len(self.joint)
+        return [*accumulate([len(text) + joint for text in self.alike], initial=joint)]
+
+    @cached_property
     def texts(self) -> list[str]:
         """The texts, each by itself."""
         return [self.whole[start : behind - len(self.joint)] for start, behind in pairwise(self.starts)]
@@ -138,9 +147,11 @@ def views(texts: Sequence[str]) -> Iterator[View]:
 
 _BLANKS = re.compile(r"\s{2,}")
 _REPEATED = re.compile(r"([^\w\s])\1{3,}")
-_blanks = automaton(r"\s\s")
 _signs = (code for code in range(128) if not chr(code).isalnum() and not chr(code).isspace())
-_repeated = automaton(any_of([*(rf"\x{{{code:x}}}{{4}}" for code in _signs), r"[^\x00-\x7f]{4}"]))
+# Of ASCII apart from the rest: what is a choice of a few words is found ten times as fast.
+_blanks_of_ascii, _blanks_of_any = automaton(r"[\t\n\x0b\x0c\r ]{2}"), automaton(r"\s\s")
+_repeated_of_ascii = automaton(any_of(rf"\x{{{code:x}}}{{4}}" for code in _signs))
+_repeated_of_any = automaton(r"[^\x00-\x7f]{4}")
 _NOT_LETTERS = re.compile(r"[\W\d_]+")
 _NOT_LATIN_LETTERS = re.compile("[^a-z]+")
 
@@ -157,11 +168,29 @@ def tidy(text: str) -> str:
     return _REPEATED.sub(r"\1\1\1", text) if _repeated(text) else text
 
 
+def _blanks(text: str) -> bool:
+    """Return whether two blanks stand side by side."""
+    return _blanks_of_ascii(text) or (not text.isascii() and _blanks_of_any(text))
+
+
+def _repeated(text: str) -> bool:
+    """Return whether a sign may stand four times in a row."""
+    return _repeated_of_ascii(text) or (not text.isascii() and _repeated_of_any(text))
+
+
+def untidy(texts: Sequence[str], together: str) -> bool:
+    r"""Return whether any of the texts may not be tidy; ``together`` is all of them, in any case of their letters.
+
+    Example:
+        >>> untidy(["a  ", "b"], "a  \nb"), untidy(["a", "", "b"], "a\n\nb")
+        (True, False)
+    """
+    return _repeated(together) or (_blanks(together) and _blanks("\n".join(filter(None, texts))))
+
+
 def _tidied(texts: list[str]) -> list[str]:
     """Return texts, each of them tidy."""
-    together = "\n".join(texts)
-    untidy = _repeated(together) or (_blanks(together) and _blanks("\n".join(filter(None, texts))))
-    return [tidy(text) for text in texts] if untidy else texts
+    return [tidy(text) for text in texts] if untidy(texts, "\n".join(texts)) else texts
 
 
 def _spellings(texts: list[str], prefix: str) -> Iterator[View]:
@@ -178,20 +207,27 @@ def _spellings(texts: list[str], prefix: str) -> Iterator[View]:
         if strange:
             seen = _tidied([latin(text, see_through=False) for text in texts])
             yield View.of(f"{prefix}plain", seen, disguised=hidden)
-    plain = _tidied([text.lower() for text in texts] if whole.isascii() else [latin(text) for text in texts])
-    view = View.of(prefix + ("lookalike" if strange else "plain"), plain, disguised=hidden or strange)
+        view = View.of(
+            prefix + ("lookalike" if strange else "plain"),
+            _tidied([latin(text) for text in texts]),
+            disguised=hidden or strange,
+        )
+    elif untidy(texts, whole):
+        view = View.of(f"{prefix}plain", [tidy(text.lower()) for text in texts], disguised=hidden)
+    else:
+        view = View(f"{prefix}plain", f"\n{whole}\n", texts, disguised=hidden)
     yield view
     if not _disguised(view.whole):
         return
     for name, pattern, tables in _LETTER_BY_LETTER:
         if automaton(pattern)(view.whole):
             changed = (view.whole.translate(table) for table in tables)
-            yield from (View(prefix + name, whole, view.starts, disguised=True) for whole in changed)
+            yield from (View(prefix + name, whole, view.alike, disguised=True) for whole in changed)
     if automaton(_reversed)(view.whole):
-        yield View.of(f"{prefix}reversed", [text[::-1] for text in plain], disguised=True)
-        yield View.of(f"{prefix}reversed", [_words_reversed(text) for text in plain], disguised=True)
-    if automaton(_spaced)(view.whole) or automaton(_broken)(view.whole):
-        letters = [_NOT_LATIN_LETTERS.sub("", text.translate(_LEET[0])) for text in plain]
+        yield View.of(f"{prefix}reversed", [text[::-1] for text in view.texts], disguised=True)
+        yield View.of(f"{prefix}reversed", [_words_reversed(text) for text in view.texts], disguised=True)
+    if automaton(_pulled_apart)(view.whole):
+        letters = [_NOT_LATIN_LETTERS.sub("", text.translate(LEET[0])) for text in view.texts]
         yield View.of(f"{prefix}squeezed", letters, Script.LETTERS, disguised=True)
 
 
@@ -201,7 +237,7 @@ def _words_reversed(text: str) -> str:
 
 
 _LETTER_BY_LETTER: tuple[tuple[str, str, tuple[dict[int, int], ...]], ...] = (
-    ("leet", _leet, _LEET),
+    ("leet", _leet, LEET),
     ("rot13", _rot13, (_ROT13,)),
 )
 """The disguises that put one sign for another."""
