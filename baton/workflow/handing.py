@@ -40,6 +40,7 @@ from baton.workflow.relaying import nth_id
 EXPIRED_ASKS = "a contract that expires again and again is for a person"
 UNSEALED_ASKS = "a worker that cannot seal asks for money before the handoff, as no receiver refuses it"
 MENDING_ON_RECORD = "what a sender had charged that was lost while it mended is on record"
+FIRST_ON_RECORD = "that the first stage of a run failed is on record"
 """Mark the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 Execute = Callable[[Passage, StageInput | Handoff, int, int], Awaitable[StageReturn]]
@@ -259,6 +260,7 @@ class Handing:
             StageFailedError: The pipeline handles failures in its own code, or a person gave it up.
         """
         passage.mended, reason = [], str(error)
+        self.escalation.on_record |= self._begins_on_record(error)
         if self.escalation.on_record:
             self._desk.note(f"{passage.spec.name!r} failed after it had accepted; rolled back to before the handoff")
             self._desk.metrics.rolled_back(RECEIVER_FAILED)
@@ -267,6 +269,13 @@ class Handing:
         if not self._terms.ask_when_failed:
             raise StageFailedError(reason)
         await self._escalate(passage, Verdict(valid=False, details=reason), Fate.ESCALATE)
+
+    def _begins_on_record(self, error: StageRaisedError) -> bool:
+        """Return whether a stage that failed before any had answered was handed to on record, as all are by a seal."""
+        if self.escalation.on_record or error.is_outage:
+            return self.escalation.on_record
+        # A replay may have other keys: it goes by what was noted.
+        return (self._relay is not None or workflow.unsafe.is_replaying()) and workflow.patched(FIRST_ON_RECORD)
 
     async def _mend(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
         """Run the sender's stage again with the findings, and keep its answer aside."""

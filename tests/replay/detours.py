@@ -138,6 +138,12 @@ async def requeued(worker: Worker, id: str) -> Handle:
     return handle
 
 
+async def first_lost(worker: Worker, id: str) -> Handle:
+    """Return a run whose first stage was lost for good, and which went on all the same."""
+    does = {"brief": [{"charge": [500], "end": "lost"}]}
+    return await _done(await start(worker, Takes.run, id=id, steps=["brief", "light"], does=does))
+
+
 async def personal(worker: Worker, id: str) -> Handle:
     """Return a run that handles data of a person, and waited in between."""
     handle = await start(worker, handed.Personal.run, id=id, wait=True)
@@ -214,6 +220,7 @@ HANDED: dict[str, Recording] = {
     "handoffs-edited": lambda worker, id: decided(worker, id, HandoffAction.EDIT, edit={"work_scope": ["clauses/*"]}),
     "handoffs-abandoned": lambda worker, id: decided(worker, id, HandoffAction.ABANDON),
     "handoffs-requeued": requeued,
+    "handoffs-first-lost": first_lost,
     "undone": undone,
     "personal": personal,
     "broadcast": broadcast,

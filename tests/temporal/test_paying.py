@@ -96,6 +96,8 @@ def told(run: RunRecord) -> int:
         pytest.param(["first"], {"first": [{"charge": [500], "end": "raise for good"}]}, 500, id="raised for good"),
         pytest.param(["light"], {"light": RAISES}, 500, id="a light stage that raised"),
         pytest.param(["first", "brief"], {"brief": LOST}, 1_500, id="lost for good"),
+        pytest.param(["brief"], {"brief": LOST}, 500, id="the first stage lost for good"),
+        pytest.param([{"child": ["brief"]}], {"brief": LOST}, 500, id="a child's first stage lost for good"),
         pytest.param(["first", ["brief", "second"]], {"brief": LOST}, 2_500, id="a branch that is lost for good"),
         pytest.param(["first"], {"first": REFUSED}, 407, id="refused"),
         pytest.param(["first"], {"first": [{"spend": 400, "end": "unreadable"}, {"spend": 7}]}, 407, id="unreadable"),
