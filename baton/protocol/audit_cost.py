@@ -18,7 +18,6 @@ conversation is its sender's, and on record by itself: what a fork tells at its 
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from itertools import pairwise
 
 from baton.protocol.audit import FAILED, AuditCost, AuditHeader, CamelRecord, Kind, Status
 from baton.protocol.audit_entries import AGAIN
@@ -171,12 +170,16 @@ def _is_concurrent(records: Sequence[AuditHeader]) -> bool:
 
 
 def _knows_less(counted: Sequence[tuple[AuditHeader, AuditCost]]) -> bool:
-    """Return whether a record knows of less than one before it: of a run that was left, or of another branch."""
-    return any(
-        cost.spent_micro_usd - ((cost.own_micro_usd or 0) if _is_summary(later) else 0) < before.spent_micro_usd
-        and (later.run_id != earlier.run_id or _is_return(earlier) or _is_summary(earlier))
-        for (earlier, before), (later, cost) in pairwise(counted)
-    )
+    """Return whether a record knows of less than one before it: of a run that was left, or than a return told."""
+    returned, before, run = 0, 0, None
+    for record, cost in counted:
+        spent = cost.spent_micro_usd - ((cost.own_micro_usd or 0) if _is_summary(record) else 0)
+        if spent < returned or (spent < before and record.run_id != run):
+            return True
+        before, run = cost.spent_micro_usd, record.run_id
+        if _is_return(record) or _is_summary(record):
+            returned = max(returned, before)
+    return False
 
 
 def _concurrent_cost(counted: Sequence[tuple[AuditHeader, AuditCost]], complete: bool) -> TaskCost:

@@ -263,6 +263,14 @@ class TestTaskCost:
         assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 0, 2, 0, 5]
         assert (cost.usd, cost.prompt_tokens, cost.complete, cost.findings) == (Decimal("0.08"), 80, True, ())
 
+    def test_a_branch_that_is_sent_again_before_another_begins_counts(self) -> None:
+        """The other one's handoff was made before the first one's return, and that is no money that came back."""
+        again = entry(5, cost=cents(10, prompt_tokens=100), run_id="pipeline/1")
+        cost = task_cost(headers(*stage(1, spent=0, own=10), again, *stage(2, spent=0, own=5)))
+
+        assert (cost.usd, cost.findings) == (Decimal("0.15"), ())
+        assert [share.micro_usd for share in cost.shares] == [0, 100_000, 0, 0, 50_000]
+
     def test_pipelines_that_share_a_task_each_count(self) -> None:
         """Whoever writes last knows nothing of the others' money."""
         cost = task_cost(
