@@ -122,13 +122,12 @@ class SubprocessAgent:
             heading = _REPORT.search(text)
             return work.read(text[heading.start() :] if heading else text)
         block = _last_block(text)
-        if block is not None and not text.lstrip().startswith("{"):
-            return work.read(block)
+        first = text if block is None or text.lstrip().startswith("{") else block
         try:
-            return work.read(text)
+            return work.read(first)
         except PatchError:
-            last = _last_object(text)
-            if last in ("", text.strip()):
+            last = _last_object(text)  # a block may show a command, beside an answer that stands in none
+            if last in ("", first.strip()):
                 raise
             return work.read(last)
 

@@ -114,6 +114,12 @@ class TestAnswer:
                 "print('Done:\\n```json', end='\\r\\n'); " + PRINT + "; print('```', end='\\r\\n')", id="CRLF"
             ),
             pytest.param("sys.stdout.reconfigure(encoding='utf-8-sig'); " + PRINT, id="a byte order mark"),
+            pytest.param("print('I ran\\n```sh\\npytest\\n```'); " + PRINT, id="a block before it"),
+            pytest.param(
+                "print('```json'); " + PRINT + "; print('```\\nLook at it:\\n```sh\\ngit diff\\n```')",
+                id="a block behind its own",
+            ),
+            pytest.param("print(sys.stdin.read()); " + PRINT, id="what it was asked, with the schema in a block"),
         ],
     )
     async def test_what_is_meant_for_a_terminal_or_a_log_is_passed_over(self, said: str) -> None:
