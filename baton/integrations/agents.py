@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Protocol, Unpack, runtime_checkable
 
+from pydantic_core import to_jsonable_python
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -242,7 +243,7 @@ def agent_stage(
             context=context,
         )
         try:
-            answer = await agent.run(work)
+            answer = _as_json(await agent.run(work), work)
         except AgentError as error:
             # The chain would carry a provider's own words into the history.
             raise _failure(error, context, made.spec.retries) from None
@@ -283,6 +284,23 @@ def _limits(most: AgentLimits, spec: StageSpec) -> AgentLimits:
         micro_usd=(spec.reserve_micro_usd or None) if most.micro_usd is None else most.micro_usd,
         seconds=spec.timeout.total_seconds() * _SHARE_OF_TIMEOUT if most.seconds is None else most.seconds,
     )
+
+
+def _as_json(answer: AgentAnswer, work: AgentWork) -> AgentAnswer:
+    """Return an answer whose parts are JSON, which what an agent's own framework returned need not be.
+
+    Raises:
+        AgentError: One holds what JSON has no form for; another run would hold it as well.
+    """
+    try:
+        patch = answer.patch if isinstance(answer.patch, BatonPatch) else to_jsonable_python(dict(answer.patch or {}))
+        return replace(answer, patch=patch, output=to_jsonable_python(answer.output))
+    except UnicodeEncodeError:  # half a character in a name: a finding, as one in a text is
+        return answer
+    except ValueError as error:
+        work.charge(answer.spend)
+        why = f"the answer of stage {work.context.given.stage!r} cannot be written as JSON: {error}"
+        raise AgentError(f"{why}; make it of texts, numbers, lists and objects", permanent=True) from None
 
 
 def _result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:

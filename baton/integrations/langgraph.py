@@ -7,7 +7,6 @@ are watched from outside: requests are counted and charged, and a tool that the 
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Unpack
 from uuid import uuid4
@@ -20,6 +19,7 @@ from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import BaseModel, JsonValue
+from pydantic_core import to_jsonable_python
 
 from baton.activity import Stage, StageContext
 from baton.integrations.agents import AgentAnswer, AgentTerms, AgentWork, agent_stage
@@ -323,15 +323,11 @@ def _members(patch: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it, messages and records included."""
-    return json.loads(json.dumps(value, default=_as_json))
-
-
-def _as_json(value: Any) -> Any:
-    """Return what JSON does not know as something that it knows."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    return list(value) if isinstance(value, set | frozenset | tuple) else str(value)
+    """Return a value as JSON has it, messages, records and members of enumerations included."""
+    try:
+        return to_jsonable_python(value, fallback=str, bytes_mode="base64")
+    except UnicodeEncodeError:  # half a character in a name: what is wrong with it is told as of any answer
+        return value
 
 
 def _text(last: Any) -> str:

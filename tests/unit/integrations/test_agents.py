@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -19,6 +21,7 @@ from baton.protocol.fencing import FENCE_LABEL
 from baton.protocol.history import Spend
 from baton.protocol.session import EventType
 from baton.protocol.tools import ToolDeniedError
+from baton.protocol.verdict import Code
 from tests.unit.integrations.material import BATON, PATCH, context, lookup
 
 CRM = AgentTool.of(lookup, name="crm.lookup")
@@ -110,6 +113,33 @@ class TestAnswer:
 
         assert result.baton_patch == BatonPatch(acceptance=["pytest"])
         assert (result.output, result.spend) == ({"passed": 3}, Spend(micro_usd=7))
+
+    async def test_what_a_framework_returned_goes_on_as_json(self) -> None:
+        """Members of enumerations, times and amounts have a form in it."""
+        found: Any = {"verdict": Code.BUDGET_EXHAUSTED, "at": datetime(2026, 11, 1, tzinfo=UTC), "usd": Decimal("0.5")}
+        agent = Scripted(lambda work: AgentAnswer(patch={"current_state": ("Checked",)}, output=found))  # type: ignore[dict-item]
+        result = await agent_stage(agent)(context())
+
+        assert result.baton_patch == {"current_state": ["Checked"]}
+        assert result.output == {"verdict": "BUDGET_EXHAUSTED", "at": "2026-11-01T00:00:00Z", "usd": "0.5"}
+
+    async def test_what_has_no_form_in_json_fails_the_stage_at_once_and_is_paid(self) -> None:
+        """Another run would cost the same and return the same."""
+        found: Any = {"client": object()}
+        agent = Scripted(lambda work: AgentAnswer(output=found, spend=Spend(micro_usd=700)))
+        of = context()
+
+        with pytest.raises(
+            ApplicationError, match=r"cannot be written as JSON: .*object.*; make it of texts"
+        ) as raised:
+            await agent_stage(agent)(of)
+        assert (raised.value.non_retryable, of.charged) == (True, Spend(micro_usd=700))
+
+    async def test_half_a_character_in_a_name_is_the_models_to_mend(self) -> None:
+        """Like one in a text."""
+        agent = Scripted(lambda work: AgentAnswer(patch={"\ud800": 1}))
+
+        assert (await agent_stage(agent)(context())).baton_patch == {"\ud800": 1}
 
     async def test_a_report_goes_on_as_markdown(self) -> None:
         """The stage reads it, and what is wrong with it leads to another attempt."""

@@ -1,6 +1,8 @@
 """What a LangGraph node or graph does to its state, and what of it becomes the patch."""
 
 import operator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -57,6 +59,24 @@ class TestState:
             return {"current_state": ["A plan"], "seen": {("a", "b"): 1}}
 
         assert (await done(node_stage(plan))).baton_patch == {"current_state": ["A plan"]}
+
+    async def test_what_is_taken_is_json(self) -> None:
+        """Records of any kind keep their members; it was their text in Python, with no structure for what follows."""
+
+        class Level(Enum):
+            HIGH = "high"
+
+        @dataclass
+        class Risk:
+            clause: str
+            level: Level
+
+        async def score(state: dict[str, Any]) -> dict[str, Any]:
+            return {"current_state": ["Scored"], "risks": [Risk("4.2", Level.HIGH)], "by": {("a", Level.HIGH): b"\xff"}}
+
+        taken = await done(node_stage(score, out={"current_state": "current_state", "output": "risks"}))
+        assert taken.output == [{"clause": "4.2", "level": "high"}]
+        assert (await done(node_stage(score, out={"output": "by"}))).output == {"a,high": "_w=="}
 
     async def test_a_run_finds_no_state_of_another_one(self) -> None:
         """Each run of a graph with a checkpointer begins a thread of its own, also where there is no handoff."""
