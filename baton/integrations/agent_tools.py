@@ -93,9 +93,14 @@ class AgentTool:
             ToolDeniedError: A guarded one is not allowed.
         """
         if inspect.iscoroutinefunction(self.function):
-            return _sendable(await self.function(**arguments))
-        result = await asyncio.to_thread(self.function, **arguments)
-        return _sendable(await result if inspect.isawaitable(result) else result)
+            result = await self.function(**arguments)
+        else:
+            result = await asyncio.to_thread(self.function, **arguments)
+            result = await result if inspect.isawaitable(result) else result
+        try:
+            return _sendable(result)
+        except RecursionError:  # it refers to itself
+            return well_formed(str(result))
 
 
 def _sendable(value: Any) -> Any:

@@ -71,6 +71,14 @@ class TestAgentTool:
 
         assert await tool.call({}) == {"files": ["caf\ufffd.txt"], "caf\ufffd.txt": 1}
 
+    async def test_what_refers_to_itself_is_sent_as_its_text(self) -> None:
+        """As of an object that does; no run of the stage would get further."""
+        node: dict[str, object] = {"name": "root"}
+        node["parent"] = node
+        tool = AgentTool.of(lambda: node, name="crm.lookup").guarded(context())
+
+        assert await tool.call({}) == "{'name': 'root', 'parent': {...}}"
+
     async def test_a_denied_call_is_not_even_looked_at(self) -> None:
         """The check comes before the arguments are read, and the function does not run (S5-fields-k)."""
         ran: list[str] = []
