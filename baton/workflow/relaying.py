@@ -8,6 +8,7 @@ from temporalio import workflow
 
 from baton.protocol.errors import PipelineError
 from baton.protocol.messages import PipelineInput
+from baton.protocol.money import MICRO_PER_USD, MOST_USD, usd
 from baton.protocol.names import ASKS_WHETHER_IT_SEALS, SEALS
 from baton.protocol.relay import HandoffTerms, Relay
 
@@ -23,7 +24,7 @@ def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay 
         terms: How it hands on.
 
     Raises:
-        PipelineError: Handoffs cannot name such a task.
+        PipelineError: Handoffs cannot name such a task, or carry such a budget.
     """
     [answer] = workflow.payload_converter().to_payloads([ASKS_WHETHER_IT_SEALS])
     if SEALS not in answer.metadata:
@@ -32,6 +33,11 @@ def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay 
         raise PipelineError(
             f"task_id {task_id!r} is no random UUID (version 4, lower case), which handoffs need; leave it out to have "
             "one made"
+        )
+    if start.budget is not None and start.budget.ceiling_micro_usd > MOST_USD * MICRO_PER_USD:
+        raise PipelineError(
+            f"the budget is {usd(start.budget.ceiling_micro_usd)} USD, and handoffs carry {MOST_USD} USD at most; "
+            "leave it out to have none"
         )
     relay = Relay(workflow.info().workflow_type, task_id, nth_id(0), terms, start.traceparent, start.follows)
     relay.personal_data = dict(start.personal_data)

@@ -147,6 +147,14 @@ async def test_a_child_is_given_what_its_limit_allows(worker: Worker) -> None:
     assert (given.initial_micro_usd, told(run)) == (2_000, 1_000)
 
 
+async def test_a_budget_that_handoffs_cannot_carry_is_refused_at_once(worker: Worker) -> None:
+    """As one that is meant to be none may be."""
+    run = await taken(worker, ["first"], budget=Budget(initial_micro_usd=2**53 - 1))
+
+    assert run.failure is not None
+    assert "the budget is 9007199254.740991 USD, and handoffs carry 1000000000 USD at most" in run.failure
+
+
 async def test_a_worker_that_lost_its_keys_asks_for_money_itself(
     server: DevServer, worker: Worker, safeguards: Safeguards
 ) -> None:
