@@ -189,7 +189,7 @@ class _Conversation:
             reached = f"{most.requests} requests"
         elif most.tokens is not None and spent.prompt_tokens + spent.completion_tokens >= most.tokens:
             reached = f"{most.tokens} tokens"
-        elif most.micro_usd is not None and spent.micro_usd >= most.micro_usd > 0:
+        elif most.micro_usd is not None and spent.micro_usd >= max(1, most.micro_usd):
             reached = f"{most.micro_usd} millionths of a US dollar"
         if reached is not None:
             raise AgentError(f"agent {self._agent.name!r} reached a limit of its run: {reached}", permanent=True)

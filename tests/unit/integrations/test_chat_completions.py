@@ -253,19 +253,20 @@ class TestConversation:
         assert "response_format" not in server.asked[0].body
 
     @pytest.mark.parametrize(
-        "limits",
+        ("limits", "asked"),
         [
-            pytest.param(AgentLimits(requests=2), id="requests"),
-            pytest.param(AgentLimits(tokens=2_000), id="tokens"),
-            pytest.param(AgentLimits(micro_usd=6_000), id="money"),
+            pytest.param(AgentLimits(requests=2), 2, id="requests"),
+            pytest.param(AgentLimits(tokens=2_000), 2, id="tokens"),
+            pytest.param(AgentLimits(micro_usd=6_000), 2, id="money"),
+            pytest.param(AgentLimits(micro_usd=0), 1, id="no money"),
         ],
     )
-    async def test_a_limit_ends_the_run_for_good(self, limits: AgentLimits) -> None:
-        """Before the next request is made."""
+    async def test_a_limit_ends_the_run_for_good(self, limits: AgentLimits, asked: int) -> None:
+        """Before the next request is made; without any money, once a request has cost some."""
         with chat_server(CALL, CALL, CALL) as server:
             with pytest.raises(ApplicationError, match="reached a limit") as raised:
                 await stage(server, tools=[CRM], limits=limits)(context())
-            assert len(server.asked) == 2
+            assert len(server.asked) == asked
         assert raised.value.non_retryable
 
 
