@@ -169,8 +169,8 @@ def _suspicions(view: View) -> Iterator[Suspicion]:
         if not rules:
             continue
         starts, count = view.starts, len(view.alike)
-        first = max(0, bisect_right(starts, begin, hi=count) - 1)
-        last = max(first, bisect_right(starts, begin + len(passage) - 1 - len(joint), hi=count) - 1)
+        first = max(0, bisect_right(starts, begin, 0, count) - 1)
+        last = max(first, bisect_right(starts, begin + len(passage) - 1 - len(joint), 0, count) - 1)
         if first == last:
             yield _suspicion(first, rules, view)
             continue
@@ -191,13 +191,16 @@ def _reader(script: Script) -> Callable[[str], tuple[Rule, ...]]:
     """Return the function that says which rules occur in a passage; it remembers, as hostile texts repeat."""
     searches = _searches(script)
     seen: dict[str, tuple[Rule, ...]] = {}
+    gate, at_once = searches.gate, True
 
     def rules_in(passage: str) -> tuple[Rule, ...]:
-        few = len(seen) < FEW
-        if not (searches.gate if few else searches.gate_of_many)(passage):
+        nonlocal gate, at_once
+        if not gate(passage):
             return ()
         if (rules := seen.get(passage)) is None:
-            rules = seen[passage] = tuple(_until_enough(searches.rules_in(passage, few)))
+            rules = seen[passage] = tuple(_until_enough(searches.rules_in(passage, at_once)))
+            if len(seen) == FEW:
+                gate, at_once = searches.gate_of_many, False
         return rules
 
     return rules_in

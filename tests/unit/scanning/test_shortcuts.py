@@ -1,4 +1,8 @@
-"""The cheap searches that come first lose nothing: the scan finds what its rules come to, each looked for by itself."""
+"""The cheap searches that come first lose nothing: the scan finds what its rules come to, each looked for by itself.
+
+Not drawn is markup padded with blanks or repeated signs: the first pass looks at texts before they are tidied, so what
+holds nothing else may pass it.
+"""
 
 from collections.abc import Iterator
 
