@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.common import RawValue
@@ -171,7 +172,7 @@ async def test_the_artifacts_of_a_patch_are_looked_for_in_the_workers_store(
     await agents.accept(found, "reviewer")
     hash = await store.put(b"the reviewed contract")
     for name, wanted in (("lost", "0" * 64), ("review", hash)):
-        ref = {"id": name, "type": "report", "hash": wanted}
+        ref: JsonValue = {"id": name, "type": "report", "hash": wanted}
         if name == "lost":
             with pytest.raises(PipelineError, match="the store of the pipeline's workers has no 'lost'"):
                 await agents.return_patch(found, "reviewer", {"artifacts": [ref]})
