@@ -268,10 +268,14 @@ def repair_hints(run: RunRecord) -> list[str]:
     failed = next((step for step in run.steps if step.status is StepStatus.FAILED), None)
     if run.status is not RunStatus.FAILED or failed is None:
         return []
-    target = shlex.quote(run.workflow_id)
+    target, seq, undone = shlex.quote(run.workflow_id), failed.seq, []
+    if run.undone_since is not None and run.undone_since < seq:
+        seq = run.undone_since
+        undone = [f"what the steps from {seq} on did outside was undone: go back to before them"]
     return [
-        f"again from there:  baton rollback {target} --to {failed.seq} --why '…'",
-        f"or as a new run:   baton fork {target} --at {failed.seq} --patch fix.json",
+        *undone,
+        f"again from there:  baton rollback {target} --to {seq} --why '…'",
+        f"or as a new run:   baton fork {target} --at {seq} --patch fix.json",
     ]
 
 

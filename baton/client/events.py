@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter
 from baton.protocol.baton import AnyBaton, Baton
 from baton.protocol.errors import HistoryError
 from baton.protocol.messages import PipelineInput, StageInput
-from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME
+from baton.protocol.names import MEMO_FIELDS, MEMO_OUTCOME, MEMO_UNDONE
 from baton.protocol.record import Record
 from baton.workflow.conversing import COMPRESS
 
@@ -104,7 +104,7 @@ def _payload(event: HistoryEvent) -> Payload | None:
             payloads = attributes.details["result"].payloads if "result" in attributes.details else failed
         case "workflow_properties_modified_event_attributes":
             fields = attributes.upserted_memo.fields
-            payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_FIELDS) if name in fields]
+            payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_FIELDS, MEMO_UNDONE) if name in fields]
         case (
             "activity_task_failed_event_attributes"
             | "child_workflow_execution_failed_event_attributes"

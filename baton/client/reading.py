@@ -37,7 +37,7 @@ from baton.protocol.baton import Baton
 from baton.protocol.billing import Bill, billed_before
 from baton.protocol.compressing import Compressed
 from baton.protocol.errors import HistoryError, PatchError
-from baton.protocol.history import Outcome, Spend, StepKind, told_spend
+from baton.protocol.history import Outcome, Spend, StepKind, Undone, told_spend
 from baton.protocol.messages import Decision, PipelineInput, PipelineResult, RolledBack, StageInput, StageReturn
 from baton.protocol.names import DECIDE, HANDOFF_CHUNK, ROLLED_BACK
 from baton.protocol.state import PipelineState
@@ -138,8 +138,7 @@ class _Fold:
         self._run.billed = billed_before(self._run.start)
         self._parse(events)
         for event in events:
-            handler = _HANDLERS.get(event.WhichOneof("attributes") or "")
-            if handler is not None:
+            if handler := _HANDLERS.get(event.WhichOneof("attributes") or ""):
                 handler(self, event)
         self._settle()
         if self._run.status is RunStatus.RUNNING:
@@ -272,8 +271,7 @@ class _Fold:
 
     def stage_failed(self, event: HistoryEvent) -> None:
         attributes = getattr(event, event.WhichOneof("attributes") or "")
-        given = self._given.get(attributes.scheduled_event_id)
-        if given is not None:
+        if given := self._given.get(attributes.scheduled_event_id):
             step = self._steps[given.seq]
             step.status, step.ended = StepStatus.FAILED, time_of(event)
             step.failure = innermost(attributes.failure) or "timed out"
@@ -314,6 +312,8 @@ class _Fold:
     def memo(self, event: HistoryEvent) -> None:
         outcome = parsed(Outcome, self._text(event))
         if outcome is None:
+            if undone := parsed(Undone, self._text(event)):
+                self._run.is_undone(undone)
             return
         if outcome.failure is not None:  # then nothing of what the stage returned was applied
             self._due = [(one, at) for one, at in self._due if one.seq != outcome.seq]

@@ -10,7 +10,7 @@ from baton.client.timers import HandoffDeadline, Timer, pending_handoffs
 from baton.protocol.baton import Baton
 from baton.protocol.billing import Bill, billed_before
 from baton.protocol.errors import HistoryError
-from baton.protocol.history import HistoryEntry, Spend, StepKind, snapshots
+from baton.protocol.history import HistoryEntry, Spend, StepKind, Undone, snapshots
 from baton.protocol.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.protocol.state import PipelineState
 
@@ -91,7 +91,9 @@ class RunRecord:
         children: Workflow id, run id and initiating event of every child that was started.
         previous_run_id: The run it continues, if it continued as new.
         next_run_id: The run that continues it.
-        notes: Roll-backs, those of the runs that it continues too, and signals, as the history has them.
+        notes: Roll-backs, those of the runs that it continues too, compensations that failed, and signals, as the
+            history has them.
+        undone_since: The first of the steps whose effects outside were undone; None if none were.
         pausings: Who paused it and who let it go on, in order.
         last_event: The last event that was read.
         anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
@@ -122,6 +124,7 @@ class RunRecord:
     previous_run_id: str | None = None
     next_run_id: str | None = None
     notes: list[str] = field(default_factory=list)
+    undone_since: int | None = None
     pausings: list[Pausing] = field(default_factory=list)
     last_event: int = 0
     anchors: list[str] = field(default_factory=list)
@@ -202,6 +205,12 @@ class RunRecord:
         origin = self.start.origin
         return None if origin is None else (origin.workflow_id, origin.run_id)
 
+    def is_undone(self, told: Undone) -> None:
+        """Note that effects outside are undone, or that one has to be undone by hand."""
+        self.undone_since = min(told.undone_since, self.undone_since or told.undone_since)
+        if told.by_hand is not None:
+            self.notes.append(told.by_hand)
+
     def took_over(self, step: Step) -> bool:
         """Return whether a step happened before this run, which was started with its outcome."""
         return any(outcome.seq == step.seq for outcome in self.start.outcomes)
@@ -247,6 +256,7 @@ class RunRecord:
             "timers": [one.to_json_object() for one in self.timers],
             "pending_handoffs": [one.to_json_object() for one in self.pending_handoffs],
             "notes": self.notes,
+            "undone_since": self.undone_since,
             "spend": self.state.spend.model_dump(mode="json"),
             "billed": self.billed.model_dump(mode="json"),
             "steps": [

@@ -199,6 +199,18 @@ class Outcome(CompactRecord):
     events: list[dict[str, JsonValue]] = Field(default_factory=list)
 
 
+class Undone(CompactRecord):
+    """That a pipeline undoes what some of its steps did outside, or that a compensation of them failed.
+
+    Attributes:
+        undone_since: The number of the first of these steps.
+        by_hand: What a person has to see to: which compensation failed, and why.
+    """
+
+    undone_since: Whole = Field(ge=1)
+    by_hand: str | None = None
+
+
 def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
     """Return ``baton`` with a recorded effective change applied; no rules, they were checked back then.
 

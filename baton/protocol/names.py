@@ -38,6 +38,8 @@ MEMO_OUTCOME = "baton_outcome"
 """Memo: the outcome of the last step that no activity recorded; each upsert of it stays in the history."""
 MEMO_FIELDS = "baton_fields"
 """Memo: the first values of the fields that a derived baton has beyond the eight; a reader does not know its type."""
+MEMO_UNDONE = "baton_undone"
+"""Memo: what a pipeline does to undo effects outside, an `Undone`; each upsert of it stays in the history."""
 
 ASKS_WHETHER_IT_SEALS = "baton: is what leaves this worker sealed?"
 """A value that a pipeline has converted, to learn whether its worker seals: then the payload's metadata has `SEALS`.

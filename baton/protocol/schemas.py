@@ -12,7 +12,7 @@ from baton.protocol.artifacts import ArtifactRef
 from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.budget import Budget
 from baton.protocol.explaining import Explanation, LeftOut
-from baton.protocol.history import Conflict, HistoryEntry, Outcome, Spend
+from baton.protocol.history import Conflict, HistoryEntry, Outcome, Spend, Undone
 from baton.protocol.messages import (
     Decided,
     Decision,
@@ -40,6 +40,7 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "artifact-ref": ArtifactRef,
     "history-entry": HistoryEntry,
     "outcome": Outcome,
+    "undone": Undone,
     "pipeline-input": PipelineInput,
     "pipeline-result": PipelineResult,
     "stage-input": StageInput,

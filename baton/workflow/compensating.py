@@ -13,7 +13,10 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.protocol.errors import StageFailedError
+from baton.protocol.fencing import single_line
 from baton.protocol.handoff_errors import BudgetExhaustedError
+from baton.protocol.history import Undone
+from baton.protocol.names import MEMO_UNDONE
 from baton.protocol.stages import HasSpec
 from baton.workflow.pipeline import Pipeline
 
@@ -21,14 +24,18 @@ UNDOES_WITHOUT_MONEY = "a compensation for which no money is left keeps none of 
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 UNDOES_TO_THE_END = "a pipeline that is canceled while it undoes goes on with that"
 """Marks the runs of which that is so, in the same way."""
+UNDOING_TOLD = "what a pipeline undoes, and what of it failed, stays in its history"
+"""Marks the runs of which that is so, in the same way."""
+
+_LONGEST_TOLD = 1_000
 
 
 class Compensations:
     """Stages that undo what earlier ones did outside, run if the block they are collected in fails.
 
     They are ordinary stages: on record, retried, and taken over by continued and forked runs. One that fails, or for
-    which no money is left, is noted for the operators, and the others still run, also if the pipeline is canceled
-    meanwhile. A person's roll-back (`baton rollback`) runs none of them: it
+    which no money is left, is noted for the operators, in the history as well, and the others still run, also if the
+    pipeline is canceled meanwhile. A person's roll-back (`baton rollback`) runs none of them: it
     goes back to before the stage as if it had not been, so its reason should say what was undone by hand.
 
     Example:
@@ -43,6 +50,7 @@ class Compensations:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._later: list[tuple[HasSpec, Mapping[str, JsonValue] | None]] = []
+        self._since = pipeline._desk.steps + 1
 
     def later(self, stage: HasSpec, *, params: Mapping[str, JsonValue] | None = None) -> None:
         """Have a stage run if the block fails.
@@ -55,6 +63,9 @@ class Compensations:
 
     async def run(self) -> None:
         """Undo everything now, newest first; each only once."""
+        told = bool(self._later) and workflow.patched(UNDOING_TOLD)
+        if told:
+            self._tell(None)
         while self._later:
             stage, params = self._later.pop()
             try:
@@ -62,7 +73,14 @@ class Compensations:
             except (StageFailedError, BudgetExhaustedError) as error:
                 if isinstance(error, BudgetExhaustedError) and not workflow.patched(UNDOES_WITHOUT_MONEY):
                     raise
-                self._pipeline.note(f"compensation {stage.spec.name!r} failed, see to it by hand: {error}")
+                by_hand = f"compensation {stage.spec.name!r} failed, see to it by hand: {error}"
+                self._pipeline.note(by_hand)
+                if told:
+                    self._tell(single_line(by_hand[:_LONGEST_TOLD]))
+
+    def _tell(self, by_hand: str | None) -> None:
+        """Leave it in the history for readers without a worker: the run's own notes end with the run."""
+        workflow.upsert_memo({MEMO_UNDONE: Undone(undone_since=self._since, by_hand=by_hand)})
 
     async def __aenter__(self) -> Self:
         return self

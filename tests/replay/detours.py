@@ -87,6 +87,7 @@ PLAIN: dict[str, Recording] = {
     "canceled": canceled,
     "undone-canceled": undone_canceled,
     "undone-unpaid": undone_unpaid,
+    "undone-told": undone_unpaid,
     "light-failed": light_failed,
     "lines-forked": lines_forked,
 }

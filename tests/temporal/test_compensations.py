@@ -11,6 +11,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.activity.safeguards import Safeguards
+from baton.cli.cards import repair_hints
 from baton.client import fork, read_run
 from baton.client.record import StepStatus
 from baton.devserver import DevServer
@@ -85,9 +86,26 @@ async def test_one_without_money_is_noted_and_the_others_run(worker: Worker, saf
     )
 
     assert (await failure(handle)).startswith("'pay' needs")
-    assert names(await read_run(worker.client, handle.id)) == ["book", "pay", "call_off", "tell"]
+    run = await read_run(worker.client, handle.id)
+    assert names(run) == ["book", "pay", "call_off", "tell"]
     [note] = (await overview(handle)).notes
     assert note.startswith("compensation 'refund' failed, see to it by hand: 'refund' needs 0.0005 USD")
+    assert run.notes == [note], "its history tells it without a worker"
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_who_repairs_a_run_is_led_to_before_what_was_undone(worker: Worker, safeguards: Safeguards) -> None:
+    """Right before the stage that failed, the booking counts as made, and is no more."""
+    handle = await start(worker, Books.run, then="break")
+    assert "the model is down" in await failure(handle)
+
+    run = await read_run(worker.client, handle.id)
+    assert names(run) == ["book", "breaks", "call_off", "tell"]
+    told, again, anew = repair_hints(run)
+    assert told == "what the steps from 1 on did outside was undone: go back to before them"
+    assert f"baton rollback {handle.id} --to 1 " in again
+    assert f"baton fork {handle.id} --at 1 " in anew
+    assert (run.notes, run.to_json_object()["undone_since"]) == ([], 1)
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
 
