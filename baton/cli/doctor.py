@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from baton.cli import checks, guard_checks
 from baton.cli.checks import Finding, Mark
@@ -21,6 +21,7 @@ from baton.edge.artifacts import open_store
 from baton.protocol.errors import ServerError
 
 _PATIENCE_SECONDS = 10.0
+_SERVERS_OWN = "look at the server's log, and whether its disk or database has room"
 _STYLES = {Mark.OK: "green", Mark.WARN: "yellow", Mark.FAIL: "bold red"}
 
 
@@ -94,9 +95,11 @@ async def _in_time(check: str, asking: Awaitable[Finding]) -> Finding:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             return await asking
     except TimeoutError:
-        return Finding(check, Mark.FAIL, f"no answer within {_PATIENCE_SECONDS:.0f} s", "look at the server's log")
+        return Finding(check, Mark.FAIL, f"no answer within {_PATIENCE_SECONDS:.0f} s", _SERVERS_OWN)
     except RPCError as error:
-        return Finding(check, Mark.FAIL, error.message, "check the namespace's name and your rights in it")
+        ours = error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
+        remedy = "check the namespace's name and your rights in it" if ours else _SERVERS_OWN
+        return Finding(check, Mark.FAIL, error.message, remedy)
 
 
 def _print(session: Session, findings: list[Finding]) -> None:

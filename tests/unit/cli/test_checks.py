@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
-from baton.cli.checks import Mark, installation, store, trust
+from baton.cli.checks import Finding, Mark, installation, store, trust
+from baton.cli.doctor import _in_time
 from baton.edge.artifacts import open_store
 
 
@@ -62,3 +64,27 @@ class TestInstallation:
 
         assert {"python", "temporalio", "extra tokens", "extra objects", "extra dev-server"} <= findings.keys()
         assert [one for one in findings.values() if one.mark is Mark.FAIL] == []
+
+
+class TestTheServersAnswers:
+    """What a check finds that the server does not answer."""
+
+    @pytest.mark.parametrize(
+        ("status", "words"),
+        [
+            pytest.param(RPCStatusCode.PERMISSION_DENIED, "your rights", id="it does not let us in"),
+            pytest.param(RPCStatusCode.NOT_FOUND, "the namespace's name", id="it has no such namespace"),
+            pytest.param(RPCStatusCode.UNAVAILABLE, "the server's log", id="it cannot, as with a full disk"),
+            pytest.param(RPCStatusCode.UNKNOWN, "the server's log", id="it does not know why itself"),
+        ],
+    )
+    async def test_the_remedy_is_for_what_it_says(self, status: RPCStatusCode, words: str) -> None:
+        """Whose disk is full is not sent to look for rights."""
+
+        async def asking() -> Finding:
+            raise RPCError("shard status unknown", status, b"")
+
+        found = await _in_time("runs", asking())
+
+        assert (found.mark, found.found) == (Mark.FAIL, "shard status unknown")
+        assert words in (found.remedy or "")
