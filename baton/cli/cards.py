@@ -265,10 +265,13 @@ def decision_hints(run: RunRecord, approval: str) -> list[str]:
 
 def repair_hints(run: RunRecord) -> list[str]:
     """Return what one may do about a run that failed."""
-    failed = next((step for step in run.steps if step.status is StepStatus.FAILED), None)
-    if run.status is not RunStatus.FAILED or failed is None:
+    failed = [step for step in run.steps if step.status is StepStatus.FAILED]
+    if run.status is not RunStatus.FAILED or not failed:
         return []
-    target, seq, undone = shlex.quote(run.workflow_id), failed.seq, []
+    why = run.failure or ""
+    told = [step for step in failed if step.failure and step.failure in why]  # not one after which the code went on
+    last = ([step for step in told if step.name in why] or told or failed[:1])[-1]
+    target, seq, undone = shlex.quote(run.workflow_id), last.seq, []
     if run.undone_since is not None and run.undone_since < seq:
         seq = run.undone_since
         undone = [f"what the steps from {seq} on did outside was undone: go back to before them"]

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from baton.cli.cards import heading, standing, waits_card
-from baton.client import RunRecord, Step, StepStatus
+from baton.cli.cards import heading, repair_hints, standing, waits_card
+from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.client.timers import Timer
 from baton.client.waiting import Build, Pending, Unchosen, Waits
 from baton.protocol.baton import Baton
@@ -126,3 +126,25 @@ class TestHeading:
             "its worker's code has failed 4 times: NotFoundError: no such pipeline. The run goes on"
         )
         assert "failed: NotFound" in shown(heading(stuck))[-1]
+
+
+class TestRepairHints:
+    """What one may do about a run that failed."""
+
+    def test_they_lead_to_the_step_that_the_run_failed_of(self) -> None:
+        """Not to an earlier one, after which the pipeline's code went on by another way."""
+        steps = [
+            Step(1, "by_model", StepKind.STAGE, StepStatus.FAILED, failure="RuntimeError: the model is down"),
+            Step(2, "by_rules", StepKind.STAGE, StepStatus.DONE),
+            Step(3, "send", StepKind.STAGE, StepStatus.FAILED, failure="RuntimeError: the post is shut"),
+            Step(4, "file", StepKind.STAGE, StepStatus.FAILED, failure="canceled by the pipeline"),
+            Step(5, "call_off", StepKind.STAGE, StepStatus.FAILED, failure="RuntimeError: the post is shut"),
+        ]
+        why = "StageFailedError: stage 'send' failed: RuntimeError: the post is shut"
+
+        again, anew = repair_hints(run(*steps, status=RunStatus.FAILED, failure=why))
+
+        assert "baton rollback r-1 --to 3 " in again
+        assert "baton fork r-1 --at 3 " in anew
+        [again, _] = repair_hints(run(*steps, status=RunStatus.FAILED, failure="ValueError: of its own"))
+        assert "--to 1 " in again, "where no step says it, the first is where things began to go wrong"
