@@ -113,6 +113,11 @@ class SqliteDatabase:
                 raise refused(str(self.path), error) from error
             raise LedgerConflictError(f"the ledger at {str(self.path)!r} refused a row: {first_line(error)}") from error
         except (sqlite3.Error, OSError) as error:
+            if begin != _WRITING and os.access(self.path, os.R_OK) and not os.access(self.path.parent, os.W_OK):
+                raise LedgerUnavailableError(
+                    f"the ledger at {str(self.path)!r} cannot be used: {first_line(error)}; SQLite reads it only where "
+                    "it may make files beside it: have its owner make a copy (`.backup` of sqlite3) where you may"
+                ) from error
             raise unavailable(str(self.path), error, writing=begin == _WRITING) from error
 
     def _connected(self) -> sqlite3.Connection:
