@@ -106,8 +106,10 @@ def _what(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
 def _unfinished(step: Step, record: RunRecord) -> list[Any]:
     """Return the row of a step that changed nothing yet, or never will."""
     attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
-    asks = step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING
-    what = plain(step.failure, "red") if step.failure else Text("waits for a decision" if asks else "at work", "dim")
+    state = "waits for a decision" if step.kind is StepKind.APPROVAL else "at work"
+    if step.status is StepStatus.FAILED:
+        state = "the run ended before it did"
+    what = plain(step.failure, "red") if step.failure else Text(state, "dim")
     return [
         glyph(step),
         str(step.seq),

@@ -52,6 +52,20 @@ class TestTimes:
         assert "2026-11-24" not in shown(run)
 
 
+class TestEnds:
+    """What the history tells of steps that a run left behind."""
+
+    def test_no_step_of_a_run_that_has_ended_is_at_work(self) -> None:
+        """One that was terminated leaves its steps as they are, and nobody works at them."""
+        start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
+        run = RunRecord("w", "run-1", "Delivery", start, state, began=AT)
+        run.steps.append(Step(1, "plan", StepKind.STAGE, StepStatus.RUNNING, AT))
+        assert "at work" in shown(run)
+
+        run.steps = [Step(1, "plan", StepKind.STAGE, StepStatus.FAILED, AT, AT + timedelta(seconds=4))]
+        assert "the run ended before it did" in shown(run)
+
+
 class TestDecisions:
     """What the history tells of an approval."""
 
