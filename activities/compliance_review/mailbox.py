@@ -11,7 +11,6 @@ import email.policy
 import hashlib
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ from itertools import chain
 from mailbox import mbox
 from pathlib import Path
 
+from activities.compliance_review.phrases import without_unseen
 from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail
-from activities.contract_review.facts import AMOUNT, amount_of
+from activities.contract_review.facts import AMOUNT, CURRENCY, SCALED, amount_of
 
 MOST_BYTES = 64_000_000
 MOST_MESSAGES = 2_000
@@ -44,6 +44,9 @@ _INLINE = re.compile(
     "strong|sub|sup|time|tt|u|var|wbr"
 )
 _BEGINNING = re.compile(rb"From +\S.*[0-9]:[0-9][0-9].*\n(>From |[!-9;-~]+:)")
+# Where a line or a table's cell ends within an amount.
+_BEFORE_UNIT = re.compile(rf"(?<!\s)\s+(?={CURRENCY}|{SCALED})")
+_AFTER_CURRENCY = re.compile(rf"({CURRENCY})\s+(?=\d)")
 _BROKEN = (ValueError, IndexError, AttributeError, TypeError, RecursionError)  # of the parser, on broken headers
 
 
@@ -118,8 +121,7 @@ def text_of(message: EmailMessage) -> str:
         if part.get_content_maintype() == "text" or _is_broken_multipart(part):
             content = _content(part)
             parts.append(_seen(content) if part.get_content_subtype() == "html" else content)
-    text = unicodedata.normalize("NFKC", "\n".join(parts))
-    return "".join(character for character in text if unicodedata.category(character) != "Cf")
+    return without_unseen("\n".join(parts))
 
 
 def sender_domain(message: EmailMessage) -> str | None:
@@ -136,17 +138,6 @@ def without_addresses(text: str) -> str:
         'Ask Ann <(an address)>, or (an address).'
     """
     return _ADDRESS.sub("(an address)", text)
-
-
-def contains(text: str, phrase: str) -> bool:
-    r"""Return whether a text has a phrase, as whole words, in any case and however it is broken into lines.
-
-    Example:
-        >>> contains("We guarantee a\n full  REFUND.", "full refund"), contains("refundable", "refund")
-        (True, False)
-    """
-    words = r"\s+".join(map(re.escape, phrase.split()))
-    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def _mbox(path: Path) -> list[bytes]:
@@ -366,9 +357,13 @@ def _seen(html: str) -> str:
 
 
 def _amounts(text: str) -> tuple[Amount, ...]:
-    """Return the highest amount that a text names in each currency."""
+    """Return the highest amount that a text names in each currency, also across the end of a line or a table's cell.
+
+    Where a currency stands between two figures there, as in a table, both are read.
+    """
     highest: dict[str, int] = {}
-    for found in AMOUNT.finditer(text):
+    after = _BEFORE_UNIT.sub(" ", text)
+    for found in chain(AMOUNT.finditer(after), AMOUNT.finditer(_AFTER_CURRENCY.sub(r"\1 ", after))):
         known = amount_of(found)
         if known is not None:
             currency, value = known

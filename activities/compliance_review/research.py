@@ -15,7 +15,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from activities.compliance_review.claims import Attached, Customer, InForce, Message, Named, Phrases, Recipients
-from activities.compliance_review.mailbox import contains, without_addresses
+from activities.compliance_review.mailbox import without_addresses
+from activities.compliance_review.phrases import phrases_in
 from activities.compliance_review.policy import AgreementRule, ApprovalRule, PhrasesRule, Policy, QuoteRule
 from activities.compliance_review.records import Mail, RegisterError
 from activities.compliance_review.registers import Answer, Registers
@@ -179,5 +180,5 @@ def _read(mail: Mail, at: datetime) -> list[Answer]:
 
 
 def _search(mail: Mail, rule: PhrasesRule, at: datetime) -> list[Answer]:
-    found = tuple(number for number, phrase in enumerate(rule.forbidden, 1) if contains(mail.text, phrase))
+    found = phrases_in(mail.text, rule.forbidden)
     return [Answer(Phrases(rule=rule.id, of=len(rule.forbidden), found=found), at)]

@@ -32,12 +32,21 @@ DATE = re.compile(
     rf"|\b(?P<m2>{_MONTH}) (?P<d2>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<y2>\d{{4}})\b"
     r"|\b(?P<slash>\d{1,2}[/.]\d{1,2}[/.]\d{4})\b"
 )
-_FIGURE = r"\d{1,3}(?:[,.' ]\d{3}){1,4}(?:[.,]\d{2})?(?!\d)|\d{1,15}(?:[.,]\d{1,2}(?!\d))?"
-_SCALED = r"(?i:thousand|tsd\.?|k|millions?|mio\.?|mln|mn|m|billions?|mrd\.?|bn)(?!\w)"
+_GROUPED = r"\d{1,3}(?:[,.'’ ]\d{3}){1,4}(?:[.,]\d{1,2})?(?!\d)|\d{1,2}(?:,\d{2}){1,4},\d{3}(?:\.\d{1,2})?(?!\d)"
+_FIGURE = rf"{_GROUPED}|\d{{1,15}}(?:[.,]\d{{1,2}}(?!\d))?"
+SCALED = r"(?i:thousand|tsd\.?|k|millions?|mio\.?|mln|mn|m|billions?|mrd\.?|bn)(?!\w)"
+_MYRIADS = "[万萬億亿]"
+# Without PHP, which is a programming language more often, and those that are English words in capitals.
+_CODES = (
+    "USD|EUR|TEUR|kEUR|GBP|CHF|AED|ARS|AUD|BGN|BHD|BRL|CAD|CLP|CNH|CNY|CZK|DKK|EGP|HKD|HUF|IDR|ILS|INR|ISK|JPY|KES|KRW|"
+    "KWD|KZT|MXN|MYR|NGN|NOK|NZD|OMR|PKR|PLN|QAR|RON|RSD|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|UYU|VND|ZAR"
+)
+_SYMBOLS = "€|£|¥|₹|₩|₺|₽|₪|₱|₫|₴|₦"
+CURRENCY = rf"(?:\b(?:US|CA|AU|NZ|HK|SG|NT|MX|R|A|C|S)\$|\$|{_SYMBOLS}|\b(?:{_CODES}))"
 AMOUNT = re.compile(
-    rf"(?P<c1>US\$|\$|€|£|\b(?:USD|EUR|TEUR|kEUR|GBP|CHF)) ?(?P<n1>{_FIGURE})(?P<s1> ?{_SCALED})?"
-    rf"|\b(?P<n2>{_FIGURE})(?P<s2> ?{_SCALED})? ?"
-    r"(?P<c2>€|£|USD|EUR|TEUR|kEUR|GBP|CHF|(?i:euros?|(?:US )?dollars?|pounds(?: sterling)?))(?!\w| ?\d)"
+    rf"(?P<c1>{CURRENCY}) ?(?P<n1>{_FIGURE})(?P<s1> ?{SCALED}| ?{_MYRIADS})?"
+    rf"|(?<![A-Za-z0-9_À-ӿ])(?P<n2>{_FIGURE})(?P<s2> ?{SCALED}| ?{_MYRIADS})? ?"
+    rf"(?P<c2>(?:{_SYMBOLS}|{_CODES}|zł|Kč|(?i:euros?|(?:US )?dollars?|pounds(?: sterling)?))(?!\w| ?\d)|[円元])"
 )
 PERIOD = re.compile(
     rf"(?i)\b(?:(?P<words>{_WORDS}) ?\((?P<figure>\d{{1,4}})\)|(?P<number>\d{{1,4}})|(?P<only>{_WORDS}))[- ]"
@@ -58,23 +67,21 @@ _AFTER_NAME = re.compile(
     r"| (?:a|an|of|with|having|whose)\b| \("
 )
 _NO_PARTY = re.compile(r"(?i)agreement|date|services?|term|parties|fees?|purpose|effective|platform|order|software")
+# fmt: off
 _CURRENCIES = {
-    "US$": "USD",
-    "$": "USD",
-    "€": "EUR",
-    "£": "GBP",
-    "dollar": "USD",
-    "dollars": "USD",
-    "us dollars": "USD",
-    "euro": "EUR",
-    "euros": "EUR",
-    "pounds": "GBP",
-    "pounds sterling": "GBP",
+    "US$": "USD", "$": "USD", "dollar": "USD", "dollars": "USD", "us dollar": "USD", "us dollars": "USD",
+    "€": "EUR", "euro": "EUR", "euros": "EUR", "£": "GBP", "pounds": "GBP", "pounds sterling": "GBP",
+    "CA$": "CAD", "C$": "CAD", "AU$": "AUD", "A$": "AUD", "NZ$": "NZD", "HK$": "HKD", "SG$": "SGD", "S$": "SGD",
+    "NT$": "TWD", "MX$": "MXN", "R$": "BRL", "¥": "JPY", "円": "JPY", "元": "CNY", "₹": "INR", "₩": "KRW", "₺": "TRY",
+    "₽": "RUB", "₪": "ILS", "₱": "PHP", "₫": "VND", "₴": "UAH", "₦": "NGN", "zł": "PLN", "Kč": "CZK",
 }
+# fmt: on
 _SCALES = {
     **dict.fromkeys(("thousand", "tsd", "k"), 1_000),
     **dict.fromkeys(("million", "mio", "mln", "mn", "m"), 1_000_000),
     **dict.fromkeys(("billion", "mrd", "bn"), 1_000_000_000),
+    **dict.fromkeys("万萬", 10_000),
+    **dict.fromkeys("億亿", 100_000_000),
 }
 _LEADING = 60  # characters before an amount that say what it is for
 _PARTIES_WITHIN = 6_000
@@ -152,9 +159,9 @@ def amount_of(found: re.Match[str]) -> tuple[str, Decimal] | None:
     scale = (found["s1"] or found["s2"] or "").strip(" .").lower().removesuffix("s")
     if sign in ("TEUR", "kEUR"):
         sign, scale = "EUR", "k"
-    if re.search(r"[.,' ]\d{3}[,.]\d{2}$", digits):
-        digits = re.sub(r"\D", "", digits[:-3]) + "." + digits[-2:]
-    elif re.search(r"[.,' ]\d{3}$", digits):
+    if grouped := re.search(r"[.,'’ ]\d{3}[,.](\d{1,2})$", digits):
+        digits = re.sub(r"\D", "", digits[: grouped.start(1)]) + "." + grouped[1]
+    elif re.search(r"[.,'’ ]\d{3}$", digits):
         digits = re.sub(r"\D", "", digits)
     digits = digits.replace(",", ".")
     try:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from activities.compliance_review.claims import Attached, Recipients, claim_of
-from activities.compliance_review.mailbox import contains, read_mail, read_mailbox, without_addresses
+from activities.compliance_review.mailbox import read_mail, read_mailbox, without_addresses
+from activities.compliance_review.phrases import phrases_in
 from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail
 from tests.unit.compliance_review.material import OFFER, REPLY
 
@@ -177,8 +178,8 @@ class TestContents:
         message.add_alternative("<p>We <b>guaran</b>tee</p><style>p{}</style>", subtype="html")
         message.add_attachment("off the record", filename="notes.txt")
         text = read_mail(message, b"").text
-        assert contains(text, "we guarantee")
-        assert contains(text, "off the record")
+        assert phrases_in(text, ["we guarantee"])
+        assert phrases_in(text, ["off the record"])
         assert "p{}" not in text
 
     @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ class TestContents:
         """What a reader would read is found."""
         message = EmailMessage()
         message.set_content(body)
-        assert contains(read_mail(message, b"").text, "we guarantee")
+        assert phrases_in(read_mail(message, b"").text, ["we guarantee"])
 
     @pytest.mark.parametrize(
         "html",
@@ -209,7 +210,7 @@ class TestContents:
         message = EmailMessage()
         message.set_content(html, subtype="html")
         mail = read_mail(message, b"")
-        assert contains(mail.text, "we guarantee")
+        assert phrases_in(mail.text, ["we guarantee"])
         assert mail.amounts == (Amount(currency="EUR", cents=100_000),)
 
     @pytest.mark.parametrize(
@@ -230,7 +231,38 @@ class TestContents:
         message = email.message_from_bytes(data, policy=email.policy.default)
         mail = read_mail(message, data)
         assert mail.amounts == (Amount(currency="EUR", cents=1_200_000),)
-        assert contains(mail.text, "we guarantee")
+        assert phrases_in(mail.text, ["we guarantee"])
+
+    @pytest.mark.parametrize(
+        ("words", "currency", "units"),
+        [
+            ("SEK 1 250 000", "SEK", 1_250_000),
+            ("12 500 zł", "PLN", 12_500),
+            ("¥1,250,000", "JPY", 1_250_000),
+            ("価格は125万円です", "JPY", 1_250_000),
+            ("R$ 1.250,00", "BRL", 1_250),
+            ("A$5,000", "AUD", 5_000),
+            ("₹12,50,000", "INR", 1_250_000),
+            ("CHF 1’250.–", "CHF", 1_250),
+            ("12.000,5 EUR", "EUR", 12_000.5),
+            ("for EUR\n12,000 a year", "EUR", 12_000),
+            ("for 12,000\nEUR a year", "EUR", 12_000),
+            ("for USD 1.5\nmillion", "USD", 1_500_000),
+            ("2\n\nEUR\n\n500", "EUR", 500),
+        ],
+    )
+    def test_amounts_are_read_as_they_are_written_elsewhere(self, words: str, currency: str, units: float) -> None:
+        """In other currencies and forms, and with a line's or a cell's end within: none of them may go unseen."""
+        message = email.message_from_bytes(
+            b"Content-Type: text/plain; charset=utf-8\n\n" + words.encode(), policy=email.policy.default
+        )
+        assert read_mail(message, b"").amounts == (Amount(currency=currency, cents=int(units * 100)),)
+
+    def test_an_amount_is_read_from_a_table(self) -> None:
+        """Currency and figure are in cells of their own."""
+        table = b"Content-Type: text/html\n\n<table><tr>\n<td>EUR</td>\n<td>48,000.00</td>\n</tr></table>"
+        message = email.message_from_bytes(table, policy=email.policy.default)
+        assert read_mail(message, b"").amounts == (Amount(currency="EUR", cents=4_800_000),)
 
     def test_a_damaged_message_is_read_as_far_as_it_goes(self, tmp_path: Path) -> None:
         """Unknown charsets, broken encodings and headers do not end the review."""
