@@ -15,6 +15,7 @@ _MOST_BYTES = 64_000_000
 _SAFE = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
+    "core.sparseCheckout": "false",
     "core.pager": "cat",
     "core.quotePath": "false",
     "commit.gpgSign": "false",

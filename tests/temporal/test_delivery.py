@@ -114,6 +114,18 @@ class TestDelivery:
         )
         await assert_replays(handle, [Delivery], plugin=BatonPlugin(WorkerParts(artifacts=store)))
 
+    async def test_works_on_the_whole_of_a_sparse_checkout(self, deliverer: Worker, repo: Path) -> None:
+        """Tests and edits see every file of the commit, whatever the working copy leaves out; that stays as it is."""
+        git(repo, "stash", "--quiet")
+        git(repo, "sparse-checkout", "set", "app")
+        edits: JsonValue = [{"path": "tests/test_sums.py", "find": "add(1, 2), 3", "replace": "add(3, 2), 1"}]
+        handle = await start(deliverer, repo, edits=edits)
+        await asked(deliverer, handle, True)
+        output: Any = (await handle.result()).output
+        assert "add(3, 2), 1" in at(repo, output["branch"], "tests/test_sums.py")
+        assert not (repo / "tests").exists()
+        assert git(repo, "sparse-checkout", "list").split() == ["app"]
+
     async def test_deletes_the_branch_that_a_person_denies(self, deliverer: Worker, repo: Path) -> None:
         """Nothing of it is left in the repository, and the run says who denied it."""
         before = state(repo)
