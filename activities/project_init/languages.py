@@ -75,6 +75,7 @@ _NAMED_KINDS: dict[str, LanguageKind] = {
     "Go module": "data",
     "Ignore list": "data",
 }
+_RECIPES = frozenset({"Makefile", "CMake", "Just", "Meson"})  # how programs are made; seldom the programs
 _INTERPRETERS = {
     "python": "Python",
     "node": "JavaScript",
@@ -187,6 +188,7 @@ def language_of_file(tree: SourceTree, file: SourceFile) -> str | None:
 def count_languages(tree: SourceTree, files: Iterable[SourceFile], progress: Progress) -> tuple[Language, ...]:
     """Return how much of each language there is: programming first, then by lines, then by name.
 
+    How programs are made comes after the programs: a project is not written in a Makefile, be that the longest file.
     Texts too long to analyse count by their lines and bytes like any other.
     """
     totals: dict[str, list[int]] = {}
@@ -203,4 +205,8 @@ def count_languages(tree: SourceTree, files: Iterable[SourceFile], progress: Pro
         Language(name=name, kind=kind_of(name), files=count, bytes=size, lines=lines)
         for name, (count, size, lines) in totals.items()
     )
-    return tuple(sorted(found, key=lambda each: (_KIND_ORDER.index(each.kind), -each.lines, each.name)))
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(language: Language) -> tuple[int, bool, int, str]:
+    return _KIND_ORDER.index(language.kind), language.name in _RECIPES, -language.lines, language.name

@@ -28,7 +28,10 @@ _SPEC_DEPENDENCY = re.compile(
     r"""^\s*\w+\.add_(?:(development|runtime)_)?dependency\s*\(?\s*["']([\w-]+)["']\s*(?:,\s*["']([^"']+)["'])?"""
 )
 _SPEC_FIELD = re.compile(r"""^\s*\w+\.(name|version|summary|license|required_ruby_version)\s*=\s*["']([^"']+)["']""")
-_MIX_DEPENDENCY = re.compile(r"""^\s*\{\s*:(\w+)\s*,\s*(?:"([^"]+)")?(.*)""")
+# At the beginning of a line, or in a list on one line, where other tuples are about other things.
+_MIX_DEPENDENCY = re.compile(
+    r"""(?:^\s*|(?:\[|\},)\s*(?=\{\s*:\w+\s*,\s*(?:"|\w+:)))\{\s*:(\w+)\s*,\s*(?:"([^"]+)")?([^{}]*)"""
+)
 
 
 def read_gemfile(path: str, text: str) -> Manifest:
@@ -137,7 +140,8 @@ def read_composer(path: str, text: str) -> Manifest:
     )
 
 
-_PROGRAM_SDKS = ("Microsoft.NET.Sdk.Web", "Microsoft.NET.Sdk.Worker")  # what they build is a program by itself
+_WEB_SDK, _WEB_FRAMEWORK = "Microsoft.NET.Sdk.Web", "Microsoft.AspNetCore.App"
+_PROGRAM_SDKS = (_WEB_SDK, "Microsoft.NET.Sdk.Worker")  # what they build is a program by itself
 
 
 def read_dotnet_solution(path: str, text: str) -> Manifest:
@@ -163,6 +167,14 @@ def read_dotnet_project(path: str, text: str) -> Manifest:
             evidence = Evidence(path=path, line=each.line)
             group: DependencyGroup = "build" if each.attributes.get("PrivateAssets") == "all" else "runtime"
             wanted.append(Dependency(name=name, requirement=version, group=group, evidence=evidence))
+    # The SDK for the web refers to the framework of ASP.NET by itself; a library may do so in words.
+    shared = [(each.attributes.get("Include", ""), each.line) for each in project.all("FrameworkReference")]
+    if project.attributes.get("Sdk") == _WEB_SDK:
+        shared.append((_WEB_FRAMEWORK, project.line))
+    for name, line in dict(reversed(shared)).items():
+        if name:
+            evidence = Evidence(path=path, line=line)
+            wanted.append(Dependency(name=name, requirement="", group="runtime", evidence=evidence))
     frameworks = [*project.all("TargetFramework"), *project.all("TargetFrameworks")]
     licenses = [*project.all("PackageLicenseExpression")]
     stem = path.rpartition("/")[2].rpartition(".")[0]
@@ -225,8 +237,7 @@ def read_mix(path: str, text: str) -> Manifest:
     elixir = re.search(r"\belixir:\s*\"([^\"]+)\"", text)
     wanted: list[Dependency] = []
     for number, line in enumerate(text.split("\n"), 1):
-        found = _MIX_DEPENDENCY.match(line[:500])
-        if found:
+        for found in () if line.lstrip().startswith("#") else _MIX_DEPENDENCY.finditer(line[:500]):
             group: DependencyGroup = "development" if re.search(r"only:.*:(dev|test)", found[3]) else "runtime"
             evidence = Evidence(path=path, line=number)
             wanted.append(Dependency(name=found[1], requirement=found[2] or "", group=group, evidence=evidence))

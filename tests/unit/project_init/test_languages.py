@@ -58,6 +58,12 @@ class TestCountLanguages:
             ("Markdown", 1, 6, 3),
         ]
 
+    def test_how_programs_are_made_comes_after_them(self, project: Callable[[Mapping[str, str | bytes]], Path]) -> None:
+        """However long a Makefile is, the project is not written in it."""
+        tree = survey(project({"main.c": "1\n", "CMakeLists.txt": "1\n2\n3\n", "Makefile": "1\n2\n", "a.md": "1\n"}))
+        found = count_languages(tree, tree.listing.files, lambda _: None)
+        assert [each.name for each in found] == ["C", "CMake", "Makefile", "Markdown"]
+
 
 class TestRoleOf:
     """The part a file plays."""

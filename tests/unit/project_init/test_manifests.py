@@ -10,6 +10,7 @@ from activities.project_init.manifests import jvm, native, node, others, python,
 from activities.project_init.manifests.registry import MOST_MANIFESTS, read_manifests, reader_for
 from activities.project_init.parsing import UnreadableError
 from activities.project_init.records import Manifest
+from activities.project_init.technologies import technologies_of
 
 
 def wanted(manifest: Manifest) -> list[tuple[str, str, str, int | None]]:
@@ -348,6 +349,28 @@ class TestOthers:
         assert bool(found.entry_points) == starts
 
     @pytest.mark.parametrize(
+        ("project", "line"),
+        [
+            ('<Project Sdk="Microsoft.NET.Sdk.Web"></Project>', 1),
+            (
+                '<Project Sdk="Microsoft.NET.Sdk.Web">\n<ItemGroup><FrameworkReference Include='
+                '"Microsoft.AspNetCore.App"/></ItemGroup></Project>',
+                2,
+            ),
+            (
+                '<Project Sdk="x"><ItemGroup>'
+                '<FrameworkReference Include="Microsoft.AspNetCore.App"/></ItemGroup></Project>',
+                1,
+            ),
+        ],
+    )
+    def test_a_web_project_of_dotnet_is_built_with_asp_net(self, project: str, line: int) -> None:
+        """It names no package for that."""
+        found = others.read_dotnet_project("App.csproj", project)
+        assert wanted(found) == [("Microsoft.AspNetCore.App", "", "runtime", line)]
+        assert [each.name for each in technologies_of([found])] == ["ASP.NET"]
+
+    @pytest.mark.parametrize(
         ("path", "text"),
         [
             ("x/Shop.sln", "\nMicrosoft Visual Studio Solution File, Format Version 12.00\n# Visual Studio 17\n"),
@@ -384,6 +407,18 @@ class TestOthers:
         assert [each[:3] for each in wanted(found)] == [
             ("phoenix", "~> 1.7", "runtime"),
             ("credo", "~> 1", "development"),
+        ]
+
+    def test_reads_mix_on_one_line(self) -> None:
+        """A list of few dependencies has room on a line; other tuples and what is commented out are none."""
+        text = (
+            'defp deps, do: [{:phoenix, "~> 1.7"}, {:credo, "~> 1", only: [:dev], a: false}, {:a, path: "../a"}]\n'
+            '# [{:old, "~> 1"}]\npreferred_cli_env: [{:coveralls, :test}]\n'
+        )
+        assert wanted(others.read_mix("mix.exs", text)) == [
+            ("phoenix", "~> 1.7", "runtime", 1),
+            ("credo", "~> 1", "development", 1),
+            ("a", "", "runtime", 1),
         ]
 
     def test_reads_cmake(self) -> None:
