@@ -140,7 +140,7 @@ class _Reader:
             return
         found = opening_of(line, before, after)
         if found is None and self._stand_alone and stands_alone(line.text, before, after):
-            found = Opening("heading", "", (), line.text)
+            found = Opening("heading", "", (), line.text.rstrip(":"))
         if not self.drafts:
             self._begin(line, found)
             if found is None or found.style == "heading":

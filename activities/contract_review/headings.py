@@ -11,7 +11,7 @@ from activities.contract_review.facts import SPELLED, spelled
 from activities.contract_review.records import Line
 
 _KEYWORD = re.compile(
-    r"^(article|section|clause|schedule|exhibit|annex|appendix|part)\s+"
+    r"^(article|section|clause|schedule|exhibit|annex|appendix|part|sec\.|art\.|cl\.)\s+(?:no\.\s+)?"
     rf"(\d{{1,3}}(?:\.\d{{1,3}}){{0,3}}|{SPELLED}|[IVXLC]{{1,7}}|[A-Z])\b(\s*[.:)–—-]+)?\s*(.*)$",
     re.IGNORECASE,
 )
@@ -34,6 +34,7 @@ _SMALL = frozenset({
 # fmt: on
 _ATTACHED = frozenset({"schedule", "exhibit", "annex", "appendix"})
 _LONGEST_TITLE = 80
+_MOST_BEFORE_COLON = 4  # words of a title that is not in capitals
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _SPELLED = frozenset(SPELLED.split("|"))
 
@@ -272,7 +273,7 @@ def _keyword(text: str, after: str) -> Opening | None:
         path = (_roman(number.upper()),)
     if not path:
         return Opening("attached", label, (), rest)
-    return Opening("article" if word in ("article", "part") else "number", label, path, rest)
+    return Opening("article" if word in ("article", "art.", "part") else "number", label, path, rest)
 
 
 def _numbered(text: str, heading: bool) -> Opening | None:
@@ -325,12 +326,16 @@ def stands_alone(text: str, before: str, after: str) -> bool:
         (True, True)
         >>> stands_alone("Payment Terms", "which are told in the", "below."), stands_alone("Ash shall pay", "", "")
         (False, False)
+        >>> stands_alone("Payment:", "", "Fees are due."), stands_alone("Subject to what is told in the rest:", "", "")
+        (True, False)
     """
     if before and before[-1] not in ".;:":
         return False
-    alone = not before and not after
-    return is_heading(text) or (
-        alone and text[-1] not in ".;,:" and is_title(text, strict=False) and not _VERB.search(text.lower())
+    alone, title = not before and not after, text.rstrip(":")
+    if title != text and len(title.split()) > _MOST_BEFORE_COLON:  # what introduces a list ends so as well
+        return is_heading(title)
+    return is_heading(title) or (
+        alone and title[-1:] not in (*".;,", "") and is_title(title, strict=False) and not _VERB.search(title.lower())
     )
 
 

@@ -65,6 +65,22 @@ class TestExtract:
                 id="decimal numbers",
             ),
             pytest.param(
+                "Payment:\nThe Customer shall pay.\n\nTermination::\n\nEither party may end it.\n\n"
+                "Limitation of liability:\n\nIt is capped.\n\nIn the event of what is told below:\n\nIt ends.\n",
+                [("H1", None), ("H2", None), ("H3", None)],
+                id="titles with a colon",
+            ),
+            pytest.param(
+                "Sec. 1. Fees.\nFees are due.\nSec. 2. Term.\nTwo years.\n",
+                [("Sec. 1", None), ("Sec. 2", None)],
+                id="sections in short",
+            ),
+            pytest.param(
+                "Clause No. 1 Fees\nFees are due.\nClause No. 2 Term\nTwo years.\n",
+                [("Clause 1", None), ("Clause 2", None)],
+                id="clauses by number",
+            ),
+            pytest.param(
                 "1. FEES AND TAXES.\n1.1 They are due.\n2. Sums in Dispute.\n2.1 They are not.\n",
                 [("1", None), ("1.1", "1"), ("2", None), ("2.1", "2")],
                 id="titles with a full stop",
