@@ -199,7 +199,7 @@ def read_policy(path: Path) -> Policy:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ComplianceError(f"the policy {path.name!r} is larger than {MOST_BYTES:,} bytes")
-        return policy_of(json.dumps(reader(path.read_text("utf-8")), default=str), path.name)
+        return policy_of(json.dumps(reader(path.read_text("utf-8-sig")), default=str), path.name)
     except OSError as error:
         raise ComplianceError(f"the policy {str(path)!r} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
@@ -242,6 +242,7 @@ def _of_markdown(text: str) -> dict[str, Any]:
     tokens = MarkdownIt("commonmark").parse(text)
     policy: dict[str, Any] = {"rules": []}
     current: dict[str, Any] | None = None
+    headed: list[dict[str, Any]] = []
     for at, token in enumerate(tokens):
         if token.type == "heading_open":
             words = tokens[at + 1].content.strip()
@@ -250,7 +251,9 @@ def _of_markdown(text: str) -> dict[str, Any]:
                 name, _, version = words.rpartition(" ")
                 policy |= {"name": name, "version": version}
             current = {"id": rule["id"], "title": rule["title"]} if rule and token.tag != "h1" else None
-        elif token.type == "fence" and token.info.strip() == "toml":
+            if current and any(map(str.isdigit, current["id"])):  # `Scope: who it is for` is prose
+                headed.append(current)
+        elif token.type == "fence" and token.info.strip().lower() == "toml":
             if current is None or current in policy["rules"]:
                 place = (token.map or [0])[0] + 1
                 raise ComplianceError(
@@ -259,4 +262,12 @@ def _of_markdown(text: str) -> dict[str, Any]:
                 )
             current |= tomllib.loads(token.content)
             policy["rules"].append(current)
+        elif token.type in ("fence", "code_block") and current is not None:
+            headed.append(current)
+    without = {rule["id"]: None for rule in headed if not any(rule is one for one in policy["rules"])}
+    if without:
+        raise ComplianceError(
+            f"the rule {', '.join(without)} has no block of TOML below its heading, so it would not be applied; begin "
+            "the block with ```toml, or word the heading without an id"
+        )
     return policy

@@ -26,6 +26,12 @@ class TestReadPolicy:
         assert told.digest == explained.digest
         assert [rule.id for rule in told.rules] == ["REC-1", "ACC-1", "DPA-1", "QUO-1", "ATT-1", "PHR-1", "APP-1"]
 
+    def test_takes_prose_and_examples_and_a_windows_editors_mark(self, tmp_path: Path) -> None:
+        """A heading of prose is no rule, a block beside a rule's own no fault, and `TOML` is TOML."""
+        text = "# P 1\n## Scope: all of us\nWords.\n## A-1: t\n```text\nan example\n```\n```TOML\nkind='status'\n```\n"
+        (tmp_path / "p.md").write_text(text, "utf-8-sig")
+        assert [rule.id for rule in read_policy(tmp_path / "p.md").rules] == ["A-1"]
+
     def test_gives_another_digest_to_other_rules(self, tmp_path: Path) -> None:
         """A threshold that is moved is another policy."""
         moved = (SAMPLES / "policy.toml").read_text().replace("above = 25000", "above = 90000")
@@ -59,7 +65,19 @@ class TestReadPolicy:
                 "at line 6 belongs to no rule",
                 id="two blocks",
             ),
-            pytest.param("p.md", "# P 1\n## A-1: t\nNo block.", "rules: Tuple should have at least 1", id="no block"),
+            pytest.param("p.md", "# P 1\n## A-1: t\nNo block.", "the rule A-1 has no block of TOML", id="no block"),
+            pytest.param(
+                "p.md",
+                "# P 1\n## A-1: t\n```toml\nkind='status'\n```\n## Phrases: u\n~~~\nkind='status'\n~~~\n",
+                "the rule Phrases has no block of TOML",
+                id="a block that is not said to be TOML",
+            ),
+            pytest.param(
+                "p.md",
+                "# P 1\n## A-1: t\n```toml\nkind='status'\n```\n## B-2: u\nSome words.\n",
+                "the rule B-2 has no block of TOML",
+                id="one of two rules without a block",
+            ),
         ],
     )
     def test_names_what_is_wrong(self, tmp_path: Path, name: str, content: str | None, message: str) -> None:
