@@ -75,9 +75,19 @@ class Family:
         """Finds something at least where one of the rules does."""
         return core_of(self.rules)
 
-    def found_in(self, text: str) -> Iterator[Rule]:
-        """Yield the rules that occur in a passage."""
-        if self.core(text):
+    @cached_property
+    def all_in_one(self) -> Search:
+        """Finds something exactly where one of the rules does."""
+        return all_in_one(self.rules)
+
+    def found_in(self, text: str, at_once: bool) -> Iterator[Rule]:
+        """Yield the rules that occur in a passage.
+
+        Args:
+            text: The passage.
+            at_once: Look for all of them at once before each of them is looked for.
+        """
+        if self.core(text) and (not at_once or self.all_in_one(text)):
             yield from (rule for rule in self.rules if automaton(rule.pattern)(text))
 
 
