@@ -65,6 +65,15 @@ class TestNewsOf:
             ("step_started", 3),
         ]
 
+    def test_a_fan_out_that_failed_is_told_once_though_its_other_branch_ends_later(self) -> None:
+        """Its time is the last branch's; one that began anew and failed again is told again."""
+        fails = {"kind": StepKind.MERGE, "failure": "the model is gone"}
+        before = run(step(1, StepStatus.FAILED, **fails))
+        later = {**fails, "failure": "'fail' failed: the model is gone", "ended": at(1.5)}
+
+        assert told(before, run(step(1, StepStatus.FAILED, **later))) == []
+        assert told(before, run(step(1, StepStatus.FAILED, **later, began=at(1)))) == [("step_failed", 1)]
+
     def test_nothing_is_told_twice(self) -> None:
         """The same reading again is no news."""
         assert told(run(step(1)), run(step(1))) == []
