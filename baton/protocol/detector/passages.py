@@ -130,7 +130,6 @@ def _searches(script: Script) -> _Searches:
         words = automaton(any_of([branching(word for rule, _ in rules for word in rule.squeezed_cores), *marks]))
         return _Searches(words, words, lambda passage, _: (rule for rule, search in rules if search(passage)))
     families = [family for family in FAMILIES if family.native is (script is Script.NATIVE)]
-    rules_of_all = [rule for family in families for rule in family.rules]
     english = [family for family in families if family in _ENGLISH]
     others = [family for family in families if family not in _ENGLISH]
     in_others = core_of(rule for family in others for rule in family.rules)
@@ -145,8 +144,8 @@ def _searches(script: Script) -> _Searches:
             for family in others:
                 yield from family.found_in(passage, at_once=False)
 
-    gate = core_of(rules_of_all) if script is Script.NATIVE else _marks_and(DISGUISES_BUT_LEET)
-    return _Searches(gate, core_of(rules_of_all), rules_in)
+    in_any = core_of(rule for family in families for rule in family.rules)
+    return _Searches(in_any if script is Script.NATIVE else _marks_and(DISGUISES_BUT_LEET), in_any, rules_in)
 
 
 def _unread(view: View) -> Iterator[Suspicion]:
