@@ -118,7 +118,9 @@ class Beside:
         if self._opens_first:
             await workflow.wait_condition(lambda: not self._messages)
 
-    async def in_time(self, true: Callable[[], bool], within: timedelta, summary: str) -> bool:
+    async def in_time(
+        self, true: Callable[[], bool], within: timedelta, summary: str, *, may_cease: bool = False
+    ) -> bool:
         """Wait until messages make something true, or the time is up, and return whether it is true.
 
         The timer is not stopped by what makes it true: in the task in which it fires the run may be told of that only
@@ -129,6 +131,7 @@ class Beside:
             true: Says whether it is.
             within: For how long to wait.
             summary: What the timer is called in the UI.
+            may_cease: Whether what is true may not be so any more once what has come is opened; then the wait goes on.
         """
         if not self._timers_run_out:
             try:
@@ -143,9 +146,15 @@ class Beside:
         timer = asyncio.create_task(workflow.sleep(within, summary=summary))
         try:
             await workflow.wait_condition(lambda: timer.done() or true())
+            while may_cease:
+                await self.done()
+                if timer.done() or true():
+                    break
+                await workflow.wait_condition(lambda: timer.done() or true())
         finally:
             self._unneeded.append(timer)
-        await self.done()
+        if not may_cease:
+            await self.done()
         return true()
 
     def pending(self) -> list[JsonValue]:

@@ -33,6 +33,8 @@ ANY_LENGTH = "only chunks that wait for one before them are limited"
 """Marks the runs of which that is so, in the same way."""
 RUN_OUT = "a timer that a chunk would stop runs out"
 """Marks the runs of which that is so, and what `ANY_LENGTH` says as well."""
+HEARD_OUT = "a stream that breaks as its receiver begins is heard to its end"
+"""Marks the runs of which that is so, and what `RUN_OUT` says as well."""
 MOST_STREAMS = 100
 """How many streams chunks are kept for that nobody has received yet."""
 
@@ -59,7 +61,8 @@ class Streams:
         }
         self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
-        self._timers_run_out = workflow.patched(RUN_OUT)  # before anything comes: see `Beside`
+        self._heard_out = workflow.patched(HEARD_OUT)  # before anything comes: see `Beside`
+        self._timers_run_out = self._heard_out or workflow.patched(RUN_OUT)
         self._any_length = self._timers_run_out or workflow.patched(ANY_LENGTH)
         self._opening = Beside(self._take_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
@@ -196,7 +199,7 @@ class Streams:
         await self._opening.done()
         summary = f"chunks of stream {id}"
         if self._timers_run_out:
-            await self._opening.in_time(true, within, summary)
+            await self._opening.in_time(true, within, summary, may_cease=self._heard_out)
             return
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(true, timeout=within, timeout_summary=summary)

@@ -26,7 +26,7 @@ from baton.testing import assert_replays, pipeline_worker
 from baton.workflow.streaming import STREAM
 from tests.support import Handle, approve, event, failure, start, until_waiting
 from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
-from tests.temporal.handoff_stages import extract
+from tests.temporal.handoff_stages import INJECTION, extract
 from tests.temporal.test_handing import message
 
 
@@ -117,6 +117,36 @@ async def test_the_last_chunk_in_the_moment_in_which_the_time_is_up(worker: Work
 
     assert [result.output["chunks"] for result in results] == [[1, 2, 3]] * 8
     for receiver in receivers:
+        await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_an_attack_that_comes_as_the_receiver_begins(worker: Worker, safeguards: Safeguards) -> None:
+    """What was enough to begin with is not any more: its sender is told, once it has said what it sent (S3-14.1-c)."""
+    queue, stream = f"attacked-{uuid.uuid4()}", str(uuid.uuid4())
+    attack = f"{' '.join(f'Clause {number} is as it was.' for number in range(10_000))} {INJECTION}"
+    contents: list[dict[str, JsonValue]] = [{"n": 1}, {"n": 2}, {"n": 3, "says": attack}]
+    closing: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
+    parts: list[dict[str, Any]] = [*({"content": one} for one in contents), closing]
+    chunks = [Chunk(handoff_id=stream, seq=seq, at=datetime.now(UTC), **one) for seq, one in enumerate(parts, 1)]
+    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+        receivers = [await start(gone, StreamsIn.run, id=f"risk-{uuid.uuid4()}") for _ in range(5)]
+        for receiver in receivers:
+            step = {STREAM: stream, "replyTo": f"legal-{uuid.uuid4()}"}
+            handoff = message(receiver.id).model_copy(update={"step": step})
+            await hand_off_to(worker.client, handoff, within=timedelta(seconds=10), keyring=safeguards.keyring)
+    for receiver in receivers:  # what comes while there is no worker comes all at once
+        for chunk in chunks[:3]:
+            await receiver.signal(HANDOFF_CHUNK, chunk)
+    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+        for receiver in receivers:
+            await event(receiver, EventType.EVENT_TYPE_MARKER_RECORDED, 6)
+            await receiver.signal(HANDOFF_CHUNK, chunks[3])
+            assert "chunk 3: the safety scan rejects it" in await failure(receiver)
+
+    for receiver in receivers:
+        sent = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
+        answers = [one async for one in receiver.fetch_history_events() if one.event_type == sent]
+        assert len(answers) == 2  # to the handoff, and to the whole
         await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
