@@ -76,7 +76,7 @@ class Beside:
 
     When somebody asks a query in the task in which a local activity ends, the SDK hands its end on in the task after
     that, together with what has ended there, and in a replay in the task where it ended, by itself. Whatever this
-    changes the order of, the run no longer fits its own history: hence `in_turn`, `done`, and `in_time`.
+    changes the order of, the run no longer fits its own history: hence `in_turn`, `done`, `in_time`, and `once`.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class Beside:
         self._timers_run_out = workflow.patched(DRAWS_LATER) or workflow.patched(TIMERS_RUN_OUT)
         self._opens_first = self._timers_run_out or workflow.patched(FIRST_OPENED)
         self._unneeded: list[asyncio.Task[None]] = []
+        self._watching: list[Callable[[], None]] = []
         self._in_turn = in_turn and self._opens_first
         self._messages: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -157,6 +158,37 @@ class Beside:
             await self.done()
         return true()
 
+    async def once(self, true: Callable[[], bool], within: timedelta, summary: str) -> asyncio.Task[None]:
+        """Wait until messages make something true, if only until the next one comes, or the time is up.
+
+        A timer is started in any case and before anything else, for whether there is a message yet may differ in a
+        replay. So may which messages are opened together: hence it is asked after each one. Of those that are being
+        opened as the time is up, all count.
+
+        Args:
+            true: Says whether it is.
+            within: For how long to wait.
+            summary: What the timer is called in the UI.
+
+        Returns:
+            The timer, which may be stopped in a later task than the one in which it was started.
+        """
+        timer = asyncio.create_task(workflow.sleep(within, summary=summary))
+        was = true()
+
+        def look() -> None:
+            nonlocal was
+            was = was or true()
+
+        self._watching.append(look)
+        try:
+            await workflow.wait_condition(lambda: was or timer.done())
+            in_time = set() if was else set(self._tasks)
+            await workflow.wait_condition(lambda: was or in_time.isdisjoint(self._tasks))
+        finally:
+            self._watching.remove(look)
+        return timer
+
     def pending(self) -> list[JsonValue]:
         """Return the messages that are being worked on, in base64."""
         return [base64.b64encode(raw).decode() for raw in self._messages]
@@ -167,6 +199,8 @@ class Beside:
                 await self._work(raw)
         finally:
             self._messages.remove(raw)
+        for look in self._watching:
+            look()
 
 
 async def ended_once(true: Callable[[], bool], tasks: Sequence[asyncio.Future[Any]]) -> list[Any]:

@@ -4,6 +4,7 @@ The handoff goes first and passes the gate like any other. Then come the chunks,
 digest of them all. The receiver answers twice: whether it takes the handoff, and whether it has all of it (S3-14.1).
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import timedelta
@@ -35,6 +36,8 @@ RUN_OUT = "a timer that a chunk would stop runs out"
 """Marks the runs of which that is so, and what `ANY_LENGTH` says as well."""
 HEARD_OUT = "a stream that breaks as its receiver begins is heard to its end"
 """Marks the runs of which that is so, and what `RUN_OUT` says as well."""
+ONE_BY_ONE = "a timer is started in any case, and each chunk is looked at by itself"
+"""Marks the runs of which that is so, and what `ANY_LENGTH` says as well."""
 MOST_STREAMS = 100
 """How many streams chunks are kept for that nobody has received yet."""
 
@@ -61,9 +64,11 @@ class Streams:
         }
         self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
-        self._heard_out = workflow.patched(HEARD_OUT)  # before anything comes: see `Beside`
+        self._one_by_one = workflow.patched(ONE_BY_ONE)  # before anything comes: see `Beside`
+        self._heard_out = self._one_by_one or workflow.patched(HEARD_OUT)
         self._timers_run_out = self._heard_out or workflow.patched(RUN_OUT)
         self._any_length = self._timers_run_out or workflow.patched(ANY_LENGTH)
+        self._timers: dict[str, list[asyncio.Task[None]]] = {}
         self._opening = Beside(self._take_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
@@ -196,8 +201,11 @@ class Streams:
 
     async def in_time(self, true: Callable[[], bool], within: timedelta, id: str) -> None:
         """Wait until chunks make something true of a stream, or the time is up."""
-        await self._opening.done()
         summary = f"chunks of stream {id}"
+        if self._one_by_one:
+            self._timers.setdefault(id, []).append(await self._opening.once(true, within, summary))
+            return
+        await self._opening.done()
         if self._timers_run_out:
             await self._opening.in_time(true, within, summary, may_cease=self._heard_out)
             return
@@ -220,12 +228,13 @@ class Streams:
         self._answered[id] = (received.reply_to or "", ack)
         if len(self._answered) > MOST_REMEMBERED:
             del self._answered[next(iter(self._answered))]
-        await self._answer_again(id)
+        if await self._answer_again(id):  # in a later task than the one that started the timers
+            for timer in self._timers.pop(id, ()):
+                timer.cancel()
 
-    async def _answer_again(self, id: str) -> None:
+    async def _answer_again(self, id: str) -> bool:
         reply_to, ack = self._answered[id]
-        if reply_to:
-            await tell(reply_to, HANDOFF_ANSWER, ack)
+        return bool(reply_to) and await tell(reply_to, HANDOFF_ANSWER, ack)
 
     def _on_chunk(self, *given: Any) -> None:
         """Hand a part of a streamed handoff to this pipeline: one sealed chunk."""
@@ -344,15 +353,17 @@ class Incoming:
         Raises:
             StageFailedError: It is broken, or the time is up.
         """
+        sound = False
 
         def settled() -> bool:
+            nonlocal sound
             self._take()
-            if self.stream.faults:  # the sender hears of it once it says what it has sent
-                return self.stream.closed_with is not None
-            return true(self.stream)
+            sound = true(self.stream) and not self.stream.faults
+            # The sender of a broken one hears of it once it says what it has sent.
+            return sound or (bool(self.stream.faults) and self.stream.closed_with is not None)
 
         await self._streams.in_time(settled, within, self._id)
-        if true(self.stream) and not self.stream.faults:
+        if sound:
             return
         gap = f"chunk {self.stream.missing} is missing" if self.stream.missing else f"{len(self.stream.taken)} came"
         fault = "; ".join(self.stream.faults) or f"{gap} after {within}"

@@ -177,7 +177,7 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "streamed-to-rested": lambda worker, id: exchanged(
         worker, id, StreamsOut, StreamsIn, receiver=True, count=5, rest=1
     ),
-    "streamed-heard-out": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
+    "streamed-one-by-one": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
     "contracts": contracted,
     **detours.HANDED,
 }

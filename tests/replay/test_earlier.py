@@ -30,6 +30,7 @@ RECORDED = [
     pytest.param("durable-sends", Thinks, id="what a durable agent's failed run cost was not put on record"),
     pytest.param("streamed-to", StreamsIn, id="the timer of a stream was stopped by what it waited for"),
     pytest.param("streamed-attacked", StreamsIn, id="a stream that broke as its receiver began was not answered"),
+    pytest.param("streamed-heard-out", StreamsIn, id="no timer was started for chunks that were here"),
 ]
 
 

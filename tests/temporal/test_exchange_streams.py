@@ -23,6 +23,7 @@ from baton.protocol.chunks import MOST_AHEAD, Chunk, whole_digest
 from baton.protocol.messages import Decision, PipelineResult
 from baton.protocol.names import DECIDE, HANDOFF_CHUNK, QUERY_STATUS
 from baton.testing import assert_replays, pipeline_worker
+from baton.workflow.correspondence import HANDOFF
 from baton.workflow.streaming import STREAM
 from tests.support import Handle, approve, event, failure, start, until_waiting
 from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
@@ -147,6 +148,42 @@ async def test_an_attack_that_comes_as_the_receiver_begins(worker: Worker, safeg
         sent = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
         answers = [one async for one in receiver.fetch_history_events() if one.event_type == sent]
         assert len(answers) == 2  # to the handoff, and to the whole
+        await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_chunk_that_is_opened_while_another_comes(worker: Worker, safeguards: Safeguards) -> None:
+    """Told of both at once, for somebody asked it something, or in turn: the receiver gives the same commands."""
+    queue, stream = f"both-{uuid.uuid4()}", str(uuid.uuid4())
+    long = " ".join(f"Clause {number} is as it was." for number in range(10_000))
+    contents: list[dict[str, JsonValue]] = [{"n": 1}, {"n": 2}, {"n": 3, "says": long}]
+    closing: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
+    parts: list[dict[str, Any]] = [*({"content": one} for one in contents), closing]
+    chunks = [Chunk(handoff_id=stream, seq=seq, at=datetime.now(UTC), **one) for seq, one in enumerate(parts, 1)]
+    began = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
+
+    async def close(receiver: Handle, task: int) -> None:
+        await event(receiver, began, task)
+        await receiver.signal(HANDOFF_CHUNK, chunks[3])
+
+    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+        receivers = [await start(gone, StreamsIn.run, pause=True) for _ in range(5)]
+        for receiver in receivers:
+            await receiver.signal(HANDOFF, message(receiver.id).model_copy(update={"step": {STREAM: stream}}))
+            for chunk in chunks[:2]:
+                await receiver.signal(HANDOFF_CHUNK, chunk)
+            await until_waiting(receiver, "go on")
+    tasks = [sum(one.event_type == began for one in (await it.fetch_history()).events) for it in receivers]
+    for receiver in receivers:
+        await receiver.signal(DECIDE, Decision(approval="go on", approved=True, who="ann", why="two will do"))
+        await receiver.signal(HANDOFF_CHUNK, chunks[2])
+    asked = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
+    await asyncio.sleep(0.5)
+    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+        closed = (close(receiver, task + 1) for receiver, task in zip(receivers, tasks, strict=True))
+        await asyncio.gather(*closed, *asked)
+        assert [(await receiver.result()).output["chunks"] for receiver in receivers] == [[1, 2, 3]] * 5
+
+    for receiver in receivers:
         await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
