@@ -36,6 +36,8 @@ DRAWS_LATER = "nothing random is drawn before the pipeline's code begins"
 What a run that was rolled back to its first task draws in `__init__` comes from the seed of before or from the new one,
 by what else has come in that task, and in a replay of a history with a mark in it always from the one of before.
 """
+TIMER_FIRST = "a timer that a message may make needless is started in any case"
+"""Marks the runs of which that is so, and what `DRAWS_LATER` says as well."""
 
 _A_WHILE = timedelta(seconds=10)
 _LONGEST_ID = 1_000  # bytes of a workflow id, as a server has it that nobody told otherwise
@@ -61,6 +63,11 @@ class Receiver:
     starts: Callable[..., Any] | str | None = None
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     task_queue: str | None = None
+
+
+def draws_later() -> bool:
+    """Return whether this run is one of `DRAWS_LATER`."""
+    return workflow.patched(TIMER_FIRST) or workflow.patched(DRAWS_LATER)
 
 
 def raw_of(given: tuple[Any, ...]) -> bytes | None:
@@ -94,7 +101,8 @@ class Beside:
         # Asked before anything comes: a mark that is made when something does may stand elsewhere in a replay, where
         # what came in a task that timed out is handed on together with what came in the task after it.
         # A run from before goes on as it did.
-        self._timers_run_out = workflow.patched(DRAWS_LATER) or workflow.patched(TIMERS_RUN_OUT)
+        self.timer_first = workflow.patched(TIMER_FIRST)
+        self._timers_run_out = draws_later() or workflow.patched(TIMERS_RUN_OUT)
         self._opens_first = self._timers_run_out or workflow.patched(FIRST_OPENED)
         self._unneeded: list[asyncio.Task[None]] = []
         self._watching: list[Callable[[], None]] = []

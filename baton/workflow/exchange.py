@@ -18,6 +18,7 @@ the pipeline, so a run that continues as new does not hand on again what it has 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
@@ -70,6 +71,9 @@ DECIDED_STANDS = "what a person has decided stands, also if an answer comes whil
 
 MONEY_IS_RELAYED = "a receiver goes on with the chain's money"
 """Marks the runs of which that is so, in the same way."""
+
+_TIMERS: ContextVar[tuple[list[asyncio.Task[None]], list[asyncio.Task[None]]]] = ContextVar("timers", default=([], []))
+"""The timers that the step before this one and this one have started; those are stopped once this one has sent."""
 
 Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
 Takes = Callable[[Baton, Received], Mapping[str, JsonValue]]
@@ -208,6 +212,7 @@ class Exchange:
         Raises:
             StageFailedError: It failed, or its patch breaks a rule of the pipeline.
         """
+        _TIMERS.set((_TIMERS.get()[1], []))
         pipeline = self.pipeline
         seq, past = await pipeline._steps.begin(name, StepKind.STAGE)
         if past is not None:
@@ -307,14 +312,23 @@ class Exchange:
         Returns:
             The answer, or None if the time is up.
         """
+        answers, timer_first = self._answers, self._answers.timer_first
+        before, now = _TIMERS.get()
+        for timer in before:
+            timer.cancel()
         for attempt in range(1, attempts + 1):
-            await self._answers.done()
             summary = f"answer to handoff {id}, attempt {attempt}"
-            if await self._answers.in_time(lambda: self._outbox.answer(id) is not None, within / attempts, summary):
+            if timer_first:
+                now.append(await answers.once(lambda: self._outbox.answer(id) is not None, within / attempts, summary))
+            else:
+                await answers.done()
+                await answers.in_time(lambda: self._outbox.answer(id) is not None, within / attempts, summary)
+            if self._outbox.answer(id) is not None:
                 break
             if attempt < attempts:
                 await again()
-        await self._answers.done()  # the person who is asked next has a timer as well
+        if not timer_first:
+            await answers.done()  # the person who is asked next has a timer as well
         return self._outbox.answer(id)
 
     async def _send_again(self, to: Receiver, handoff: Handoff) -> None:

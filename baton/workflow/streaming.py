@@ -36,8 +36,6 @@ RUN_OUT = "a timer that a chunk would stop runs out"
 """Marks the runs of which that is so, and what `ANY_LENGTH` says as well."""
 HEARD_OUT = "a stream that breaks as its receiver begins is heard to its end"
 """Marks the runs of which that is so, and what `RUN_OUT` says as well."""
-ONE_BY_ONE = "a timer is started in any case, and each chunk is looked at by itself"
-"""Marks the runs of which that is so, and what `ANY_LENGTH` says as well."""
 MOST_STREAMS = 100
 """How many streams chunks are kept for that nobody has received yet."""
 
@@ -64,12 +62,11 @@ class Streams:
         }
         self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
-        self._one_by_one = workflow.patched(ONE_BY_ONE)  # before anything comes: see `Beside`
-        self._heard_out = self._one_by_one or workflow.patched(HEARD_OUT)
+        self._opening = Beside(self._take_chunk, carried.get("opening", ()))
+        self._heard_out = self._opening.timer_first or workflow.patched(HEARD_OUT)  # before anything comes
         self._timers_run_out = self._heard_out or workflow.patched(RUN_OUT)
         self._any_length = self._timers_run_out or workflow.patched(ANY_LENGTH)
         self._timers: dict[str, list[asyncio.Task[None]]] = {}
-        self._opening = Beside(self._take_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
 
@@ -202,7 +199,7 @@ class Streams:
     async def in_time(self, true: Callable[[], bool], within: timedelta, id: str) -> None:
         """Wait until chunks make something true of a stream, or the time is up."""
         summary = f"chunks of stream {id}"
-        if self._one_by_one:
+        if self._opening.timer_first:
             self._timers.setdefault(id, []).append(await self._opening.once(true, within, summary))
             return
         await self._opening.done()

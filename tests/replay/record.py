@@ -177,7 +177,11 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "streamed-to-rested": lambda worker, id: exchanged(
         worker, id, StreamsOut, StreamsIn, receiver=True, count=5, rest=1
     ),
-    "streamed-one-by-one": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
+    "streamed-timer-first": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
+    "handed-off-timer-first": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=False),
+    "streamed-from-timer-first": lambda worker, id: exchanged(
+        worker, id, StreamsOut, StreamsIn, receiver=False, count=5
+    ),
     "contracts": contracted,
     **detours.HANDED,
 }

@@ -155,7 +155,9 @@ class TestHandOff:
         [received] = await output(receiver)
         assert (ack["answer"], received["step"]["attempt"]) == ("accepted", 1)
 
-    async def test_missing_context_is_named_and_a_mended_handoff_keeps_its_id(self, exchange: Worker) -> None:
+    async def test_missing_context_is_named_and_a_mended_handoff_keeps_its_id(
+        self, exchange: Worker, safeguards: Safeguards
+    ) -> None:
         """Needs-input says what is unmet; the next attempt of the same handoff brings it (S3-6.1-f, C-20)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), needs=["clauses"])
         sender = await start(
@@ -168,6 +170,8 @@ class TestHandOff:
         assert (accepted["answer"], accepted["handoffId"]) == ("accepted", refused["handoffId"])
         [received] = await output(receiver)
         assert (received["state"]["clauses"], received["step"]["attempt"]) == (["4.2"], 2)
+        await event(sender, EventType.EVENT_TYPE_TIMER_CANCELED)  # that of the first, which would wake the run in vain
+        await assert_replays(sender, [HandsOff], plugin=BatonPlugin(safeguards=safeguards))
 
     async def test_a_handoff_to_the_wrong_agent_is_rejected(self, exchange: Worker) -> None:
         """The receiver says so, goes on waiting, and the sender's code decides what next."""

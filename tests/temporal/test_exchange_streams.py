@@ -1,4 +1,4 @@
-"""A streamed handoff in a pipeline that continues as new."""
+"""Streamed handoffs that come late, under attack or under questions, and broadcasts under questions."""
 
 import asyncio
 import uuid
@@ -26,7 +26,7 @@ from baton.testing import assert_replays, pipeline_worker
 from baton.workflow.correspondence import HANDOFF
 from baton.workflow.streaming import STREAM
 from tests.support import Handle, approve, event, failure, start, until_waiting
-from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
+from tests.temporal.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, StreamsIn, StreamsInAndGoesOn, StreamsOut
 from tests.temporal.handoff_stages import INJECTION, extract
 from tests.temporal.test_handing import message
 
@@ -140,7 +140,7 @@ async def test_an_attack_that_comes_as_the_receiver_begins(worker: Worker, safeg
             await receiver.signal(HANDOFF_CHUNK, chunk)
     async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         for receiver in receivers:
-            await event(receiver, EventType.EVENT_TYPE_MARKER_RECORDED, 6)
+            await event(receiver, EventType.EVENT_TYPE_MARKER_RECORDED, 5)
             await receiver.signal(HANDOFF_CHUNK, chunks[3])
             assert "chunk 3: the safety scan rejects it" in await failure(receiver)
 
@@ -185,6 +185,28 @@ async def test_a_chunk_that_is_opened_while_another_comes(worker: Worker, safegu
 
     for receiver in receivers:
         await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_questions_while_answers_come(worker: Worker, safeguards: Safeguards) -> None:
+    """Whichever answer a question keeps from the run until the task after, its commands are the same."""
+
+    async def watch(sender: Handle) -> None:
+        while True:
+            await sender.query(QUERY_STATUS)
+
+    agents = ("risk", "tax", "style", "law")
+    to = [{agent: (await start(worker, Accepts.run, agent=agent)).id for agent in agents} for _ in range(24)]
+    senders = await asyncio.gather(*(start(worker, Broadcasts.run, to=ids) for ids in to))
+    watching = [asyncio.create_task(watch(sender)) for sender in senders]
+    async with asyncio.timeout(15):
+        said = await asyncio.gather(*(sender.result() for sender in senders))
+    for one in watching:
+        one.cancel()
+    await asyncio.gather(*watching, return_exceptions=True)
+
+    assert [len(one.output["answers"]) for one in said] == [4] * 24
+    for sender in senders:
+        await assert_replays(sender, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
 
 
 async def test_a_stream_is_as_long_as_its_sender_makes_it(worker: Worker, safeguards: Safeguards) -> None:
