@@ -134,7 +134,7 @@ class Beside:
 
         The timer is not stopped by what makes it true: in the task in which it fires the run may be told of that only
         afterwards, while a replay stops it before. So it runs out, or is stopped when the next one is started, and what
-        has come by the time it fires counts.
+        has come by the time it fires counts. Runs of `TIMER_FIRST` wait by `once`.
 
         Args:
             true: Says whether it is.
@@ -191,8 +191,8 @@ class Beside:
         self._watching.append(look)
         try:
             await workflow.wait_condition(lambda: was or timer.done())
-            in_time = set() if was else set(self._tasks)
-            await workflow.wait_condition(lambda: was or in_time.isdisjoint(self._tasks))
+            opening = set(self._tasks)
+            await workflow.wait_condition(lambda: was or opening.isdisjoint(self._tasks))
         finally:
             self._watching.remove(look)
         return timer

@@ -72,7 +72,7 @@ DECIDED_STANDS = "what a person has decided stands, also if an answer comes whil
 MONEY_IS_RELAYED = "a receiver goes on with the chain's money"
 """Marks the runs of which that is so, in the same way."""
 
-_TIMERS: ContextVar[tuple[list[asyncio.Task[None]], list[asyncio.Task[None]]]] = ContextVar("timers", default=([], []))
+_TIMERS: ContextVar[tuple[list[asyncio.Task[None]], list[asyncio.Task[None]]]] = ContextVar("timers")
 """The timers that the step before this one and this one have started; those are stopped once this one has sent."""
 
 Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
@@ -212,7 +212,7 @@ class Exchange:
         Raises:
             StageFailedError: It failed, or its patch breaks a rule of the pipeline.
         """
-        _TIMERS.set((_TIMERS.get()[1], []))
+        _TIMERS.set((_TIMERS.get(([], []))[1], []))
         pipeline = self.pipeline
         seq, past = await pipeline._steps.begin(name, StepKind.STAGE)
         if past is not None:
