@@ -1,4 +1,4 @@
-"""One client and one worker for all pipelines of these tests."""
+"""The workers of these tests: one of all plain pipelines, and with safeguards one for each module that asks for it."""
 
 from collections.abc import AsyncIterator
 
@@ -7,10 +7,14 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.activity import WorkerParts
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
 from baton.devserver import DevServer
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
+from tests.temporal.exchange_pipelines import EXCHANGES
+from tests.temporal.handoff_stages import extract
 from tests.temporal.pipelines import PIPELINES
 from tests.temporal.stages import STAGES
 
@@ -31,4 +35,18 @@ async def client(server: DevServer, store: ArtifactStore) -> Client:
 async def worker(client: Client) -> AsyncIterator[Worker]:
     """Return a running worker that knows every pipeline and stage of these tests."""
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger of a module's own."""
+    return Safeguards.development(tmp_path_factory.mktemp("safeguards"))
+
+
+@pytest.fixture(scope="module")
+async def exchange(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a running worker of the pipelines that hand on to each other."""
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
         yield it

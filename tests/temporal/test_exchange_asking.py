@@ -4,13 +4,10 @@ import asyncio
 import json
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput
@@ -18,7 +15,6 @@ from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.client import read_run, resolve_handoff
 from baton.client.outside import Found, OutsideAgents
-from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import PipelineError
@@ -39,28 +35,12 @@ from tests.temporal.exchange_pipelines import (
     StreamsIn,
     StreamsOut,
 )
-from tests.temporal.handoff_stages import extract
 from tests.temporal.test_inbox import decision, waiting
 
 
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger of their own for these tests."""
-    folder: Path = tmp_path_factory.mktemp("asking")
-    return Safeguards.development(folder)
-
-
-@pytest.fixture(scope="module")
-async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
-        yield it
-
-
-async def unanswered(worker: Worker, to: str) -> tuple[Handle, PendingHandoff]:
+async def unanswered(exchange: Worker, to: str) -> tuple[Handle, PendingHandoff]:
     """Start a run whose handoff nobody answers, and return it once a person is asked."""
-    handle = await start(worker, AsksTheInbox.run, to=to, seconds=2)
+    handle = await start(exchange, AsksTheInbox.run, to=to, seconds=2)
     [pending] = await waiting(handle)
     return handle, pending
 
@@ -80,20 +60,20 @@ async def decisions(safeguards: Safeguards, task_id: str) -> list[tuple[str, str
 class TestUnanswered:
     """`Exchange(…, ask=pipeline.ask)`."""
 
-    async def test_it_is_sent_again_as_it_was(self, worker: Worker, safeguards: Safeguards) -> None:
+    async def test_it_is_sent_again_as_it_was(self, exchange: Worker, safeguards: Safeguards) -> None:
         """Who had it sent again, each time, and why, is on record; the run replays with and without keys."""
         to = f"risk-{uuid.uuid4()}"
-        handle, pending = await unanswered(worker, to)
+        handle, pending = await unanswered(exchange, to)
         assert pending.until is not None
-        await resolve_handoff(worker.client, handle.id, decision(pending, "requeue"))
+        await resolve_handoff(exchange.client, handle.id, decision(pending, "requeue"))
         again = pending
         while again.since == pending.since:
             [again] = await waiting(handle)
-        receiver = await start(worker, Receives.run, id=to)
+        receiver = await start(exchange, Receives.run, id=to)
         bob = HandoffDecision(
             handoff_id=again.handoff_id, action=HandoffAction.REQUEUE, who="bob", why="it is started now"
         )
-        await resolve_handoff(worker.client, handle.id, bob)
+        await resolve_handoff(exchange.client, handle.id, bob)
 
         result = PipelineResult.model_validate(await handle.result())
         assert (await receiver.result()).output[0]["handoff_id"] == pending.handoff_id
@@ -106,38 +86,38 @@ class TestUnanswered:
         for plugin in (BatonPlugin(safeguards=safeguards), BatonPlugin()):
             await assert_replays(handle, EXCHANGES, plugin=plugin)
 
-    async def test_a_streamed_one_is_accepted_however_late(self, worker: Worker, safeguards: Safeguards) -> None:
+    async def test_a_streamed_one_is_accepted_however_late(self, exchange: Worker, safeguards: Safeguards) -> None:
         """What it was given to be answered in is over when a person has it sent again."""
         to = f"risk-{uuid.uuid4()}"
-        handle = await start(worker, StreamsOut.run, to=to, count=3, seconds=2, asking=True)
+        handle = await start(exchange, StreamsOut.run, to=to, count=3, seconds=2, asking=True)
         [pending] = await waiting(handle)
-        receiver = await start(worker, StreamsIn.run, id=to)
-        await resolve_handoff(worker.client, handle.id, decision(pending, "requeue"))
+        receiver = await start(exchange, StreamsIn.run, id=to)
+        await resolve_handoff(exchange.client, handle.id, decision(pending, "requeue"))
 
         assert (await handle.result()).output["answer"] == "accepted"
         assert (await receiver.result()).output["chunks"] == [1, 2, 3]
         await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_it_takes_no_edit(self, worker: Worker) -> None:
+    async def test_it_takes_no_edit(self, exchange: Worker) -> None:
         """The receiver may have the message already, so another one under its id would not be accepted."""
-        handle, pending = await unanswered(worker, f"risk-{uuid.uuid4()}")
+        handle, pending = await unanswered(exchange, f"risk-{uuid.uuid4()}")
         assert pending.actions == (HandoffAction.REQUEUE, HandoffAction.ABANDON)
         with pytest.raises(PipelineError, match="takes no 'edit'; decide on requeue, abandon"):
             await resolve_handoff(
-                worker.client, handle.id, decision(pending, "edit", edit={"current_state": ["Other"]})
+                exchange.client, handle.id, decision(pending, "edit", edit={"current_state": ["Other"]})
             )
-        await resolve_handoff(worker.client, handle.id, decision(pending, "abandon"))
+        await resolve_handoff(exchange.client, handle.id, decision(pending, "abandon"))
         assert "ann gave it up: I looked at it" in await failure(handle)
 
-    async def test_an_answer_that_comes_after_all_counts(self, worker: Worker, safeguards: Safeguards) -> None:
+    async def test_an_answer_that_comes_after_all_counts(self, exchange: Worker, safeguards: Safeguards) -> None:
         """The receiver's worker was down; its acceptance ends the question, and nobody can give the handoff up."""
         to, queue = f"risk-{uuid.uuid4()}", f"down-{uuid.uuid4()}"
         given = PipelineInput(goal="Score", params={"seconds": 60})
-        await worker.client.start_workflow(Receives.run, given, id=to, task_queue=queue, execution_timeout=LIMIT)
-        handle = await start(worker, AsksTheInbox.run, to=to, seconds=10)
+        await exchange.client.start_workflow(Receives.run, given, id=to, task_queue=queue, execution_timeout=LIMIT)
+        handle = await start(exchange, AsksTheInbox.run, to=to, seconds=10)
         [pending] = await waiting(handle)
 
-        async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+        async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
             result = PipelineResult.model_validate(await handle.result())
         assert isinstance(result.output, dict)
         assert (result.output["answer"], result.output["handoffId"]) == ("accepted", pending.handoff_id)
@@ -145,16 +125,16 @@ class TestUnanswered:
         assert any("answered" in note and "after all" in note for note in now.notes)
         await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_a_decision_stands_while_it_is_put_on_record(self, worker: Worker, safeguards: Safeguards) -> None:
+    async def test_a_decision_stands_while_it_is_put_on_record(self, exchange: Worker, safeguards: Safeguards) -> None:
         """An answer that comes then changes nothing: the ledger takes its time, and who decided has been told so."""
         handle = await start(
-            worker, AsksTheInbox.run, task_timeout=timedelta(seconds=2), to=f"risk-{uuid.uuid4()}", seconds=2
+            exchange, AsksTheInbox.run, task_timeout=timedelta(seconds=2), to=f"risk-{uuid.uuid4()}", seconds=2
         )
         [pending] = await waiting(handle)
         async for one in handle.fetch_history_events():
             if one.HasField("signal_external_workflow_execution_initiated_event_attributes"):
                 sent = one.signal_external_workflow_execution_initiated_event_attributes.input.payloads
-        codec = worker.client.data_converter.payload_codec
+        codec = exchange.client.data_converter.payload_codec
         assert codec is not None
         [message] = await codec.decode(sent)
         ack = Acknowledgement(
@@ -167,7 +147,7 @@ class TestUnanswered:
         with sqlite3.connect(str(safeguards.ledger), isolation_level=None) as lock:
             lock.execute("BEGIN EXCLUSIVE")
             deciding = asyncio.create_task(
-                resolve_handoff(worker.client, handle.id, decision(pending, "abandon")),
+                resolve_handoff(exchange.client, handle.id, decision(pending, "abandon")),
             )
             await event(handle, EventType.EVENT_TYPE_TIMER_CANCELED)
             await handle.signal(HANDOFF_ANSWER, ack)
@@ -178,14 +158,14 @@ class TestUnanswered:
 
         assert (await deciding).who == "ann"
         assert (await failure(handle)).endswith("ann gave it up: I looked at it (since then 'risk' answered accepted)")
-        run = await read_run(worker.client, handle.id)
+        run = await read_run(exchange.client, handle.id)
         assert [(one.name, one.status.value) for one in run.steps][1:] == [("hand off to risk", "failed")]
         assert ("decision", "ABANDON", "ann", "I looked at it") in await decisions(safeguards, run.task_id or "")
         await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_a_pipeline_that_goes_on_without_an_answer_is_pending_no_longer(self, worker: Worker) -> None:
+    async def test_a_pipeline_that_goes_on_without_an_answer_is_pending_no_longer(self, exchange: Worker) -> None:
         """Nobody was asked, and nothing waits in the inbox: an alert on what is pending would never end."""
-        handle = await start(worker, GoesOn.run, to=f"risk-{uuid.uuid4()}")
+        handle = await start(exchange, GoesOn.run, to=f"risk-{uuid.uuid4()}")
         now = await until(handle, lambda now: any(one.kind == "sleep" for one in now.waiting_for))
 
         assert now.status is PipelineStatus.RUNNING
@@ -196,13 +176,13 @@ class TestUnanswered:
 
 
 async def test_an_agent_outside_finds_its_handoff_while_a_person_is_asked_and_after(
-    worker: Worker, safeguards: Safeguards
+    exchange: Worker, safeguards: Safeguards
 ) -> None:
     """Both wait in one run, whose status tells of the graver one first, and of the other one once that has ended."""
-    handle = await start(worker, HandsTwoOn.run)
+    handle = await start(exchange, HandsTwoOn.run)
     [pending] = await waiting(handle)
     async with safeguards.shared().open() as guarded:
-        agents = OutsideAgents(worker.client, guarded.gate)
+        agents = OutsideAgents(exchange.client, guarded.gate)
 
         async def found() -> Found | None:
             return next((one for one in await agents.list_open("reviewer") if one.workflow_id == handle.id), None)
@@ -210,7 +190,7 @@ async def test_an_agent_outside_finds_its_handoff_while_a_person_is_asked_and_af
         while (work := await found()) is None:
             assert (await handle.describe()).close_time is None
             await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
-        await resolve_handoff(worker.client, handle.id, decision(pending, "abandon"))
+        await resolve_handoff(exchange.client, handle.id, decision(pending, "abandon"))
         now = await until(handle, lambda now: len(now.waiting_for) == 1)
         assert now.status is PipelineStatus.WAITING
 
@@ -221,11 +201,11 @@ async def test_an_agent_outside_finds_its_handoff_while_a_person_is_asked_and_af
     await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_who_refused_a_broadcast_is_told_and_why(worker: Worker) -> None:
+async def test_who_refused_a_broadcast_is_told_and_why(exchange: Worker) -> None:
     """Whose answer was not waited for any more is not said to have been silent."""
-    refuses = await start(worker, Receives.run, needs=["clauses"])
-    busy = await start(worker, GoesOn.run, to=f"nobody-{uuid.uuid4()}")
-    sender = await start(worker, Broadcasts.run, to={"risk": refuses.id, "style": busy.id})
+    refuses = await start(exchange, Receives.run, needs=["clauses"])
+    busy = await start(exchange, GoesOn.run, to=f"nobody-{uuid.uuid4()}")
+    sender = await start(exchange, Broadcasts.run, to={"risk": refuses.id, "style": busy.id})
 
     assert (await failure(sender)).endswith(
         "0 of 2 accepted: 'risk' answered needs_input (currentState lacks 'clauses', which 'risk' requires; send it); "
@@ -235,8 +215,8 @@ async def test_who_refused_a_broadcast_is_told_and_why(worker: Worker) -> None:
     await refuses.terminate()
 
 
-async def test_a_state_that_no_message_can_carry_fails_its_step(worker: Worker) -> None:
+async def test_a_state_that_no_message_can_carry_fails_its_step(exchange: Worker) -> None:
     """As any other fault of a message; the pipeline's code may catch it."""
-    sender = await start(worker, HandsOff.run, to="nobody", nan=True)
+    sender = await start(exchange, HandsOff.run, to="nobody", nan=True)
     assert (await failure(sender)).startswith("the handoff to 'risk' cannot be made: nan is not")
-    assert [one.name for one in (await read_run(worker.client, sender.id)).steps] == ["hand off to risk"]
+    assert [one.name for one in (await read_run(exchange.client, sender.id)).steps] == ["hand off to risk"]

@@ -2,22 +2,18 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic import JsonValue
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
-from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
 from baton.protocol.chunks import Chunk, whole_digest
 from baton.protocol.messages import Decision
@@ -31,29 +27,14 @@ from tests.temporal.handoff_stages import extract
 from tests.temporal.test_handing import message
 
 
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger of their own for these tests."""
-    folder: Path = tmp_path_factory.mktemp("questions")
-    return Safeguards.development(folder)
-
-
-@pytest.fixture(scope="module")
-async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
-        yield it
-
-
-async def test_a_question_in_the_moment_of_the_last_chunk(worker: Worker, safeguards: Safeguards) -> None:
+async def test_a_question_in_the_moment_of_the_last_chunk(exchange: Worker, safeguards: Safeguards) -> None:
     """However it falls into the receiver's task, any worker can take the run up from its history afterwards."""
     queue = f"asked-{uuid.uuid4()}"
     stages: list[Callable[..., Any]] = [extract, *EXCHANGE_ACTIVITIES]
-    async with pipeline_worker(worker.client, EXCHANGES, stages, task_queue=queue) as gone:
+    async with pipeline_worker(exchange.client, EXCHANGES, stages, task_queue=queue) as gone:
         receivers = [await start(gone, StreamsIn.run, pause=True) for _ in range(8)]
         for receiver in receivers:
-            await start(worker, StreamsOut.run, to=receiver.id, count=3, rest=3)
+            await start(exchange, StreamsOut.run, to=receiver.id, count=3, rest=3)
         await asyncio.gather(*(until_waiting(receiver, "go on") for receiver in receivers))
     decision = Decision(approval="go on", approved=True, who="ann", why="two will do")
     for receiver in receivers:
@@ -61,7 +42,7 @@ async def test_a_question_in_the_moment_of_the_last_chunk(worker: Worker, safegu
         await receiver.signal(DECIDE, decision)
     asked = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
     await asyncio.sleep(0.5)
-    async with pipeline_worker(worker.client, EXCHANGES, stages, task_queue=queue):
+    async with pipeline_worker(exchange.client, EXCHANGES, stages, task_queue=queue):
         results = [await receiver.result() for receiver in receivers]
         await asyncio.gather(*asked)
 
@@ -78,14 +59,14 @@ async def began_to_wait(receiver: Handle, within: timedelta) -> datetime:
     raise AssertionError(f"{receiver.id} has closed")
 
 
-async def test_the_last_chunk_in_the_moment_in_which_the_time_is_up(worker: Worker, safeguards: Safeguards) -> None:
+async def test_the_last_chunk_in_the_moment_in_which_the_time_is_up(exchange: Worker, safeguards: Safeguards) -> None:
     """The run may be told of it after the time is up, and in a replay before; that makes no difference to it."""
     queue, within = f"late-{uuid.uuid4()}", timedelta(seconds=10)
-    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
         receivers, senders = [], []
         for _ in range(8):
             receivers.append(await start(gone, StreamsIn.run, seconds=within.total_seconds()))
-            senders.append(await start(worker, StreamsOut.run, to=receivers[-1].id, count=3, held=True, seconds=90))
+            senders.append(await start(exchange, StreamsOut.run, to=receivers[-1].id, count=3, held=True, seconds=90))
         for receiver in receivers:
             await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 3)
         first = min([await began_to_wait(receiver, within) for receiver in receivers])
@@ -95,7 +76,7 @@ async def test_the_last_chunk_in_the_moment_in_which_the_time_is_up(worker: Work
     await asyncio.sleep((first + within - datetime.now(UTC)).total_seconds() - 1)
     asked = [asyncio.create_task(receiver.query(StreamsIn.pondered)) for receiver in receivers]
     await asyncio.sleep(0.5)
-    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         results = [await receiver.result() for receiver in receivers]
         await asyncio.gather(*asked)
 
@@ -104,7 +85,7 @@ async def test_the_last_chunk_in_the_moment_in_which_the_time_is_up(worker: Work
         await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_a_chunk_that_is_opened_while_another_comes(worker: Worker, safeguards: Safeguards) -> None:
+async def test_a_chunk_that_is_opened_while_another_comes(exchange: Worker, safeguards: Safeguards) -> None:
     """Told of both at once, for somebody asked it something, or in turn: the receiver gives the same commands."""
     queue, stream = f"both-{uuid.uuid4()}", str(uuid.uuid4())
     long = " ".join(f"Clause {number} is as it was." for number in range(10_000))
@@ -118,7 +99,7 @@ async def test_a_chunk_that_is_opened_while_another_comes(worker: Worker, safegu
         await event(receiver, began, task)
         await receiver.signal(HANDOFF_CHUNK, chunks[3])
 
-    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
         receivers = [await start(gone, StreamsIn.run, pause=True) for _ in range(5)]
         for receiver in receivers:
             await receiver.signal(HANDOFF, message(receiver.id).model_copy(update={"step": {STREAM: stream}}))
@@ -131,7 +112,7 @@ async def test_a_chunk_that_is_opened_while_another_comes(worker: Worker, safegu
         await receiver.signal(HANDOFF_CHUNK, chunks[2])
     asked = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
     await asyncio.sleep(0.5)
-    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         closed = (close(receiver, task + 1) for receiver, task in zip(receivers, tasks, strict=True))
         await asyncio.gather(*closed, *asked)
         assert [(await receiver.result()).output["chunks"] for receiver in receivers] == [[1, 2, 3]] * 5
@@ -140,7 +121,7 @@ async def test_a_chunk_that_is_opened_while_another_comes(worker: Worker, safegu
         await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_questions_while_answers_come(worker: Worker, safeguards: Safeguards) -> None:
+async def test_questions_while_answers_come(exchange: Worker, safeguards: Safeguards) -> None:
     """Whichever answer a question keeps from the run until the task after, its commands are the same."""
     asked: list[Any] = []
 
@@ -150,8 +131,8 @@ async def test_questions_while_answers_come(worker: Worker, safeguards: Safeguar
                 asked.append(await sender.query(QUERY_STATUS))
 
     agents = ("risk", "tax", "style", "law")
-    to = [{agent: (await start(worker, Accepts.run, agent=agent)).id for agent in agents} for _ in range(12)]
-    senders = await asyncio.gather(*(start(worker, Broadcasts.run, to=ids) for ids in to))
+    to = [{agent: (await start(exchange, Accepts.run, agent=agent)).id for agent in agents} for _ in range(12)]
+    senders = await asyncio.gather(*(start(exchange, Broadcasts.run, to=ids) for ids in to))
     watching = [asyncio.create_task(watch(sender)) for sender in senders]
     said = await asyncio.gather(*(sender.result() for sender in senders))
     for one in watching:

@@ -2,22 +2,18 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.client import fork, read_run
 from baton.client.handing import hand_off_to
-from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
 from baton.protocol.chunks import MOST_AHEAD, Chunk, whole_digest
 from baton.protocol.messages import PipelineResult
@@ -26,43 +22,28 @@ from baton.testing import assert_replays, pipeline_worker
 from baton.workflow.streaming import STREAM
 from tests.support import Handle, approve, event, failure, start
 from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
-from tests.temporal.handoff_stages import INJECTION, extract
+from tests.temporal.handoff_stages import INJECTION
 from tests.temporal.test_handing import message
 
 
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger of their own for these tests."""
-    folder: Path = tmp_path_factory.mktemp("streams")
-    return Safeguards.development(folder)
-
-
-@pytest.fixture(scope="module")
-async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
-        yield it
-
-
-async def test_what_was_streamed_is_there_in_the_run_that_continues(worker: Worker, safeguards: Safeguards) -> None:
+async def test_what_was_streamed_is_there_in_the_run_that_continues(exchange: Worker, safeguards: Safeguards) -> None:
     """The code asks for it again there, and the sender is not answered another time."""
-    receiver = await start(worker, StreamsInAndGoesOn.run, id=f"risk-{uuid.uuid4()}")
+    receiver = await start(exchange, StreamsInAndGoesOn.run, id=f"risk-{uuid.uuid4()}")
     # The rest is because no run continues as new within its first second.
-    sender = await start(worker, StreamsOut.run, to=receiver.id, count=5, rest=1)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=5, rest=1)
     assert (await sender.result()).output["answer"] == "accepted"
 
-    newest: Handle = worker.client.get_workflow_handle(receiver.id, result_type=PipelineResult)
+    newest: Handle = exchange.client.get_workflow_handle(receiver.id, result_type=PipelineResult)
     result = await newest.result()
     assert result.output == {"chunks": [1, 2, 3, 4, 5], "again": 5}
-    last = worker.client.get_workflow_handle(receiver.id, run_id=(await newest.describe()).run_id)
+    last = exchange.client.get_workflow_handle(receiver.id, run_id=(await newest.describe()).run_id)
     assert last.run_id != receiver.first_execution_run_id
     signals = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
     assert [one async for one in last.fetch_history_events() if one.event_type == signals] == []
     await assert_replays(last, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_an_attack_that_comes_as_the_receiver_begins(worker: Worker, safeguards: Safeguards) -> None:
+async def test_an_attack_that_comes_as_the_receiver_begins(exchange: Worker, safeguards: Safeguards) -> None:
     """What was enough to begin with is not any more: its sender is told, once it has said what it sent (S3-14.1-c)."""
     queue, stream = f"attacked-{uuid.uuid4()}", str(uuid.uuid4())
     attack = f"{' '.join(f'Clause {number} is as it was.' for number in range(10_000))} {INJECTION}"
@@ -70,16 +51,16 @@ async def test_an_attack_that_comes_as_the_receiver_begins(worker: Worker, safeg
     closing: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
     parts: list[dict[str, Any]] = [*({"content": one} for one in contents), closing]
     chunks = [Chunk(handoff_id=stream, seq=seq, at=datetime.now(UTC), **one) for seq, one in enumerate(parts, 1)]
-    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
         receivers = [await start(gone, StreamsIn.run, id=f"risk-{uuid.uuid4()}") for _ in range(5)]
         for receiver in receivers:
             step = {STREAM: stream, "replyTo": f"legal-{uuid.uuid4()}"}
             handoff = message(receiver.id).model_copy(update={"step": step})
-            await hand_off_to(worker.client, handoff, within=timedelta(seconds=10), keyring=safeguards.keyring)
+            await hand_off_to(exchange.client, handoff, within=timedelta(seconds=10), keyring=safeguards.keyring)
     for receiver in receivers:  # what comes while there is no worker comes all at once
         for chunk in chunks[:3]:
             await receiver.signal(HANDOFF_CHUNK, chunk)
-    async with pipeline_worker(worker.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         for receiver in receivers:
             await event(receiver, EventType.EVENT_TYPE_MARKER_RECORDED, 5)
             await receiver.signal(HANDOFF_CHUNK, chunks[3])
@@ -92,12 +73,12 @@ async def test_an_attack_that_comes_as_the_receiver_begins(worker: Worker, safeg
         await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_a_stream_is_as_long_as_its_sender_makes_it(worker: Worker, safeguards: Safeguards) -> None:
+async def test_a_stream_is_as_long_as_its_sender_makes_it(exchange: Worker, safeguards: Safeguards) -> None:
     """Only what waits for a chunk before it is limited; what is here in order is not (S3-14.1-d)."""
-    receiver = await start(worker, StreamsIn.run)
+    receiver = await start(exchange, StreamsIn.run)
     handoff, stream = message(receiver.id), str(uuid.uuid4())
     handoff = handoff.model_copy(update={"step": {STREAM: stream}})
-    ack = await hand_off_to(worker.client, handoff, within=timedelta(seconds=10), keyring=safeguards.keyring)
+    ack = await hand_off_to(exchange.client, handoff, within=timedelta(seconds=10), keyring=safeguards.keyring)
     assert ack.accepted
     contents: list[dict[str, JsonValue]] = [{"n": 1}] * (MOST_AHEAD + 1)
     ending: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
@@ -111,20 +92,20 @@ async def test_a_stream_is_as_long_as_its_sender_makes_it(worker: Worker, safegu
 
 
 @pytest.mark.parametrize("at", ["go on", "extract"])
-async def test_what_was_streamed_is_there_in_a_fork(worker: Worker, safeguards: Safeguards, at: str) -> None:
+async def test_what_was_streamed_is_there_in_a_fork(exchange: Worker, safeguards: Safeguards, at: str) -> None:
     """It came by signals to the run that is forked; the fork asks for it under the handoff that it takes over."""
     kind = StreamsIn if at == "go on" else StreamsInAndGoesOn
-    receiver = await start(worker, kind.run, pause=True)
-    sender = await start(worker, StreamsOut.run, to=receiver.id, count=3, rest=1)
+    receiver = await start(exchange, kind.run, pause=True)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, rest=1)
     await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 5)
     if at == "go on":
-        await approve(worker.client, receiver, at)
-    once = await worker.client.get_workflow_handle(receiver.id, result_type=PipelineResult).result()
+        await approve(exchange.client, receiver, at)
+    once = await exchange.client.get_workflow_handle(receiver.id, result_type=PipelineResult).result()
     await sender.result()
 
-    handle = await fork(worker.client, receiver.id, at, by="bob", why="once more")
+    handle = await fork(exchange.client, receiver.id, at, by="bob", why="once more")
     if at == "go on":
-        await approve(worker.client, handle, at)
+        await approve(exchange.client, handle, at)
     again = PipelineResult.model_validate(await handle.result())
     assert again.output == once.output
     await assert_replays(handle, [kind], plugin=BatonPlugin(safeguards=safeguards))
@@ -138,11 +119,11 @@ async def test_what_was_streamed_is_there_in_a_fork(worker: Worker, safeguards: 
         ("nan", "content.n.float: Input should be a finite number"),
     ],
 )
-async def test_a_chunk_that_cannot_be_sent_is_named(worker: Worker, odd: str, why: str) -> None:
+async def test_a_chunk_that_cannot_be_sent_is_named(exchange: Worker, odd: str, why: str) -> None:
     """The step fails as any other, and nothing of that chunk is sent."""
-    receiver = await start(worker, StreamsIn.run, seconds=1)
-    sender = await start(worker, StreamsOut.run, to=receiver.id, count=3, odd=odd)
+    receiver = await start(exchange, StreamsIn.run, seconds=1)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, odd=odd)
 
     assert await failure(sender) == f"chunk 2 of the stream to 'risk' cannot be sent: {why}"
-    assert [one.name for one in (await read_run(worker.client, sender.id)).steps] == ["stream to risk"]
+    assert [one.name for one in (await read_run(exchange.client, sender.id)).steps] == ["stream to risk"]
     await receiver.terminate()
