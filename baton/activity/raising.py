@@ -15,13 +15,15 @@ async def ungrouped(answering: Awaitable[T]) -> T:
     """Return what is awaited; of a group that holds a single exception, raise that one.
 
     A task group wraps whatever its tasks raise. A stage's terms are about the exception itself: whether it is
-    worth another run, and what people read.
+    worth another run, and what people read. A `SystemExit`, as of code that reads a command line, is an error too:
+    what the stage had spent by then is told, and that it failed is on record.
 
     Args:
         answering: What a stage answers.
 
     Raises:
         Exception: What it raised.
+        RuntimeError: It asked the whole process to end.
 
     Example:
         >>> import asyncio
@@ -33,6 +35,8 @@ async def ungrouped(answering: Awaitable[T]) -> T:
     """
     try:
         return await answering
+    except SystemExit as error:
+        raise RuntimeError(f"it asked its worker to end: SystemExit({error.code!r}); raise another error") from error
     except ExceptionGroup as group:
         alone, *others = leaves(group)
         if others:

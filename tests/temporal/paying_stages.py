@@ -1,6 +1,7 @@
 """Stages that charge what they are told to, and keep the bills themselves; a worker runs them outside the sandbox."""
 
 import asyncio
+import sys
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -33,6 +34,8 @@ async def _pay(context: StageContext[Baton], name: str) -> StageResult:
         context.charge(Spend(micro_usd=amount))
     if act.get("end") == "raise":
         raise RuntimeError("the answer was cut off")
+    if act.get("end") == "exit":
+        sys.exit(3)
     if act.get("end") == "raise for good":
         raise ApplicationError("no such model", "gpt-0", type="UnknownModel", non_retryable=True)
     if act.get("end") == "lost":

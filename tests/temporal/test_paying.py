@@ -94,6 +94,7 @@ def told(run: RunRecord) -> int:
     [
         pytest.param(["first", "second"], {"first": RAISES}, 2_500, id="raised to the end"),
         pytest.param(["first"], {"first": [{"charge": [500], "end": "raise for good"}]}, 500, id="raised for good"),
+        pytest.param(["first"], {"first": [{"charge": [500], "end": "exit"}]}, 1_500, id="asked its worker to end"),
         pytest.param(["light"], {"light": RAISES}, 500, id="a light stage that raised"),
         pytest.param(["first", "brief"], {"brief": LOST}, 1_500, id="lost for good"),
         pytest.param(["brief"], {"brief": LOST}, 500, id="the first stage lost for good"),
