@@ -270,7 +270,7 @@ def _time_findings(
     if made is None:
         return errors, []
     if made - now > skew:
-        text = f"it was made {made - now} in the future, and clocks may differ by {skew}; set the sender's clock"
+        text = f"it was made {made - now} in the future, and clocks may differ by {skew}; have a time service set both"
         errors.append(ContractFinding(check=Check.TIME, text=text, at="/createdAt"))
     lasts = timedelta(minutes=min(max(minutes, 0), 10**9)) if isinstance(minutes, int) else None
     if lasts is not None and now - made > lasts:

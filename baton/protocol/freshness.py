@@ -58,7 +58,7 @@ def stale_or_misaddressed(
     if written - now > tolerance:
         return (
             f"its timestamp {message['timestamp']} is {written - now} in the future, and clocks may differ by "
-            f"{tolerance}; set the sender's clock"
+            f"{tolerance}; have a time service set both"
         )
     if max_age is not None and now - written > max_age:
         return (
