@@ -1,7 +1,7 @@
 """What a stage may ask for beside the baton, and what its worker provides."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -94,7 +94,7 @@ class StageContext(Generic[BatonT]):
         artifacts: Where artifacts are read and written.
         parts: What the worker provides.
         tokens_read: What the prompt cost, once it was asked for.
-        last_heartbeat: The details of the last heartbeat.
+        last_heartbeat: The details of the last heartbeat; of a run before this one, until this one has given some.
         declared: The fields of personal data that the stage declared.
         charged: What the stage has charged so far, earlier runs that raised or were lost included.
         able: The tools that the stage declared.
@@ -156,14 +156,15 @@ class StageContext(Generic[BatonT]):
         """Return the context of one run of a stage."""
         spec = spec or StageSpec(given.stage)
         desk = ArtifactDesk(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
-        earlier = told_spend(activity.info().heartbeat_details) if activity.in_activity() else Spend()
+        earlier = _heartbeat_details()
         return cls(
             baton=baton,
             given=given,
             artifacts=desk,
             parts=parts,
             declared=spec.personal_data,
-            charged=earlier,
+            last_heartbeat=_without_bill(earlier),
+            charged=told_spend(earlier),
             able=spec.tools,
             forbids=spec.forbids,
         )
@@ -277,6 +278,10 @@ class StageContext(Generic[BatonT]):
         if activity.in_activity() and not activity.info().is_local:  # nobody waits for one of a light stage
             activity.heartbeat(*details, *self.told())
 
+    def still_alive(self) -> None:
+        """Send the last heartbeat again, with what was charged by now."""
+        self.heartbeat(*self.last_heartbeat)
+
     def charge(self, spend: Spend) -> None:
         """Charge what something cost, at once: it is paid whether or not the stage succeeds.
 
@@ -294,7 +299,7 @@ class StageContext(Generic[BatonT]):
             500
         """
         self.charged = self.charged + spend
-        self.heartbeat(*self.last_heartbeat)
+        self.still_alive()
 
     async def settle(self) -> None:
         """Put denied calls of tools on record that are not yet."""
@@ -312,5 +317,14 @@ class StageContext(Generic[BatonT]):
     @property
     def resumed(self) -> list[Any]:
         """The details of the last heartbeat of a run that was lost; empty on the first run."""
-        details = activity.info().heartbeat_details if activity.in_activity() else []
-        return [one for one in details if not (isinstance(one, dict) and SPENT in one)]
+        return [*_without_bill(_heartbeat_details())]
+
+
+def _heartbeat_details() -> Sequence[Any]:
+    """Return the details of the last heartbeat of a run before this one."""
+    return activity.info().heartbeat_details if activity.in_activity() else ()
+
+
+def _without_bill(details: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the details of a heartbeat that the stage itself gave."""
+    return tuple(one for one in details if not (isinstance(one, dict) and SPENT in one))

@@ -8,13 +8,13 @@ from datetime import timedelta
 from temporalio import activity
 
 
-def _still_alive() -> None:
-    """Send a heartbeat that keeps what an earlier run said in its last one."""
+def still_alive() -> None:
+    """Send a heartbeat that keeps what an earlier run said in its last one; for an activity that has said nothing."""
     activity.heartbeat(*activity.info().heartbeat_details)
 
 
 @contextlib.contextmanager
-def heartbeats(timeout: timedelta | None, send: Callable[[], None] = _still_alive) -> Iterator[None]:
+def heartbeats(timeout: timedelta | None, send: Callable[[], None] = still_alive) -> Iterator[None]:
     """Send a heartbeat four times within the timeout while the block runs; none in a local activity, which has none.
 
     Args:

@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import activity
 
 from baton.activity.context import StageContext, current_parts
-from baton.activity.heartbeats import heartbeats
+from baton.activity.heartbeats import heartbeats, still_alive
 from baton.activity.raising import as_failure, leaves, ungrouped
 from baton.activity.receiving import (
     accepted,
@@ -34,7 +34,7 @@ from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.errors import PatchError
 from baton.protocol.handoff import ToolCall, Turn
-from baton.protocol.history import Spend, told_spend
+from baton.protocol.history import told_spend
 from baton.protocol.json_values import mended, unwritable
 from baton.protocol.messages import StageInput, StageResult, StageReturn
 from baton.protocol.patching import short_findings, undeclared
@@ -125,7 +125,7 @@ class Stage(Generic[GivenT, AnswerT]):
             return await self._receive(given)
         if isinstance(given, StageInput) and (expired := expiry_findings(given.contract, current_parts().clock())):
             return expired_return(given, expired)
-        return await (self._run(given) if isinstance(given, StageInput) else self._function(given))
+        return await (self._run(self._context(given)) if isinstance(given, StageInput) else self._function(given))
 
     def __repr__(self) -> str:
         """Return the stage as people name it."""
@@ -140,65 +140,77 @@ class Stage(Generic[GivenT, AnswerT]):
             receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
         if given is None:
             return refused(receipt, self.spec, message)
+        beat = still_alive
         try:
-            returned = await self._run(given)
+            context = self._context(given)
+            beat = context.still_alive  # also while the ledger keeps us waiting again: the next run is to be told
+            returned = await self._run(context)
         except Exception as error:
-            with heartbeats(self.spec.heartbeat):
+            with heartbeats(self.spec.heartbeat, beat):
                 await failed_on_record(gate, message, error)
             raise
         except asyncio.CancelledError as error:
             await canceled_on_record(gate, message, given, told_spend(error.args))
             raise
-        with heartbeats(self.spec.heartbeat):
+        with heartbeats(self.spec.heartbeat, beat):
             anchor = await returned_on_record(gate, message, returned, receipt.anchor)
         return returned.model_copy(update={"anchor": anchor})
 
-    async def _run(self, given: StageInput) -> StageReturn:
-        """Run the function for a worker, with heartbeats, and turn its answer into a record."""
+    def _context(self, given: StageInput) -> StageContext[Any]:
+        """Return the context of one run of the function."""
         # A stage may be written for plainer batons than the pipeline's; it sees the fields it knows.
         known = {name: value for name, value in given.baton.items() if name in self.baton_type.model_fields}
-        baton = self.baton_type.from_json_object(known)
-        context = StageContext.of(baton, given, current_parts(), self.spec)
+        return StageContext.of(self.baton_type.from_json_object(known), given, current_parts(), self.spec)
+
+    async def _run(self, context: StageContext[Any]) -> StageReturn:
+        """Run the function for a worker, with heartbeats, and turn its answer into a record."""
         named = self.spec.output  # its schema is looked up before an agent works, and is paid, for nothing
         check = None if named is None else output_check(context.parts.schemas, named)
-        argument: Any = context if self._takes_context else baton
         began = time.monotonic()
-        findings: list[str] = []
-        paid = Spend()
         try:
-            with heartbeats(self.spec.heartbeat, lambda: context.heartbeat(*context.last_heartbeat)):
-                answer: Any = await ungrouped(self._function(argument))
-            paid = answer.spend if isinstance(answer, StageResult) else paid
-            result = _written(_as_result(answer, self, baton))
-            if findings := _unwritable(result):
-                result = StageResult(spend=paid)
-        except (PatchError, ReportError) as error:  # the agent may mend what it answered
-            result, findings = StageResult(spend=paid), short_findings([str(one) for one in error.findings])
-        except ValidationError as error:
-            if error.title not in _patch_names():
-                raise
-            result, findings = StageResult(spend=paid), _findings(error)
+            with heartbeats(self.spec.heartbeat, context.still_alive):
+                result, findings = await self._result(context)
+                if not findings and check is not None:
+                    findings = check(result.output)
+                events, journal = await context.close_session()
         except asyncio.CancelledError as error:
             error.args = (*error.args, *context.told())  # it takes along the bill, as a failure does
             raise
         except Exception as error:
+            if context.charged:
+                context.still_alive()  # what it returned may have had a bill, of which the next run is to know
             # Said here and not in the retry policy, which would repeat the names in each run's history.
             never = any(type(one).__name__ in self.spec.retries.never for one in leaves(error))
             raise as_failure(error, context.told(), never=never)  # noqa: B904 - it has the cause it is to have
         finally:
             await context.settle()
-        if not findings and check is not None:
-            findings = check(result.output)
-        events, journal = await context.close_session()
-        returned = self._answer(given, result, context, findings, began)
+        returned = self._answer(result, context, findings, began)
         if not events:
             return returned
         return returned.model_copy(update={"events": [one.to_json_object() for one in events], "journal": journal})
 
+    async def _result(self, context: StageContext[Any]) -> tuple[StageResult, list[str]]:
+        """Return what the function answered, its bill on the context's, and what is wrong with it."""
+        argument: Any = context if self._takes_context else context.baton
+        try:
+            answer: Any = await ungrouped(self._function(argument))
+            if isinstance(answer, StageResult):
+                context.charged = context.charged + answer.spend
+            result = _written(_as_result(answer, self, context.baton))
+            findings = _unwritable(result)
+        except (PatchError, ReportError) as error:  # the agent may mend what it answered
+            findings = short_findings([str(one) for one in error.findings])
+        except ValidationError as error:
+            if error.title not in _patch_names():
+                raise
+            findings = _findings(error)
+        return (StageResult(), findings) if findings else (result, [])
+
     def _answer(
-        self, given: StageInput, result: StageResult, context: StageContext[Any], findings: list[str], began: float
+        self, result: StageResult, context: StageContext[Any], findings: list[str], began: float
     ) -> StageReturn:
         """Return the record of what the function answered, having begun at a time of the monotonic clock."""
+        given = context.given
         raw: dict[str, Any] = dict(result.baton_patch)
         desk = context.artifacts
         if desk.written and "artifacts" not in raw:
@@ -212,7 +224,7 @@ class Stage(Generic[GivenT, AnswerT]):
             baton_patch=raw,
             findings=[*findings, *undeclared(raw, self.spec.writes), *_ill_formed(result)],
             output=result.output,
-            spend=result.spend + context.charged,
+            spend=context.charged,
             turns=result.turns,
             tool_calls=result.tool_calls,
             tokens_read=context.tokens_read,

@@ -1,6 +1,7 @@
 """Stages that charge what they are told to, and keep the bills themselves; a worker runs them outside the sandbox."""
 
 import asyncio
+import sqlite3
 import sys
 from collections import Counter
 from datetime import timedelta
@@ -23,15 +24,20 @@ _RUNS: Counter[tuple[str, int, str]] = Counter()
 
 
 async def _pay(context: StageContext[Baton], name: str) -> StageResult:
-    """Do what the parameter `does` says of this stage's n-th run: `charge`, `spend`, and how it is to `end`."""
+    """Do what the parameter `does` says of this stage's n-th run: `note`, `charge`, `spend`, how to `end`."""
     run = activity.info().workflow_id or ""
     place = (run, context.given.seq, name)
     _RUNS[place] += 1
     acts: Any = (context.params.get("does") or {}).get(name) or [{"spend": 1_000}]  # type: ignore[union-attr]
     act = acts[min(_RUNS[place], len(acts)) - 1]
+    if "note" in act:
+        context.session.internal_note(act["note"])
     for amount in act.get("charge", []):
         BILLS[run] += amount
         context.charge(Spend(micro_usd=amount))
+    if act.get("end") == "raise before a ledger that is busy":
+        await _keep_busy(str(context.params["ledger"]))
+        raise RuntimeError("the answer was cut off")
     if act.get("end") == "raise":
         raise RuntimeError("the answer was cut off")
     if act.get("end") == "exit":
@@ -48,6 +54,19 @@ async def _pay(context: StageContext[Baton], name: str) -> StageResult:
     if act.get("end") == "refused":
         patch = {"no_such_field": 1}
     return StageResult(baton_patch=patch, spend=spend)
+
+
+async def _keep_busy(ledger: str) -> None:
+    """Have others wait for a ledger for longer than a stage that is missed soon goes without a heartbeat."""
+    connection = sqlite3.connect(ledger, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    asyncio.get_running_loop().call_later(1, connection.close)
+
+
+@stage(retries=AT_ONCE, heartbeat=timedelta(seconds=1))
+async def watched(context: StageContext[Baton]) -> StageResult:
+    """Pay; who is lost is missed soon."""
+    return await _pay(context, "watched")
 
 
 @stage(retries=AT_ONCE)
@@ -107,5 +126,5 @@ async def summarise(prompt: str, max_tokens: int) -> Summary:
     return Summary(text="They looked at pages.", spend=SUMMARY)
 
 
-STAGES: list[Any] = [first, second, picky, light, brief, talk, listen, scoped]
+STAGES: list[Any] = [watched, first, second, picky, light, brief, talk, listen, scoped]
 BY_NAME: dict[str, Any] = {one.spec.name: one for one in STAGES}

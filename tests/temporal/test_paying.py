@@ -1,7 +1,6 @@
 """What a run says that it was charged is what its stages paid, whatever became of them and of the run."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from decimal import Decimal
@@ -10,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWorkflowInput, WorkflowFailureError
+from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWorkflowInput
 from temporalio.worker import Worker
 
 from baton import PipelineInput
@@ -26,11 +25,11 @@ from baton.protocol.messages import PipelineStatus
 from baton.protocol.pending import HandoffAction, HandoffDecision
 from baton.protocol.summarising import Price, Summariser
 from baton.testing import assert_replays, pipeline_worker
-from tests.support import LIMIT, Handle, approve, event, overview, sealing_worker, until, until_waiting
+from tests.support import LIMIT, approve, event, overview, sealing_worker, until, until_waiting
+from tests.temporal.paying import BUDGET, ended, paid, taken, told
 from tests.temporal.paying_pipelines import PIPELINES, Takes
 from tests.temporal.paying_stages import BILLS, STAGES, summarise
 
-BUDGET = Budget(initial_micro_usd=1_000_000)
 RAISES = [{"charge": [500], "end": "raise"}]
 LOST = [{"charge": [500], "end": "lost"}]
 REFUSED = [{"spend": 400, "end": "refused"}, {"spend": 7}]
@@ -50,42 +49,6 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it
-
-
-async def ended(worker: Worker, handle: Handle) -> RunRecord:
-    """Return the newest run of a workflow once it has ended, which its code can replay."""
-    newest = worker.client.get_workflow_handle(handle.id)
-    with contextlib.suppress(WorkflowFailureError):
-        await newest.result()
-    [plugin] = worker.client.config()["plugins"]
-    assert isinstance(plugin, BatonPlugin)
-    await assert_replays(newest, PIPELINES, plugin=plugin)
-    return await read_run(worker.client, handle.id)
-
-
-async def taken(
-    worker: Worker, steps: list[Any], does: dict[str, Any] | None = None, budget: Budget | None = BUDGET, **params: Any
-) -> RunRecord:
-    """Return a run that took these steps, with what its stages did by name; by default they spend 1,000 each."""
-    handle = await worker.client.start_workflow(
-        Takes.run,
-        PipelineInput(goal="Pay", budget=budget, params={"steps": steps, "does": does or {}, **params}),
-        id=f"takes-{uuid4()}",
-        task_queue=worker.task_queue,
-        execution_timeout=LIMIT,
-    )
-    return await ended(worker, handle)
-
-
-def paid(run: RunRecord) -> int:
-    """Return what the stages of a run have paid, those of its children included."""
-    return sum(amount for id, amount in BILLS.items() if id == run.workflow_id or id.startswith(f"{run.workflow_id}."))
-
-
-def told(run: RunRecord) -> int:
-    """Return what the pipeline itself counted."""
-    assert run.result is not None, run.failure
-    return (run.result.billed or run.result.spend).micro_usd
 
 
 @pytest.mark.parametrize("budget", [pytest.param(BUDGET, id="with a budget"), pytest.param(None, id="without")])

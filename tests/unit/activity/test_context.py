@@ -10,7 +10,7 @@ from baton.activity.context import StageContext, WorkerParts, current_parts, wor
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.protocol.baton import Baton
 from baton.protocol.fencing import fence
-from baton.protocol.history import Spend
+from baton.protocol.history import SPENT, Spend
 from baton.protocol.messages import StageInput
 from baton.protocol.rendering import render
 from baton.protocol.tokens import estimate_tokens
@@ -101,6 +101,23 @@ class TestCharge:
         environment.run(one.charge, Spend(micro_usd=500))
 
         assert (len(heartbeats), one.charged) == (sent, Spend(micro_usd=500))
+
+    def test_what_a_run_before_has_told_is_told_on(self) -> None:
+        """Of a stage that is lost twice: the third run goes on where the first was."""
+        heartbeats: list[tuple[object, ...]] = []
+        environment = ActivityEnvironment()
+        bill = {SPENT: {"micro_usd": 500}}
+        environment.info = replace(environment.info, heartbeat_details=["page 3", bill])
+        environment.on_heartbeat = lambda *details: heartbeats.append(details)
+
+        def second_run() -> StageContext[Baton]:
+            one = context()
+            one.charge(Spend(micro_usd=7))
+            return one
+
+        one = environment.run(second_run)
+
+        assert (one.charged.micro_usd, heartbeats) == (507, [("page 3", *one.told())])
 
 
 class TestOutsideAWorker:
