@@ -20,7 +20,7 @@ from pydantic_ai.exceptions import (
     UsageLimitExceeded,
     UserError,
 )
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, StreamedResponse
 from pydantic_core import PydanticSerializationError
 
 from baton.integrations.endings import cut_off, stopped
@@ -86,7 +86,7 @@ def reported(error: Exception, agent: str) -> Exception:
             return AgentError(f"{who} is not set up to run: {error.message}", permanent=True)
         case AgentRunError():
             return AgentError(f"{who} failed ({type(error).__name__})")
-        case _ if stumbled(error, Model):
+        case _ if stumbled(error, Model) or stumbled(error, StreamedResponse):
             return unreadable(error, agent)
         case _:
             return error

@@ -386,6 +386,17 @@ class TestProvider:
         assert server.asked[0].body["stream"] is True
         assert of.charged == Spend(micro_usd=3_500, prompt_tokens=1_000, completion_tokens=100)
 
+    async def test_a_stream_that_cannot_be_read_is_told_without_its_words(self) -> None:
+        """As any answer that cannot be: another run may get a better one."""
+        garbled = {"choices": KEY}
+        with (
+            chat_server(Reply(events=[*chunks("final_result", ANSWER)[:3], garbled])) as server,
+            pytest.raises(ApplicationError, match="the provider's answer cannot be read") as raised,
+        ):
+            await remote(server, stream=True)(context())
+
+        assert (raised.value.type, raised.value.non_retryable) == ("AgentError", False)
+
     async def test_an_unknown_model_costs_its_tokens_and_what_it_is_said_to_cost(self) -> None:
         """A price of one's own stands in for the price list."""
         reply = completion(calls=[("final_result", ANSWER)], model="mine-1")
