@@ -35,6 +35,7 @@ from baton.protocol.misfit import misfit
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.summarising import Price
 
+_SHORTEST_KEY = 8  # shorter is what servers of one's own are given for one, "ollama" or "EMPTY", and their answers have
 _LONGEST_RESULT = 100_000  # characters of what a tool returned; the journal has all of it
 
 
@@ -121,12 +122,15 @@ class _Conversation:
         answered = await post_json(
             agent.url, self._request(), headers, seconds=min(agent.seconds, left), ca_file=agent.ca_file
         )
-        if self._key is not None and self._key.encode() in answered.body:
-            raise AgentError(
-                f"agent {agent.name!r}: the endpoint's answer repeats the key; it is not taken", permanent=True
-            )
-        body = _body(answered, agent)
-        self._charge(body)
+        found = _parsed(answered.body)
+        if told := isinstance(found, dict) and isinstance(found.get("usage"), Mapping):
+            self._charge(found)  # what is not taken was paid as well
+        if self._key is not None and len(self._key) >= _SHORTEST_KEY and self._key.encode() in answered.body:
+            why = f"agent {agent.name!r}: the endpoint answered {answered.status} and repeats the key; it is not taken"
+            raise AgentError(why, permanent=True)
+        body = _body(found, answered, agent)
+        if not told:
+            self._charge(body)
         message = _message(body, agent)
         thought, spoken = _parted(_text(message.get("content")))
         if thought is not None:
@@ -258,16 +262,20 @@ def _parted(text: str) -> tuple[str | None, str]:
     return thought.strip(), said.lstrip()
 
 
-def _body(answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:
-    """Return the body of a success.
+def _parsed(body: bytes) -> Any:
+    """Return what a body says; None if it is no JSON."""
+    try:
+        return mended(json.loads(body))  # not strictly: a time or a seed beside the message may be any number
+    except (ValueError, RecursionError):
+        return None
+
+
+def _body(body: Any, answered: Answered, agent: ChatCompletionsAgent) -> dict[str, Any]:
+    """Return the body of a success, as it was parsed.
 
     Raises:
         AgentError: It is none; the text has the status and the endpoint's code, and nothing of its words.
     """
-    try:
-        body = mended(json.loads(answered.body))  # not strictly: a time or a seed beside the message may be any number
-    except (ValueError, RecursionError):
-        body = None
     error = body.get("error") if isinstance(body, dict) else None
     status = answered.status
     if 200 <= status < 300:

@@ -323,14 +323,6 @@ class TestFailure:
         assert ("a redirect, which is not followed" in str(raised.value)) is (status == 307)
         assert len(server.asked) == 1
 
-    async def test_an_answer_that_repeats_the_key_is_not_taken(self) -> None:
-        """It would carry the key into the history."""
-        with chat_server(refusal(401, KEY, f"wrong: {KEY}")) as server, pytest.raises(ApplicationError) as raised:
-            await stage(server)(context())
-
-        assert KEY not in str(raised.value)
-        assert raised.value.non_retryable
-
     @pytest.mark.parametrize(
         ("header", "seconds"),
         [
