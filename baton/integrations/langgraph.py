@@ -136,13 +136,11 @@ class LangGraphAgent:
                 returned = await self._runnable.ainvoke(given, config)
         except GraphRecursionError as error:
             raise AgentError(f"the graph {self.name!r} took too many steps; raise its recursion_limit") from error
-        except KeyError as error:
-            if error.args != (_OUTSIDE_A_GRAPH,):
-                raise
-            raise self._interrupted() from None
         except OutputParserException:  # it quotes the answer
             raise self._early(watch.message) or PatchError([NO_USABLE_FORM]) from None
         except Exception as error:
+            if isinstance(error, KeyError) and error.args == (_OUTSIDE_A_GRAPH,):
+                raise self._interrupted() from None
             if (told := provider_error(error, self.name)) is not None:
                 raise told from None
             if stumbled(error, BaseLanguageModel):

@@ -261,14 +261,16 @@ class TestNodeStage:
         assert caught.value.non_retryable
         assert "sk-123" not in repr(caught.value.__cause__) + str(caught.value)
 
-    async def test_an_answer_that_its_client_cannot_read_is_not_quoted(self) -> None:
+    @pytest.mark.parametrize("kind", [TypeError, KeyError])
+    async def test_an_answer_that_its_client_cannot_read_is_not_quoted(self, kind: type[Exception]) -> None:
         """It may repeat a key; another run may get a better one, whatever the client calls its error."""
 
         class Stumbling(GenericFakeChatModel):
             def _generate(self, *args: Any, **kwargs: Any) -> Any:
-                raise TypeError("got <html>sk-123</html>")
+                raise kind("got <html>sk-123</html>")
 
-        with pytest.raises(ApplicationError, match=r"the provider's answer cannot be read \(TypeError\)") as caught:
+        told = rf"the provider's answer cannot be read \({kind.__name__}\)"
+        with pytest.raises(ApplicationError, match=told) as caught:
             await done(node_stage(looping(Stumbling(messages=iter(())))))
         assert caught.value.non_retryable is False
         assert "sk-123" not in repr(caught.value.__cause__) + str(caught.value)
