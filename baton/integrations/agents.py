@@ -243,7 +243,7 @@ def agent_stage(
             context=context,
         )
         try:
-            answer = _as_json(await agent.run(work), work)
+            answer = _as_json(_answered(await agent.run(work), agent.name), work)
         except AgentError as error:
             # The chain would carry a provider's own words into the history.
             raise _failure(error, context, made.spec.retries) from None
@@ -284,6 +284,18 @@ def _limits(most: AgentLimits, spec: StageSpec) -> AgentLimits:
         micro_usd=(spec.reserve_micro_usd or None) if most.micro_usd is None else most.micro_usd,
         seconds=spec.timeout.total_seconds() * _SHARE_OF_TIMEOUT if most.seconds is None else most.seconds,
     )
+
+
+def _answered(answer: Any, agent: str) -> AgentAnswer:
+    """Return what an agent returned, which code of its author may have made.
+
+    Raises:
+        AgentError: It is no answer; another run would be paid, and return the same.
+    """
+    if isinstance(answer, AgentAnswer):
+        return answer
+    why = f"agent {agent!r} returned {type(answer).__name__}; return an AgentAnswer, also from `of_output`"
+    raise AgentError(why, permanent=True)
 
 
 def _as_json(answer: AgentAnswer, work: AgentWork) -> AgentAnswer:

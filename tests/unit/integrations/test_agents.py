@@ -259,6 +259,18 @@ class TestAgentStage:
         assert [tool.name for tool in agent.works[0].tools] == ["crm.lookup"]
 
 
+    async def test_what_is_no_answer_is_refused_for_good(self) -> None:
+        """What makes it is its author's code: another run would be paid, and return the same."""
+
+        class Careless(Scripted):
+            async def run(self, work: AgentWork) -> Any:
+                return {"current_state": ["Done"]}
+
+        with pytest.raises(ApplicationError, match="returned dict; return an AgentAnswer") as raised:
+            await agent_stage(Careless())(StageContext.for_test(BATON))
+        assert raised.value.non_retryable
+
+
 class TestBill:
     """`Bill`."""
 
