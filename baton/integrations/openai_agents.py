@@ -246,9 +246,15 @@ def _reported(error: Exception, agent: str) -> Exception:
         case ModelBehaviorError():
             return PatchError([NO_USABLE_FORM])
         case AgentsException():
-            return AgentError(f"{who} was stopped ({type(error).__name__})", permanent=True)
+            return AgentError(f"{who} was stopped ({type(error).__name__}{_guard(error)})", permanent=True)
         case _:
             return error
+
+
+def _guard(error: AgentsException) -> str:
+    """Return which guardrail stopped a run, if one did; the name is its author's own."""
+    found = getattr(getattr(error, "guardrail_result", error), "guardrail", None)
+    return f": {found.get_name()!r}" if found is not None else ""
 
 
 def _reason(error: ModelBehaviorError) -> str | None:

@@ -228,7 +228,7 @@ class TestOpenAIAgent:
 
         agent = Agent("support", model=scripted(says(ANSWER)), output_guardrails=[never])
 
-        with pytest.raises(ApplicationError, match="OutputGuardrailTripwireTriggered") as caught:
+        with pytest.raises(ApplicationError, match="OutputGuardrailTripwireTriggered: 'never'") as caught:
             await done(agent_stage(OpenAIAgent(agent)))
         assert caught.value.non_retryable
 
