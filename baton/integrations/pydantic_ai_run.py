@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
     TextPart,
     ThinkingPart,
     ToolCallPart,
+    ToolReturn,
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.native_tools import AbstractNativeTool
@@ -23,6 +24,9 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage, RunUsage
 
+from baton.activity.session import cut
+from baton.activity.toolbox import ToolAnswer
+from baton.integrations.agent_tools import as_text
 from baton.integrations.agents import AgentWork
 from baton.protocol.errors import PatchError
 from baton.protocol.history import Spend
@@ -32,6 +36,7 @@ from baton.protocol.summarising import Price
 OUTPUT_TOOL = "final_result"
 """How the tool is called by which a model answers."""
 
+_LONGEST_CLAIM = 500
 _HARMLESS = frozenset({"tool_search"})
 """What the framework adds to every agent itself: it finds only tools of the agent's own, which are checked."""
 
@@ -98,7 +103,11 @@ class RunOnRecord(AbstractCapability[Any]):
             return await handler(args)
 
         async def run(**arguments: Any) -> Any:
-            return await handler(arguments)
+            value = await handler(arguments)
+            if not isinstance(value, ToolReturn):
+                return value
+            told = as_text(value.return_value)  # what stands beside it is not for models, nor for those of later stages
+            return ToolAnswer(value, cut(told, _LONGEST_CLAIM))
 
         return await self._work.context.tools.guard(run, call.tool_name)(**args)
 

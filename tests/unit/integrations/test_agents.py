@@ -258,7 +258,6 @@ class TestAgentStage:
 
         assert [tool.name for tool in agent.works[0].tools] == ["crm.lookup"]
 
-
     async def test_what_is_no_answer_is_refused_for_good(self) -> None:
         """What makes it is its author's code: another run would be paid, and return the same."""
 

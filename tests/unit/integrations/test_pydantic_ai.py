@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
     TextPart,
     ThinkingPart,
     ToolCallPart,
+    ToolReturn,
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -154,6 +155,19 @@ class TestRun:
 
         assert stage.spec.tools == {"count"}
         assert events(of) == [(EventType.TOOL_CALL, "count"), (EventType.TOOL_RESULT, "count")]
+
+    async def test_what_a_tool_returns_beside_its_value_is_for_no_model(self) -> None:
+        """It is the program's own: a fact of a later stage would be made of it."""
+        agent = Agent(FunctionModel(Script([ToolCallPart("look", {})], final())), name="plan")
+
+        @agent.tool_plain
+        def look() -> ToolReturn:
+            """Look."""
+            return ToolReturn({"paid": True}, metadata={"row": "secret"})
+
+        await agent_stage(PydanticAgent(agent))(of := context(contract(["look"])))
+
+        assert of.session.events[1].content == '{"paid": true}'
 
     async def test_its_providers_tools_are_offered_only_where_they_are_allowed(self) -> None:
         """They run where nobody could check them, so a model that may not use one is not given it (S5-fields-k)."""
