@@ -99,7 +99,7 @@ class PydanticAgent:
                 deps=self.deps,
                 model_settings=_settings(work),
                 usage=usage,
-                usage_limits=_limits(work.limits),
+                usage_limits=_limits(work.limits, self.price),
                 timeout=work.limits.seconds,
                 toolsets=[FunctionToolset([_tool(tool) for tool in work.tools])] if work.tools else None,
                 capabilities=[record],
@@ -177,12 +177,12 @@ def _settings(work: AgentWork) -> Callable[[RunContext[Any]], ModelSettings]:
     return settings
 
 
-def _limits(most: AgentLimits) -> UsageLimits:
-    """Return the limits as the framework keeps them."""
+def _limits(most: AgentLimits, price: Price | None) -> UsageLimits:
+    """Return the limits as the framework keeps them; that of the money is ours where a price is given."""
     return UsageLimits(
         request_limit=most.requests,
         total_tokens_limit=most.tokens,
-        cost_limit=None if most.micro_usd is None else usd(most.micro_usd),
+        cost_limit=None if most.micro_usd is None or price is not None else usd(most.micro_usd),
     )
 
 

@@ -28,7 +28,7 @@ from baton.activity.session import cut
 from baton.activity.toolbox import ToolAnswer
 from baton.integrations.agent_tools import as_text
 from baton.integrations.agents import AgentWork
-from baton.protocol.errors import PatchError
+from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.history import Spend
 from baton.protocol.money import micro_usd
 from baton.protocol.summarising import Price
@@ -77,12 +77,14 @@ class RunOnRecord(AbstractCapability[Any]):
         """Charge a response, record it, and refuse the calls in it that are not allowed.
 
         Raises:
+            AgentError: The run has now cost more than it may.
             ToolDeniedError: One of them is not; none of them is made.
             ContentFilterError: The model refused, or a filter stopped it.
             OutputTokenLimitExceeded: It was cut off.
         """
         self._charge(self._spend(response.usage))
         self._record(response)
+        self._keep_limit()
         calls = [one.tool_name for one in response.parts if isinstance(one, ToolCallPart | NativeToolCallPart)]
         self._work.refuse_forbidden(calls)
         return finished(response)
@@ -128,6 +130,16 @@ class RunOnRecord(AbstractCapability[Any]):
         """
         if rest := self._spend(usage).beyond(self._charged):
             self._charge(rest)
+
+    def _keep_limit(self) -> None:
+        """End a run that has cost too much by a price that was given: the framework knows only those of its own list.
+
+        Raises:
+            AgentError: It has.
+        """
+        most, spent = self._work.limits.micro_usd, self._charged.micro_usd
+        if self._price is not None and most is not None and spent > most:
+            raise AgentError(f"the run cost {spent} µUSD; it may cost {most}", permanent=True)
 
     def _charge(self, spend: Spend) -> None:
         self._charged = self._charged + spend

@@ -1,0 +1,29 @@
+"""How far an agent of Pydantic AI may go where its model has a price that is given."""
+
+from decimal import Decimal
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from temporalio.exceptions import ApplicationError
+
+from baton.integrations.agents import AgentLimits, AgentTool, agent_stage
+from baton.integrations.pydantic_ai import PydanticAgent
+from baton.protocol.summarising import Price
+from tests.chat_server import chat_server, completion
+from tests.unit.integrations.material import context, lookup
+
+
+async def test_a_price_that_is_given_counts_towards_the_limit() -> None:
+    """The framework keeps a limit of money by its own list of prices alone, which may not know the model."""
+    price, of = Price(prompt=Decimal(1), completion=Decimal(1)), context()
+    call = completion(calls=[("crm_lookup", {"customer": "c-1"})], model="mine-1")
+    with chat_server(call, call) as server:
+        asked = OpenAIChatModel("mine-1", provider=OpenAIProvider(base_url=server.base, api_key="sk-house-1"))
+        agent = PydanticAgent(Agent(asked, name="plan"), price=price)
+        stage = agent_stage(agent, tools=[AgentTool.of(lookup, name="crm.lookup")], limits=AgentLimits(micro_usd=2_000))
+        with pytest.raises(ApplicationError, match="the run cost 2200 µUSD; it may cost 2000") as raised:
+            await stage(of)
+
+    assert (raised.value.non_retryable, of.charged.micro_usd, len(server.asked)) == (True, 2_200, 2)
