@@ -280,7 +280,8 @@ def _body(body: Any, answered: Answered, agent: ChatCompletionsAgent) -> dict[st
     status = answered.status
     if 200 <= status < 300:
         if not isinstance(body, dict):
-            raise AgentError(f"agent {agent.name!r}: the endpoint's answer is no JSON object")
+            why = f"agent {agent.name!r}: the endpoint's answer is no JSON object"
+            raise AgentError(f"{why}; if that stays so, see whether 'url' is that of its chat completions")
         if not isinstance(error, dict) or body.get("choices"):
             return body
         status = _status(error)  # it failed after it had begun to answer, as gateways do

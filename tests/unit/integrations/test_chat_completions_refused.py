@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.protocol.history import Spend
 from baton.protocol.summarising import Price
-from tests.chat_server import chat_server, completion, refusal
+from tests.chat_server import Reply, chat_server, completion, refusal
 from tests.unit.integrations.material import PATCH, context
 from tests.unit.integrations.test_chat_completions import GOOD, KEY, KEY_ENV, stage
 
@@ -53,3 +53,11 @@ class TestRefused:
             await stage(server)(of)
 
         assert of.charged == Spend(micro_usd=3_500, prompt_tokens=1_000, completion_tokens=100)
+
+    async def test_a_page_of_another_address_says_what_to_look_at(self) -> None:
+        """As a proxy's, or a server's own; it may also be a fault that passes."""
+        page = Reply(b"<html>Welcome</html>", headers={"Content-Type": "text/html"})
+        with chat_server(page) as server, pytest.raises(ApplicationError, match="see whether 'url' is that") as raised:
+            await stage(server)(context())
+
+        assert raised.value.non_retryable is False
