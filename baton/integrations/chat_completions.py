@@ -36,6 +36,7 @@ from baton.protocol.strict_json import loads_strict
 from baton.protocol.summarising import Price
 
 _SHORTEST_KEY = 8  # shorter is what servers of one's own are given for one, "ollama" or "EMPTY", and their answers have
+_MOST_TOKENS = 10**9
 _LONGEST_RESULT = 100_000  # characters of what a tool returned; the journal has all of it
 
 
@@ -323,5 +324,5 @@ def _message(body: Mapping[str, Any], agent: ChatCompletionsAgent) -> dict[str, 
 
 
 def _whole(value: Any) -> int | None:
-    """Return a count of tokens, if it is one."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """Return a count of tokens, if it can be one of a request; with a larger one no handoff could be written."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS else None
