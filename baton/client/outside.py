@@ -112,7 +112,8 @@ class OutsideAgents:
     async def list_open(self, agent: str) -> list[Found]:
         """Return the handoffs that wait for an agent, oldest first.
 
-        Only pipelines that a worker serves can be asked; the others are found once a worker is back.
+        Only pipelines that a worker serves can be asked; the others are found once a worker is back. So an empty list
+        does not say that nothing waits: `look` tells of that as well.
 
         Args:
             agent: The agent's name.

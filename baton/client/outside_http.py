@@ -44,6 +44,8 @@ MAX_BODY_BYTES = 1024 * 1024
 """A request's body may not be larger: a patch has to fit into a workflow's history."""
 SHORTEST_TOKEN = 16
 """Shorter tokens are refused: they can be guessed."""
+UNASKED = "Baton-Unasked"
+"""The header of a list that says how many pipelines could not be asked: what waits in them is not in it."""
 _MOST_FAULTS = 10
 
 _SENDABLE = re.compile("[!-~]*")
@@ -163,7 +165,11 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         return endpoint
 
     async def list_open(request: Request, agent: str) -> Response:
-        return JSONResponse([_shown(one) for one in await agents.list_open(agent)])
+        listed = await agents.look(agent)
+        if listed.unasked and not listed.asked:  # an empty list would say that there is nothing to do
+            none = f"not one of the pipelines that wait ({listed.unasked}) can be asked just now"
+            return _error(503, f"{none}, so it is not known what is for you; try again")
+        return JSONResponse([_shown(one) for one in listed.found], headers={UNASKED: str(listed.unasked)})
 
     async def read(request: Request, agent: str) -> Response:
         found = await _found(request, agent)

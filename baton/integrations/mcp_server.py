@@ -26,7 +26,7 @@ from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
 from baton import __version__
-from baton.client.outside import Found, OutsideAgents
+from baton.client.outside import Found, Listed, OutsideAgents
 from baton.edge.artifacts import ArtifactStore
 from baton.integrations.mcp_input import Lines
 from baton.integrations.mcp_reading import HandedOver, artifact_page
@@ -297,29 +297,33 @@ class HandoffDesk:
                 await self.give_back(handoff_id)
 
     async def _listed(self) -> list[Found]:
-        """Return what waits, and remember where.
+        """Return what waits.
 
         Raises:
-            ToolError: Nothing is known of what waits, for none of the pipelines can be asked.
+            ToolError: Nothing was found, and not all pipelines can be asked: something may wait all the same.
         """
-        listed = await self.agents.look(self.agent)
-        if listed.unasked and not listed.asked:
-            silent = f"pipelines wait for somebody ({listed.unasked}), and no worker answers for them"
-            why = listed.trouble or silent
-            raise ToolError(f"{why}, so it is not known what is for you; call list_mine again in a minute")
-        self._where |= {found.handoff.handoff_id: found.workflow_id for found in listed.found}
+        listed = await self._looked()
+        if listed.unasked and not listed.found:
+            raise ToolError(_unknown(listed))
         return listed.found
+
+    async def _looked(self) -> Listed:
+        """Look what waits, as far as it is known, and remember where."""
+        listed = await self.agents.look(self.agent)
+        self._where |= {found.handoff.handoff_id: found.workflow_id for found in listed.found}
+        return listed
 
     async def _found(self, handoff_id: str) -> Found:
         """Return a handoff as it stands now.
 
         Raises:
-            ToolError: It does not wait for this agent.
+            ToolError: It does not wait for this agent, or may be in a pipeline that cannot be asked.
         """
         if handoff_id not in self._where:
-            await self._listed()
-        if handoff_id not in self._where:
-            raise ToolError(f"no handoff {handoff_id[:60]!r} waits for you; call list_mine")
+            listed = await self._looked()
+            if handoff_id not in self._where:
+                none = f"no handoff {handoff_id[:60]!r} waits for you; call list_mine"
+                raise ToolError(_unknown(listed) if listed.unasked else none)
         return await self.agents.find(self._where[handoff_id], self.agent, handoff_id)
 
     async def _claimed(self, found: Found, minutes: int) -> Found:
@@ -381,6 +385,12 @@ class HandoffDesk:
             reserved_for=one.held_by(self.agents.gate.clock()),
             accepted=one.accepted,
         )
+
+
+def _unknown(listed: Listed) -> str:
+    """Return that it is not known what waits in pipelines that could not be asked, and why."""
+    silent = f"pipelines wait for somebody ({listed.unasked}), and no worker answers for them"
+    return f"{listed.trouble or silent}, so it is not known what is for you; call list_mine again in a minute"
 
 
 class _Server(MCPServer):

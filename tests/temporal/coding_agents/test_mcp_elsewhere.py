@@ -1,9 +1,13 @@
 """`baton mcp` where its artifact store is not the workers', and where no worker answers."""
 
+import asyncio
+import json
 import random
 import string
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp import Client as McpClient
@@ -13,6 +17,7 @@ from temporalio.worker import Worker
 from baton.activity import WorkerParts
 from baton.activity.safeguards import Safeguards
 from baton.client.outside import OutsideAgents
+from baton.client.outside_http import serve_outside
 from baton.devserver import DevServer
 from baton.edge.artifacts import LocalArtifactStore
 from baton.integrations.mcp_server import HandoffDesk, handoff_server
@@ -20,6 +25,23 @@ from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
 from tests.temporal.coding_agents.calling import RefusedError, call, listed, waiting
 from tests.temporal.exchange_pipelines import HandsOutside
+from tests.temporal.test_outside import TOKENS
+from tests.temporal.test_outside import call as call_url
+
+ONE_UNASKED = (
+    "not one of the pipelines that wait (1) can be asked just now, so it is not known what is for you; try again"
+)
+
+
+async def whole_answer(url: str) -> tuple[dict[str, str], Any]:
+    """Return the headers, by their names in small letters, and the JSON of an answer to the reviewer."""
+    request = urllib.request.Request(url, headers={"authorization": f"Bearer {TOKENS['reviewer']}"})
+
+    def send() -> tuple[dict[str, str], Any]:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return {name.lower(): value for name, value in response.headers.items()}, json.load(response)
+
+    return await asyncio.to_thread(send)
 
 
 async def client_of(server: DevServer, safeguards: Safeguards, folder: Path) -> Client:
@@ -95,3 +117,36 @@ class TestNoWorker:
                     await listed(model, await waiting(worker, seconds=100))
                 with pytest.raises(RefusedError, match=r"wait for somebody \(1\), and no worker answers"):
                     await call(model, "list_mine")
+            async with serve_outside(desk.agents, TOKENS) as url:
+                status, answer = await call_url(f"{url}/handoffs")
+            assert (status, answer["error"]) == (503, ONE_UNASKED)
+
+    async def test_what_some_pipelines_answer_is_told_and_that_others_did_not(
+        self, safeguards: Safeguards, folder: Path
+    ) -> None:
+        """Over HTTP by a header; an agent whose list would be empty is told that it is not known."""
+        async with local_server() as server, safeguards.shared().open() as guarded:
+            client = await client_of(server, safeguards, folder / "workers")
+            agents = OutsideAgents(client, guarded.gate)
+            async with pipeline_worker(client, [HandsOutside], []) as gone:
+                theirs = await waiting(gone, seconds=100)
+                async with McpClient(handoff_server(HandoffDesk(agents, "reviewer", "ann"))) as model:
+                    handoff_id = await listed(model, theirs)
+            async with (
+                pipeline_worker(client, [HandsOutside], []) as worker,
+                McpClient(handoff_server(HandoffDesk(agents, "reviewer", "ann"))) as reviewer,
+                McpClient(handoff_server(HandoffDesk(agents, "painter", "eve"))) as painter,
+                serve_outside(agents, TOKENS) as url,
+            ):
+                ours = await waiting(worker, seconds=100)
+                await listed(reviewer, ours)
+                assert [row["workflow"] for row in await call(reviewer, "list_mine")] == [ours.id]
+                for model, asked in ((painter, {}), (reviewer, {"handoff_id": handoff_id})):
+                    with pytest.raises(RefusedError, match=r"wait for somebody \(1\), and no worker answers"):
+                        await call(model, "claim" if asked else "list_mine", **asked)
+                head, rows = await whole_answer(f"{url}/handoffs")
+                assert (head["baton-unasked"], [row["workflow"] for row in rows]) == ("1", [ours.id])
+                await theirs.terminate()
+                while head["baton-unasked"] != "0":
+                    head, _ = await whole_answer(f"{url}/handoffs")
+                assert await call(painter, "list_mine") == []

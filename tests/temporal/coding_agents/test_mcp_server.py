@@ -19,7 +19,7 @@ from baton.protocol.names import QUERY_EXPLAIN
 from baton.protocol.report_rendering import render_report
 from baton.testing import assert_replays
 from tests.support import failure, start
-from tests.temporal.coding_agents.calling import REPORT, RefusedError, call, contract, listed, waiting
+from tests.temporal.coding_agents.calling import REPORT, RefusedError, call, contract, listed, mine, waiting
 from tests.temporal.contract_pipelines import ReviewedOutside
 from tests.temporal.exchange_pipelines import HandsOutside
 
@@ -358,8 +358,8 @@ class TestOtherAnswers:
             McpClient(handoff_server(HandoffDesk(agents, "painter", "eve"))) as other,
         ):
             handoff_id = await listed(client, handle)
-            assert await call(other, "list_mine") == []
-            with pytest.raises(RefusedError, match="waits for you; call list_mine"):
+            assert await mine(other) == []
+            with pytest.raises(RefusedError, match="for you; call list_mine"):
                 await call(other, "accept", handoff_id=handoff_id)
         await handle.terminate()
 
