@@ -15,7 +15,7 @@ from baton.protocol.ledger_errors import (
     LedgerSchemaError,
     LedgerUnavailableError,
 )
-from tests.ledger_postgres.conftest import Server, Urls, execute
+from tests.ledger_postgres.conftest import WRITER, Server, Urls, execute
 from tests.unit.ledger.material import KEYS, TASK, entry
 
 ROW = "task_id, 9, previous_hash, record_hash, event_key, message_hash, recorded_at FROM handoff_audit"
@@ -297,6 +297,17 @@ class TestUnavailable:
 
             assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
             assert heads[-1].sequence == 6
+
+    async def test_rights_that_are_taken_away_are_an_outage(self, urls: Urls, options: LedgerOptions) -> None:
+        """So runs wait, and a stage that has run does not run again: it ran as often as its retries allow."""
+        async with Ledger(urls.writer, options) as ledger:
+            await ledger.append(entry(0))
+            await execute(urls.owner, f"REVOKE INSERT ON handoff_audit FROM {WRITER}")
+            with pytest.raises(LedgerUnavailableError, match=r"permission denied.*`baton audit migrate --writer"):
+                await ledger.append(entry(1))
+            await execute(urls.owner, f"GRANT INSERT ON handoff_audit TO {WRITER}")
+
+            assert (await ledger.append(entry(1))).sequence == 2
 
     async def test_a_server_that_is_not_there_is_said_without_its_password(self, tmp_path: Path) -> None:
         """The message names the place and the remedy."""

@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 
 from baton.edge.ledger.database import APPEND_ONLY, Connection, Row, T, Work, first_line, refused, shown, unavailable
-from baton.protocol.ledger_errors import LedgerConflictError, LedgerError, LedgerUnavailableError
+from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableError
 
 _CONNECTIONS = 8
 _WAIT_SECONDS = 15
@@ -120,7 +120,8 @@ class PostgresDatabase:
                     "workers write with the address of its writer, and `baton audit archive` moves records with that "
                     "of its keeper; its owner makes these roles by `baton audit migrate --writer ROLE --keeper ROLE`"
                 )
-                raise LedgerError(f"{refused(self.where, error)}; {remedy}") from error
+                # Rights can be given back, as a server comes back: a stage that has run is not to run again for this.
+                raise LedgerUnavailableError(f"{refused(self.where, error)}; {remedy}") from error
             if isinstance(error, _REFUSED) or APPEND_ONLY in str(error):
                 raise refused(self.where, error) from error
             raise unavailable(self.where, error, writing=writing) from error
