@@ -4,9 +4,11 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from baton.edge.ledger import Ledger, LedgerOptions, migrate, open_database, verify_bundle
+from baton.edge.ledger.database import Connection
 from baton.edge.ledger.schema import TABLES, VERSION, VERSION_TABLE, revision
 from baton.protocol.audit_chain import ChainHead, Flaw, Verdict
 from baton.protocol.ledger_errors import (
@@ -297,6 +299,19 @@ class TestUnavailable:
 
             assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
             assert heads[-1].sequence == 6
+
+    async def test_a_connection_that_the_server_ends_is_an_outage_whatever_the_driver_calls_it(
+        self, urls: Urls, options: LedgerOptions
+    ) -> None:
+        """It has a word of its own for one that ends as it is taken up, which no retry of a stage's record knew."""
+
+        def work(_: Connection) -> None:
+            raise asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress")
+
+        database = open_database(urls.writer)
+        with pytest.raises(LedgerUnavailableError, match="another operation"):
+            await database.write(work)
+        await database.close()
 
     async def test_rights_that_are_taken_away_are_an_outage(self, urls: Urls, options: LedgerOptions) -> None:
         """So runs wait, and a stage that has run does not run again: it ran as often as its retries allow."""

@@ -28,7 +28,9 @@ _HOLD = (
 )
 _REFUSED = (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedObjectError)
 """Rights that a role lacks, and a role that there is not."""
-_LOST = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.OperatorInterventionError, ConnectionError)
+_BROKEN = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What the driver says of a connection that ended under it, the second in the moment in which it does."""
+_LOST = (asyncpg.PostgresConnectionError, *_BROKEN, asyncpg.OperatorInterventionError, ConnectionError)
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class PostgresDatabase:
             if isinstance(error, _REFUSED) or APPEND_ONLY in str(error):
                 raise refused(self.where, error) from error
             raise unavailable(self.where, error, writing=writing) from error
-        except (asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except (*_BROKEN, OSError, TimeoutError) as error:
             raise unavailable(self.where, error, writing=writing) from error
 
     async def _once(self, work: Work[T]) -> T:
