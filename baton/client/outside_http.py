@@ -16,6 +16,7 @@ A token stands for one agent, which sees and moves its own handoffs and nobody e
 it belongs beside the workers; it listens on this machine unless told otherwise, and speaks no TLS itself.
 """
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -161,6 +162,8 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
             except (BatonError, TemporalError) as error:
                 _log.exception("a handoff outside failed")
                 return _error(503, f"{type(error).__name__}; try again, the service's log says more")
+            except asyncio.CancelledError:  # the service ends; the move may have come through, and can be repeated
+                return _error(503, "the service was stopped meanwhile; try again")
 
         return endpoint
 

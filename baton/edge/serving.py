@@ -136,6 +136,9 @@ def _timely(app: ASGIApp, seconds: float) -> ASGIApp:
                     message = await receive()
             except TimeoutError:
                 return {"type": "http.disconnect"}
+            except asyncio.CancelledError:
+                deadline = None  # the server ends, and no longer waits for what is still to come
+                raise
             if not message.get("more_body"):
                 deadline = None  # it has all come, and what is awaited from here on is that the caller hangs up
             return message

@@ -70,6 +70,24 @@ async def test_an_agent_that_lost_the_answer_asks_again(exchange: Worker, url: s
     assert (await handle.result()).baton["decision_log"] == ["Fine"]
 
 
+async def test_who_was_not_answered_when_the_service_ended_is_told_to_try_again(
+    sealing: Client, safeguards: Safeguards
+) -> None:
+    """In the words of every other answer: it was an internal error, of which no agent knows what to make."""
+    head = f"POST /handoffs/x/claim?workflow=y HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {TOKENS['reviewer']}\r\n"
+    async with safeguards.shared().open() as guarded:
+        async with serve_outside(OutsideAgents(sealing, guarded.gate), TOKENS) as url:
+            host, port = url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"{head}Content-Length: 2\r\nExpect: 100-continue\r\n\r\n".encode())
+            assert (await reader.readline()).startswith(b"HTTP/1.1 100 ")  # the call is under way
+        answer = await reader.read()
+        writer.close()
+
+    assert b"HTTP/1.1 503 " in answer
+    assert b'{"error":"the service was stopped meanwhile; try again"}' in answer
+
+
 async def test_other_work_than_was_returned_first_is_refused(exchange: Worker, url: str) -> None:
     """An agent that asks again with another patch is not told that this one was taken: before and after the end."""
     handle = await waiting(exchange)
