@@ -21,6 +21,7 @@ from baton.cli.session import Session, user
 from baton.edge.keyring import Keyring
 from baton.edge.vault import Erasure, Place, Vault, VaultOptions
 from baton.edge.vault.erasing import ERASED, REFUSED
+from baton.protocol.json_values import holds_half
 
 DEFAULT_VAULT = ".baton/vault.db"
 _PANEL = "Ledger"
@@ -81,10 +82,10 @@ async def erase(
     if hold is not None and not why.strip():
         raise typer.BadParameter("say why; the reason stays in the vault's journal", param_hint="--why")
     who = by or user()
-    name = sys.stdin.read().strip() if subject == "-" else subject
+    name = _read_name() if subject == "-" else subject
     if "\n" in name:
         raise typer.BadParameter("name one data subject, on one line of the input", param_hint="SUBJECT")
-    if not name:
+    if not name.strip():
         raise typer.BadParameter("name the data subject", param_hint="SUBJECT")
     keyring = Keyring.find_out(os.environ)
     file = vault or Path(os.environ.get("BATON_VAULT") or DEFAULT_VAULT)
@@ -98,6 +99,21 @@ async def erase(
         Vault(file, keyring, VaultOptions(ledger=records, create=False)) as opened,
     ):
         await _erase(session, opened, name, request_id or f"erasure-{uuid.uuid4()}", who, ask=not yes)
+
+
+def _read_name() -> str:
+    """Return the name in the input, without the mark that some editors begin a file with.
+
+    Raises:
+        typer.BadParameter: It is not UTF-8.
+    """
+    try:
+        name = sys.stdin.read().removeprefix("\ufeff").strip()
+    except UnicodeDecodeError:
+        name = None
+    if name is None or holds_half(name):
+        raise typer.BadParameter("the input is not UTF-8", param_hint="SUBJECT")
+    return name
 
 
 async def _erase(session: Session, vault: Vault, name: str, request_id: str, who: str, *, ask: bool) -> None:

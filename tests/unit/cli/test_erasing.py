@@ -27,7 +27,7 @@ class Desk:
 
     folder: Path
 
-    def __call__(self, *words: str, input: str | None = None, **env: str) -> Result:
+    def __call__(self, *words: str, input: str | bytes | None = None, **env: str) -> Result:
         """Call `baton erase` in this process."""
         app = typer.Typer(add_completion=False)
         app.command("erase")(erase)
@@ -104,6 +104,7 @@ class TestErase:
 
     def test_a_subject_can_be_read_from_the_input(self, desk: Desk) -> None:
         """So the name is in no shell's history (C-24)."""
+        assert "holds no data" not in desk("-", "--dry-run", input=f"\ufeff{SUBJECT}\r\n").stdout
         assert "1 key destroyed" in desk("-", "--yes", input=f"{SUBJECT}\n").stdout
 
     def test_a_dry_run_shows_and_erases_nothing(self, desk: Desk) -> None:
@@ -141,4 +142,6 @@ class TestErase:
         """A hold is no dry run, and nobody is erased without a name (S3-12.3-a)."""
         assert desk(SUBJECT, "--hold", "--why", "x", "--dry-run").exit_code == 2
         assert desk("-", "--yes", input="\n").exit_code == 2
+        assert desk("  ", "--yes").exit_code == 2
+        assert desk("-", "--yes", input=b"j\xe4ne").exit_code == 2
         assert desk("-", "--yes", input=f"{SUBJECT}\nsomebody else\n").exit_code == 2
