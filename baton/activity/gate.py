@@ -5,6 +5,7 @@ safety and budget, all reported. Whatever the verdict, it is written to the ledg
 handoff whose record could not be written is not accepted and nothing runs (S3-6.1, S3-6.2-a, S3-7.1.5-a).
 """
 
+import contextlib
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,8 +14,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from baton.activity.receiving import now_utc
-from baton.edge.keyring import Keyring, Purpose
+from baton.edge.keyring import Key, Keyring, Purpose
 from baton.edge.ledger import Ledger
+from baton.edge.ledger.writing import Appended
 from baton.edge.schema_gate import handoff_gate
 from baton.edge.sealing import open_sealed
 from baton.protocol.admission import reply_to_of
@@ -133,7 +135,7 @@ class Gate:
         attempt = _attempt(shown)
         verdict, released = after_release(judged.verdict, message)
         chain = task_id or usable_name(shown.get("taskId")) or "unknown"
-        recorded = self._redacted(recordable(shown, self._salt(shown.get("handoffId"))), shown.get("handoffId"))
+        recorded = self._recorded(shown)
         entry = handoff_entry(
             recorded,
             task_id=chain,
@@ -152,7 +154,7 @@ class Gate:
         if verdict and message.get("initial") is True and reply_to_of(message) is None:
             entry = entry.model_copy(update={"kind": START})
         try:
-            head, again = await self.ledger.append_once(entry)
+            head, again = await self._answer(entry, shown)
         except LedgerConflictError:
             second: dict[str, Any] = {"event_id": _second_id(entry.event_id, digest)}
             if not remade:
@@ -297,18 +299,39 @@ class Gate:
             second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
             return await self.ledger.append(entry.model_copy(update={"event_id": second}))
 
-    def _redacted(self, message: dict[str, Any], event: object) -> dict[str, Any]:
+    async def _answer(self, entry: AuditEntry, shown: Mapping[str, Any]) -> Appended:
+        """Put an answer on record, unless it is: also with the commitments of an INDEX key that is retired by now.
+
+        Raises:
+            LedgerConflictError: Another message was answered.
+        """
+        try:
+            return await self.ledger.append_once(entry)
+        except LedgerConflictError:
+            for key in self.keyring.all_keys(Purpose.INDEX)[1:]:
+                earlier = canonical_json(self._recorded(shown, key))
+                if earlier != entry.message:
+                    with contextlib.suppress(LedgerConflictError):
+                        return await self.ledger.append_once(entry.model_copy(update={"message": earlier}))
+            raise
+
+    def _recorded(self, shown: Mapping[str, Any], key: Key | None = None) -> dict[str, Any]:
+        """Return a handoff as it may go on record, with commitments under an INDEX key, the current one by default."""
+        event = shown.get("handoffId")
+        return self._redacted(recordable(shown, self._salt(event, key)), event, key)
+
+    def _redacted(self, message: dict[str, Any], event: object, key: Key | None = None) -> dict[str, Any]:
         """Return a message as the data policy lets it go on record (S3-6.2-b)."""
         policy = self.redact
         if policy is None:
             return message
-        salt = self._salt(event)
+        salt = self._salt(event, key)
         return redact(message, policy, lambda at: hmac.digest(salt, at.encode("utf-8", "replace"), "sha256")).message
 
-    def _salt(self, event: object) -> bytes:
+    def _salt(self, event: object, key: Key | None = None) -> bytes:
         """Return the salt of an event's commitments: nobody can guess it, and a repeated answer has the same."""
         named = f"commitment {event}".encode("utf-8", "replace")
-        return hmac.digest(self.keyring.current(Purpose.INDEX).secret, named, "sha256")
+        return hmac.digest((key or self.keyring.current(Purpose.INDEX)).secret, named, "sha256")
 
     def _scan(self, flags: list[str]) -> Scan:
         """Return the safety scan of one message, which leaves in ``flags`` what it notices and lets pass."""

@@ -285,7 +285,7 @@ def _stamp(path: Path) -> object:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino  # the second goes with rights, too
 
 
 def _names_keys(environment: Mapping[str, str]) -> bool:

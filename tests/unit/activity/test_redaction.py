@@ -1,6 +1,7 @@
 """What a data policy keeps out of the ledger, of every kind of record that a worker writes."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from baton.activity.gate import Gate
 from baton.activity.safeguards import Safeguards
-from baton.edge.keyring import Keyring
+from baton.edge.keyring import Key, Keyring, Purpose
 from baton.edge.sealing import seal
 from baton.protocol.audit import AuditEntry, Kind
 from baton.protocol.audit_chain import Verdict
@@ -63,6 +64,23 @@ class TestRedact:
 
         assert (again.anchor, bool(forged.verdict)) == (first.anchor, False)
         assert len(await on_record(gate)) == 2
+
+    async def test_a_message_that_is_sent_again_after_the_index_key_was_rotated_has_one_record(
+        self, tmp_path: Path
+    ) -> None:
+        """Its commitments would be others: a stage's second try was refused as a forgery of the first."""
+        keys = Keyring.generate()
+        now = datetime.now(UTC)
+        older = [replace(one, retired_at=now) if one.purpose is Purpose.INDEX else one for one in keys.all_keys()]
+        newer = Keyring([*older, Key.generate(Purpose.INDEX, now)])
+        async with Safeguards(keys, tmp_path / "ledger.db", redact=REDACT).opened() as guarded:
+            first, _ = await guarded.gate.accept(seal(MESSAGE, keys), RECEIVER)
+        async with Safeguards(newer, tmp_path / "ledger.db", redact=REDACT).opened() as guarded:
+            again, _ = await guarded.gate.accept(seal(MESSAGE, keys), RECEIVER)
+            forged, _ = await guarded.gate.accept(seal({**MESSAGE, "taskDescription": "Other"}, keys), RECEIVER)
+
+        assert (again.anchor, again.again, bool(again.verdict)) == (first.anchor, True, True)
+        assert not forged.verdict
 
     async def test_answers_and_decisions_are_without_it_too(self, gate: Gate) -> None:
         """What a stage returned, and the patch by which a person edited (S3-6.2-b)."""

@@ -287,6 +287,19 @@ class TestFile:
         assert ring.current(Purpose.SEAL).id == "k"
         assert "the keys stay as they were" in caplog.text
 
+    @pytest.mark.skipif(os.name != "posix", reason="a file's rights are POSIX's")
+    def test_a_file_whose_rights_are_mended_is_taken_up(self, tmp_path: Path) -> None:
+        """The log asks for `chmod 600`, which changes neither the file's time nor its size."""
+        path = written(tmp_path / "keys.toml", key("old"))
+        ring = Keyring.from_file(path)
+        written(path, key("old", retired_at=LATER), key("new"))
+        path.chmod(0o644)
+        with pytest.raises(UnknownKeyError):
+            ring.find(Purpose.SEAL, "new")
+        path.chmod(0o600)
+
+        assert ring.find(Purpose.SEAL, "new").id == "new"
+
 
 class TestDevelopment:
     """The keys of a developer's machine."""

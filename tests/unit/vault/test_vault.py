@@ -9,12 +9,15 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from baton.edge.keyring import Keyring, KeyringError, Purpose
+from baton.edge.key_files import KeyFile, write_file
+from baton.edge.keyring import Key, Keyring, KeyringError, Purpose
 from baton.edge.vault import (
     DataKeyMissingError,
     ForeignCiphertextError,
@@ -270,6 +273,19 @@ class TestRotation:
             await vault.erase(SUBJECT, "r-1")
         async with Vault(path, rotated(newer, Purpose.INDEX)) as vault:
             assert (await vault.erase(SUBJECT, "r-2")).repeated
+
+    async def test_an_index_key_that_another_worker_took_up_is_looked_for_in_the_file(self, path: Path) -> None:
+        """Both share the file; the vault knew the new key before this worker did, and served nobody any more."""
+        file = path.with_name("keys.toml")
+        at = datetime(2026, 11, 21, tzinfo=UTC)
+        index, others = Key.generate(Purpose.INDEX, at), (Key.generate(Purpose.WRAP, at),)
+        write_file(file, KeyFile((*others, index)), replace=False)
+        async with Vault(path, Keyring.from_file(file)) as vault:
+            newer = (*others, replace(index, retired_at=at), Key.generate(Purpose.INDEX, at))
+            write_file(file, KeyFile(newer), replace=True)
+            async with Vault(path, Keyring.from_file(file)) as other:
+                await other.seal("somebody else", TASK, {"n": 1})
+            assert list((await vault.open(await vault.seal(SUBJECT, TASK, {"n": 2}), TASK)).values()) == [{"n": 2}]
 
     async def test_a_lost_index_key_is_noticed(self, path: Path, keyring: Keyring) -> None:
         """Where the subject may be indexed under a key that is gone, "nothing found" would be a lie (S3-12.3-c)."""
