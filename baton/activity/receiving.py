@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from baton.edge.keyring import Keyring
+from baton.edge.keyring import Keyring, KeyringError
 from baton.edge.metering import tell_answer
 from baton.protocol.audit import AuditEntry, Kind
 from baton.protocol.audit_chain import CANCELED, ChainHead
@@ -269,7 +269,7 @@ async def put_or_warn(put: Callable[[], Awaitable[str]], what: str) -> str | Non
     """Put something on record that was paid for and must not be done again for want of the ledger.
 
     Args:
-        put: Puts it there; called a few times, with pauses, while the ledger cannot be written.
+        put: Puts it there; called a few times, with pauses, while the ledger cannot be written, or a key for it lacks.
         what: What it is, for the worker's log.
 
     Returns:
@@ -278,7 +278,7 @@ async def put_or_warn(put: Callable[[], Awaitable[str]], what: str) -> str | Non
     for pause in (*_PAUSES, None):
         try:
             return await put()
-        except LedgerUnavailableError as error:
+        except (LedgerUnavailableError, KeyringError) as error:
             if pause is None:
                 _log.warning("%s is not on record: %s", what, error)
                 break
@@ -292,7 +292,7 @@ async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], erro
     spend = told_spend(error.details) if isinstance(error, ApplicationError) else Spend()
     try:
         await gate.failed(message, f"{type(error).__name__}: {error}", attempt, spend=spend, run_id=run_of_activity())
-    except LedgerError as unrecorded:
+    except (LedgerError, KeyringError) as unrecorded:
         _log.warning("that a stage failed is not on record: %s", unrecorded)
 
 
@@ -323,7 +323,7 @@ async def canceled_on_record(gate: ReceiversGate, message: Mapping[str, Any], gi
     )
     try:
         await gate.record(entry)
-    except LedgerError as error:
+    except (LedgerError, KeyringError) as error:
         _log.warning("what %s had charged when it was canceled is not on record: %s", given.stage, error)
 
 
@@ -353,7 +353,7 @@ async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, ha
     )
     try:
         await gate.record(entry)
-    except LedgerError as error:
+    except (LedgerError, KeyringError) as error:
         _log.warning("a denied call of %r is not on record: %s", tool, error)
 
 

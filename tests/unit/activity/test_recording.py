@@ -3,11 +3,20 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from baton.activity.gate import Gate
+from baton.activity.receiving import failed_on_record, returned_on_record
 from baton.activity.recording import entry_of
-from baton.edge.keyring import Keyring
+from baton.activity.safeguards import Safeguards
+from baton.edge import keyring
+from baton.edge.key_files import KeyFile, write_file
+from baton.edge.keyring import Keyring, Purpose
 from baton.edge.ledger import Ledger
+from baton.edge.sealing import seal
+from baton.protocol.messages import StageReturn
 from baton.protocol.recording import EventKind, RecordedEvent
+from tests.unit.handoff.material import EXAMPLE, RECEIVER
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -23,3 +32,22 @@ async def test_what_an_earlier_version_recorded_holds_nobody_up(tmp_path: Path) 
 
     assert [one.body for one in records] == [{}, {"microUsd": 5}]
     assert heads[:2] == heads[2:]
+
+
+async def test_a_stage_that_has_run_does_not_fail_for_want_of_the_key_that_signs_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ran again, as often as its retries allow; the worker's log says what is not on record, and which key lacks."""
+    file, keys = tmp_path / "keys.toml", Keyring.generate().all_keys()
+    write_file(file, KeyFile(tuple(keys)), replace=False)
+    returned = StageReturn(stage="score", seq=1, attempt=1)
+    async with Safeguards(Keyring.from_file(file), tmp_path / "ledger.db").opened() as guarded:
+        receipt, message = await guarded.gate.accept(seal(EXAMPLE, guarded.gate.keyring), RECEIVER)
+        write_file(file, KeyFile(tuple(one for one in keys if one.purpose is not Purpose.SIGN)), replace=True)
+        monkeypatch.setattr(keyring, "_LOOK_AGAIN_SECONDS", -1.0)
+
+        assert await returned_on_record(guarded.gate, message, returned, receipt.anchor) == receipt.anchor
+        await failed_on_record(guarded.gate, message, ValueError("down"))
+
+    assert "what score returned is not on record: the keyring has no current key to sign" in caplog.text
+    assert "that a stage failed is not on record: the keyring has no current key to sign" in caplog.text
