@@ -12,7 +12,7 @@ from baton.cli.exits import ExitCode
 from baton.cli.output import make_table, moment, plain, without_breaks
 from baton.cli.running import command
 from baton.cli.session import KEYS_FOLDER, Session
-from baton.edge.key_files import ALGORITHMS, DEVELOPMENT_FILE, KeyFile, read_file, write_file
+from baton.edge.key_files import ALGORITHMS, DEVELOPMENT_FILE, KeyFile, changing, read_file, write_file
 from baton.edge.keyring import Key, Keyring, KeyringError, Purpose
 
 DEVELOPMENT = KEYS_FOLDER / DEVELOPMENT_FILE
@@ -75,14 +75,16 @@ async def rotate(
     only if they are named.
     """
     file = _file(keys)
-    content = read_file(file)
     chosen = _purposes(purpose) if purpose else _ROTATED_TOGETHER
-    at = datetime.now(UTC)
-    kept = [
-        replace(key, retired_at=at) if key.purpose in chosen and key.retired_at is None else key for key in content.keys
-    ]
-    made = [Key.generate(one, at) for one in chosen]
-    write_file(file, replace(content, keys=(*kept, *made)), replace=True)
+    with changing(file):
+        content = read_file(file)
+        at = datetime.now(UTC)
+        kept = [
+            replace(key, retired_at=at) if key.purpose in chosen and key.retired_at is None else key
+            for key in content.keys
+        ]
+        made = [Key.generate(one, at) for one in chosen]
+        write_file(file, replace(content, keys=(*kept, *made)), replace=True)
     _show(session, file, made)
 
 

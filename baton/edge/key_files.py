@@ -3,9 +3,10 @@
 import contextlib
 import os
 import stat
+import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 
 from baton.edge.keys import Key, KeyringError, Purpose
 from baton.protocol.audit_chain import from_base64url, to_base64url
+
+if sys.platform != "win32":
+    import fcntl
 
 DEVELOPMENT_FILE = "keys.toml"
 """The name of the file with the keys of a developer's machine."""
@@ -102,6 +106,27 @@ def write_file(path: Path, content: KeyFile, *, replace: bool) -> None:
         ) from error
     except OSError as error:
         raise KeyringError(f"cannot write keys to {str(path)!r}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Keep other processes from changing a file of keys that is read and written anew inside the block.
+
+    Of two that did so at once, the keys of one would be lost, after a worker may have taken them up. On Windows,
+    and on a file system without locks, nobody is kept from it.
+
+    Args:
+        path: The file.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # what is wrong with the file, whoever reads it says
+            folder = os.open(path.resolve().parent, os.O_RDONLY)  # the file itself is replaced by another one
+            held.callback(os.close, folder)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
 
 
 def development_file(folder: Path) -> Path:

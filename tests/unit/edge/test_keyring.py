@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from baton.edge import keyring as module
-from baton.edge.key_files import KeyFile, write_file
+from baton.edge.key_files import KeyFile, changing, read_file, write_file
 from baton.edge.keyring import Key, Keyring, KeyringError, Purpose, UnknownKeyError
 from baton.edge.public_keys import RETIRED_GRACE, PublicKey, PublicKeys, PublicKeysError
 from baton.protocol.audit_chain import SignatureCheck, to_base64url
@@ -261,6 +262,24 @@ class TestFile:
 
         assert (first, old.public.verifies(b"head", signer.sign(b"head"))) == (old.id, True)
         assert (signer.key_id, new.public.verifies(b"head", signer.sign(b"head"))) == (new.id, True)
+
+    @pytest.mark.skipif(os.name != "posix", reason="there is no such lock on Windows")
+    def test_of_several_who_change_a_file_at_once_none_is_lost(self, tmp_path: Path) -> None:
+        """A key that another rotation undid could be the one that a worker has just encrypted with."""
+        path = written(tmp_path / "keys.toml", key("first"))
+
+        def add(number: int) -> None:
+            with changing(path):
+                content = read_file(path)
+                time.sleep(0.01)
+                write_file(
+                    path, replace(content, keys=(*content.keys, key(f"k{number}", retired_at=LATER))), replace=True
+                )
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(add, range(8)))
+
+        assert len(read_file(path).keys) == 9
 
     def test_a_link_to_a_file_stays_one(self, tmp_path: Path) -> None:
         """Where the keys are mounted from elsewhere, they are rotated there."""
