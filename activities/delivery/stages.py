@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
+from temporalio import activity
 
 from activities.delivery.changes import make_change, read_patch
 from activities.delivery.drafting import draft_change
@@ -122,19 +123,22 @@ async def implement_change(context: Context) -> StageResult:
     """Make the round's change on the branch, as one commit; in a worktree, never in the user's working copy."""
     plan, tree = await _work(context)
     number = _round(context)
-    await tree.open()
-    if await tree.done(f"round-{number}") is None:  # a run before this one may have been lost after its commit
-        change = await _change(context, tree, number)
-        title = " ".join((change.title or context.baton.goal).split())[:72]
-        await use(
-            context,
-            {"patch": "patch", "edits": "edit", "command": "command"}[change.kind],
-            partial(tree.commit, f"round-{number}", title, partial(make_change, tree, change)),
-            lambda one: f"{change.in_words()} is commit {one[:12]} of {plan.branch}",
-        )
-    commit = await tree.reset()
-    title = await tree.git.line("log", "-1", "--format=%s")
-    diff = await use(context, "git", tree.diff, lambda text: f"The branch changes {_size(text)}")
+    async with tree.held():
+        await tree.open()
+        step = f"round-{number}{_run()}"
+        if await tree.done(step) is None:  # a worker before this one may have been lost after its commit
+            await _go_back(tree, number)
+            change = await _change(context, tree, number)
+            title = " ".join((change.title or context.baton.goal).split())[:72]
+            await use(
+                context,
+                {"patch": "patch", "edits": "edit", "command": "command"}[change.kind],
+                partial(tree.commit, step, title, partial(make_change, tree, change)),
+                lambda one: f"{change.in_words()} is commit {one[:12]} of {plan.branch}",
+            )
+        commit = await tree.reset()
+        title = await tree.git.line("log", "-1", "--format=%s")
+        diff = await use(context, "git", tree.diff, lambda text: f"The branch changes {_size(text)}")
     await context.artifacts.write(f"diff-{number}", diff, type="diff", summary=f"{plan.branch} after round {number}")
     patch = BatonPatch(
         current_state=[
@@ -159,13 +163,13 @@ async def test_change(context: Context) -> StageResult:
     """Run the project's tests on the branch; where they fail in the first round, on the base as well."""
     plan, tree = await _work(context)
     number = _round(context)
-    commit = await _opened_at(context, tree)
-    run = await use(context, "tests", partial(run_tests, plan, tree.folder, commit), TestRun.in_words)
-    before: TestRun | None = None
-    if not run.passed and number == 1:
-        aside = tree.folder.with_name(f"{tree.folder.name}-base")
-        before = await use(context, "tests", partial(run_tests_on_base, plan, aside), TestRun.in_words)
-    await tree.reset()
+    async with tree.held():
+        commit = await _opened_at(context, tree)
+        run = await use(context, "tests", partial(run_tests, plan, tree.folder, commit), TestRun.in_words)
+        before: TestRun | None = None
+        if not run.passed and number == 1:
+            before = await use(context, "tests", partial(run_tests_on_base, plan, tree.aside), TestRun.in_words)
+        await tree.reset()
     name = f"tests-{number}-{commit[:12]}"
     await context.artifacts.write(name, run.model_dump_json(), type="test-run", summary=run.in_words()[:200])
     state = [f"Round {number}: {run.in_words()}", f"{plan.branch} is at {commit[:12]}", "Not reviewed yet"]
@@ -200,21 +204,22 @@ async def review_change(context: Context) -> StageResult:
     """Read the real diff of the branch; what blocks goes back to the implementer."""
     plan, tree = await _work(context)
     number = _round(context)
-    commit = await _opened_at(context, tree)
-    text = await use(context, "git", tree.diff, lambda one: f"The branch changes {_size(one)}")
-    diffs = _files(text)
-    remarks = await use(
-        context,
-        "rules",
-        lambda: asyncio.to_thread(review_diff, diffs, tree.folder, plan.order),
-        lambda found: f"The rules make {counted(len(found), 'remark')}; blocking: {_blocking(found)}",
-    )
-    found, analysed = await use(
-        context,
-        "analysers",
-        partial(analyse_diff, text, tree.folder),
-        lambda one: f"In the added lines {counted(len(one[0]), 'finding')}; {one[1]}",
-    )
+    async with tree.held():
+        commit = await _opened_at(context, tree)
+        text = await use(context, "git", tree.diff, lambda one: f"The branch changes {_size(one)}")
+        diffs = _files(text)
+        remarks = await use(
+            context,
+            "rules",
+            lambda: asyncio.to_thread(review_diff, diffs, tree.folder, plan.order),
+            lambda found: f"The rules make {counted(len(found), 'remark')}; blocking: {_blocking(found)}",
+        )
+        found, analysed = await use(
+            context,
+            "analysers",
+            partial(analyse_diff, text, tree.folder),
+            lambda one: f"In the added lines {counted(len(one[0]), 'finding')}; {one[1]}",
+        )
     remarks = sorted([*remarks, *found], key=lambda one: (not one.blocks, one.path, one.line))
     verdict = "request changes" if _blocking(remarks) else "approve"
     await context.artifacts.write(
@@ -259,7 +264,8 @@ async def offer_branch(context: Context) -> StageResult:
         )
     diff = await tree.diff()
     await context.artifacts.write("diff", diff, type="diff", summary=f"What {plan.branch} changes, as approved")
-    await tree.close(keep_branch=True)
+    async with tree.held():
+        await tree.close(keep_branch=True)
     merge = f"git merge {plan.branch}"
     patch = BatonPatch(
         current_state=[
@@ -297,9 +303,10 @@ async def withdraw_branch(context: Context) -> StageResult:
         others = "stays as it is, for it is not this delivery's alone; nothing is offered"
         return f"Branch {plan.branch} {others if stays else 'is withdrawn'}"
 
-    stays = await use(
-        context, "git", lambda: tree.close(keep_branch=False), lambda stays: f"{told(stays)}, worktree gone"
-    )
+    async with tree.held():  # whatever was canceled in the middle of its work ends first
+        stays = await use(
+            context, "git", lambda: tree.close(keep_branch=False), lambda stays: f"{told(stays)}, worktree gone"
+        )
     patch = BatonPatch(
         current_state=[told(stays), f"Why: {why}", "The diffs of all rounds are among the artifacts"],
         decision_log=[f"{told(stays)}: {why}"],
@@ -327,18 +334,32 @@ async def _work(context: Context) -> tuple[Plan, Worktree]:
 async def _opened_at(context: Context, tree: Worktree) -> str:
     """Open the worktree at the commit that the implementer made in this round, and return it.
 
+    After a roll-back the branch goes back to it from what later rounds made.
+
     Raises:
         DeliveryError: The branch is elsewhere.
     """
-    made = context.params.get("commit")
-    head = await tree.head()
-    if head != made:
+    made = str(context.params.get("commit"))
+    if not await tree.back_to(made):
+        head = await tree.head()
         raise DeliveryError(
             f"{tree.plan.branch!r} is at {head!r} and not at {made!r}, which the implementer made; somebody moved it "
             "meanwhile, so start the delivery anew"
         )
     await tree.open()
-    return str(made)
+    return made
+
+
+async def _go_back(tree: Worktree, number: int) -> None:
+    """Take the branch back to where a round begins: a roll-back leaves what was made after that."""
+    begins = tree.plan.base if number == 1 else await tree.made_in(f"round-{number - 1}")
+    if begins is not None and await tree.back_to(begins):
+        await tree.reset()
+
+
+def _run() -> str:
+    """Return what tells the commits of this run of the pipeline from those before a roll-back, which are made anew."""
+    return f"/{activity.info().workflow_run_id}" if activity.in_activity() else ""
 
 
 async def _change(context: Context, tree: Worktree, number: int) -> Change:

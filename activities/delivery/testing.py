@@ -1,11 +1,11 @@
 """Run the project's own tests on a commit: by a command that was named, or one that the project shows."""
 
 import asyncio
-import shutil
 from pathlib import Path
 
 from activities.delivery.changes import environment_of
 from activities.delivery.records import DeliveryError, Plan, TestRun
+from activities.delivery.worktree import remove_worktree
 from activities.project_init.commands import best_command
 from activities.project_init.detect import detect
 from activities.project_init.files import survey
@@ -80,15 +80,9 @@ async def run_tests_on_base(plan: Plan, folder: Path) -> TestRun:
         ProgramError: The command cannot be started.
     """
     git = Git(plan.folder)
-    await _remove(git, folder)
+    await remove_worktree(git, folder)
     await git.run("worktree", "add", "--quiet", "--force", "--detach", str(folder), plan.base)
     try:
         return await run_tests(plan, folder, plan.base)
     finally:
-        await asyncio.shield(_remove(git, folder))
-
-
-async def _remove(git: Git, folder: Path) -> None:
-    """Take a worktree away, if it is there, and what git remembers of it, whatever is there; of it alone."""
-    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    await git.ask("worktree", "remove", "--force", "--force", str(folder))
+        await asyncio.shield(remove_worktree(git, folder))

@@ -6,19 +6,27 @@ be repeated after a crash: what is there already is taken as it is, what is half
 
 import asyncio
 import hashlib
-import shutil
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from activities.delivery.records import DeliveryError, Plan
 from activities.workbench.git import Git, GitError, paths_of
+from activities.workbench.programs import make_writable, remove_tree
+from baton.edge.child import ChildLock
+from baton.protocol.errors import BatonError, ServerError
 
 _IDENTITY = ["-c", "user.name=Baton", "-c", "user.email=baton@localhost"]
 _STEP = "Baton-Step"
 _MOST_NAMED = 5
+_PATIENCE = 60.0  # seconds; a stage that was canceled learns of it within ten, and kills what it runs two later
+
+
+class BusyError(BatonError):
+    """Another stage of the same delivery is still at work in the worktree; another attempt may help."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,29 @@ class Worktree:
     def folder(self) -> Path:
         """Where the files are."""
         return self.git.folder
+
+    @property
+    def aside(self) -> Path:
+        """Where the tests of the base run."""
+        return self.folder.with_name(f"{self.folder.name}-base")
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keep the worktree to one stage at a time.
+
+        A stage that was canceled, or that a roll-back left, works on until its worker is told, seconds later: it
+        would write again what another stage takes away meanwhile.
+
+        Raises:
+            BusyError: Another stage does not end.
+        """
+        self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            lock = await ChildLock.take(self._lock, _PATIENCE)
+        except ServerError:
+            raise BusyError(f"another stage of this delivery is still at work in {str(self.folder)!r}") from None
+        with lock:
+            yield
 
     async def open(self) -> None:
         """Make branch and worktree, if they are not there; leave the worktree as the branch is.
@@ -80,7 +111,9 @@ class Worktree:
         await asyncio.to_thread(lock.unlink, missing_ok=True)  # of a git that was killed; the worktree is ours alone
         await self.git.run("symbolic-ref", "HEAD", f"refs/heads/{self.plan.branch}")
         await self.git.run("reset", "--quiet", "--hard")
-        await self.git.run("clean", "--quiet", "-ffdx")
+        if (await self.git.ask("clean", "--quiet", "-ffdx")).code != 0:
+            await asyncio.to_thread(make_writable, self.folder)
+            await self.git.run("clean", "--quiet", "-ffdx")
         return await self.git.line("rev-parse", "HEAD")
 
     async def done(self, step: str) -> str | None:
@@ -174,9 +207,9 @@ class Worktree:
         Raises:
             GitError: Git fails.
         """
-        await asyncio.to_thread(self._clear)
-        # Of no other: pruning would forget those that are not mounted now, and those of another worker.
-        await self.main.ask("worktree", "remove", "--force", "--force", str(self.folder))
+        for folder in (self.folder, self.aside):  # the second is there where a worker was lost that tested the base
+            await remove_worktree(self.main, folder)
+        await asyncio.to_thread(self._lock.unlink, missing_ok=True)
         head = await self.head()
         if await self.main.commit_of(self._mark) is None:
             return head is not None
@@ -187,20 +220,72 @@ class Worktree:
         await self.main.run("update-ref", "--stdin", given=orders.encode())
         return head is not None and not drop
 
+    async def back_to(self, commit: str) -> bool:
+        """Take the branch back to its base, or to a commit it came by, where all after that is this task's.
+
+        Args:
+            commit: The commit, after which a roll-back of the pipeline left others.
+
+        Returns:
+            Whether the branch is there now.
+
+        Raises:
+            GitError: Git fails.
+        """
+        head = await self.head()
+        if head is None or head == commit:
+            return head == commit
+        is_base = commit == self.plan.base
+        came_by = (await self.main.ask("merge-base", "--is-ancestor", commit, head)).code == 0
+        is_ours = await self.main.commit_of(self._mark) is not None and await self._is_ours_alone()
+        if not (is_base or came_by) or not is_ours:
+            return False
+        orders = f"update refs/heads/{self.plan.branch} {commit} {head}\n"
+        if is_base:  # which is another one if the work was planned anew
+            orders += f"update {self._mark} {commit}\n"
+        await self.main.run("update-ref", "--stdin", given=orders.encode())
+        return True
+
+    async def made_in(self, step: str) -> str | None:
+        """Return the branch's newest commit of a step, whichever run of the pipeline made it; None without one.
+
+        Raises:
+            GitError: Git fails.
+        """
+        name = f"{self.task_id}/{step}/"
+        return next((commit for commit, mark in await self._commits() if f"{mark}/".startswith(name)), None)
+
     async def _is_ours_alone(self) -> bool:
         """Return whether every commit since the base was made by this task."""
+        return all(mark.startswith(f"{self.task_id}/") for _, mark in await self._commits())
+
+    async def _commits(self) -> list[tuple[str, str]]:
+        """Return the branch's commits since it was made, the newest first, each with the step that it tells of."""
         marks = f"--format=%H %(trailers:key={_STEP},valueonly,separator=%x20)"
-        log = await self.main.line("log", marks, f"{self.plan.base}..refs/heads/{self.plan.branch}")
-        return all(line.partition(" ")[2].startswith(f"{self.task_id}/") for line in log.splitlines())
+        log = await self.main.line("log", marks, f"{self._mark}..refs/heads/{self.plan.branch}")
+        return [(commit, mark) for commit, _, mark in (line.partition(" ") for line in log.splitlines())]
 
     @property
     def _mark(self) -> str:
         return f"refs/baton/{self.task_id}"
 
+    @property
+    def _lock(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.lock")
+
     def _clear(self) -> None:
         """Take away what is left of the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder)
         self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+async def remove_worktree(git: Git, folder: Path) -> None:
+    """Take a worktree away, if it is there, and what git remembers of it, whatever is there.
+
+    Of no other: pruning would forget those that are not mounted now, and those of another worker.
+    """
+    await asyncio.to_thread(remove_tree, folder)
+    await git.ask("worktree", "remove", "--force", "--force", str(folder))
 
 
 async def repository_of(folder: Path) -> Git:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from temporalio.worker import Worker
 from activities.delivery.stages import STAGES
 from baton import PipelineInput, PipelineResult
 from baton.activity import WorkerParts
-from baton.client import decide, read_run
+from baton.client import decide, read_run, roll_back
 from baton.edge.artifacts import ArtifactStore
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import Decision
@@ -194,6 +195,32 @@ class TestDelivery:
         with pytest.raises(WorkflowFailureError):
             await handle.result()
         assert state(repo) == before
+
+    async def test_ends_when_what_was_canceled_has_ended(self, deliverer: Worker, repo: Path, tmp_path: Path) -> None:
+        """A command in the middle of its work would write into the worktree again once that is taken away."""
+        before, begun = state(repo), tmp_path / "begun"
+        os.mkfifo(begun)
+        line = f"here=$PWD; echo > {begun}; while :; do mkdir -p $here/out; sleep 0.01; done"
+        handle = await start(deliverer, repo, command=line)
+        await asyncio.to_thread(begun.read_bytes)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        assert [*(tmp_path / "baton-delivery").iterdir()] == []
+        assert state(repo) == before
+
+    async def test_makes_the_first_round_anew_after_a_roll_back(self, deliverer: Worker, repo: Path) -> None:
+        """What the second round made is not under it, and the work starts from where the base is now."""
+        first: JsonValue = {"edits": [{"path": "app/sums.py", "find": "Sums.", "replace": "Adds."}]}
+        handle = await start(deliverer, repo, changes=[first, {"patch": FIX}])
+        await asked(deliverer, handle, None)
+        git(repo, "commit", "--quiet", "--allow-empty", "-m", "meanwhile")
+        await roll_back(deliverer.client, handle.id, "plan-change", by="ann", why="The base has moved")
+        handle = deliverer.client.get_workflow_handle_for(Delivery.run, handle.id)
+        await asked(deliverer, handle, True)
+        output: Any = (await handle.result()).output
+        assert output["base"] == git(repo, "rev-parse", "HEAD").strip()
+        assert git(repo, "rev-list", "--count", f"main..{output['branch']}").strip() == "2"
 
     async def test_does_not_offer_what_nobody_approved(self, deliverer: Worker, repo: Path) -> None:
         """Somebody commits to the branch while the approver reads: their commit is neither offered nor lost."""

@@ -1,5 +1,6 @@
 """The branch under work: made once, worked on beside the user, and taken away whatever happened in between."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,42 @@ class TestWorktree:
         again = worktree(repo)
         await again.open()
         assert await again.done("round-1") == commit
+
+    async def test_leaves_no_worktree_of_the_base(self, repo: Path) -> None:
+        """A worker was lost while it tested the base, and the next one had no need to."""
+        before = state(repo)
+        tree = worktree(repo)
+        await tree.open()
+        git(repo, "worktree", "add", "--quiet", "--detach", str(tree.aside), "HEAD")
+        await tree.close(keep_branch=False)
+        assert state(repo) == before
+        assert not tree.aside.exists()
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+    async def test_takes_away_what_nobody_may_write_in(self, repo: Path) -> None:
+        """As Go keeps modules: neither cleaning after the tests nor the end of the delivery fails on it."""
+        tree = worktree(repo)
+        await tree.open()
+        for again in (True, False):
+            inner = write(tree.folder / "pkg" / "mod", {"a.go": "x"})
+            inner.chmod(0o555)
+            await (tree.reset() if again else tree.close(keep_branch=False))
+            assert not inner.exists()
+        assert not tree.folder.exists()
+
+    async def test_goes_back_over_commits_of_its_own_alone(self, repo: Path) -> None:
+        """A round that a roll-back left is taken back; what somebody else committed stays."""
+        tree = worktree(repo)
+        await tree.open()
+        first = await tree.commit("round-1/a", "Fix", lambda: make_change(tree, tree.plan.changes[0]))
+        await tree.commit("round-2/a", "More", lambda: make_change(tree, Change(command=("touch", "more"))))
+        assert await tree.made_in("round-1") == first
+        assert await tree.back_to(first)
+        assert git(repo, "rev-parse", "b/x").strip() == first
+        theirs = git(repo, "commit-tree", "b/x^{tree}", "-p", "b/x", "-m", "mine").strip()
+        git(repo, "update-ref", "refs/heads/b/x", theirs)
+        assert not await tree.back_to(first)
+        assert git(repo, "rev-parse", "b/x").strip() == theirs
 
     async def test_takes_a_command_that_commits_by_itself(self, repo: Path) -> None:
         """What it committed is in the step's one commit."""
