@@ -23,7 +23,8 @@ from activities.project_init.ignore import may_hold_secrets
 from activities.project_init.roles import role_of
 from activities.workbench.diffs import DiffError, FileDiff, apply_diff, reverse_diff
 
-_CONFLICT = re.compile(r"(<{7}|>{7}|\|{7}) |={7}$")
+_CONFLICT = re.compile(r"(<{7}|>{7}|\|{7}) ")
+_BETWEEN = re.compile(r"={7}$")  # also under a title of seven letters, so it is a mark beside others alone
 _DEBUGGING = re.compile(r"\bbreakpoint\(\)|\b(pdb|ipdb|pudb)\.set_trace\(|^\s*debugger;?\s*$|\bbinding\.pry\b")
 _PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")
 _SKIPPED = re.compile(
@@ -52,10 +53,10 @@ def review_diff(diffs: Sequence[FileDiff], folder: Path, order: Order) -> list[R
     if added + removed > order.most_lines:
         message = f"{added} lines are added and {removed} taken away; more than {order.most_lines} cannot be reviewed"
         remarks.append(Remark(path=diffs[0].path, blocks=True, rule="size", message=message))
-    gone = sum(len([1 for line in diff.removed if _A_TEST.search(line)]) for diff in diffs if _is_test(diff))
-    come = sum(len([1 for _, line in diff.added if _A_TEST.search(line)]) for diff in diffs if _is_test(diff))
+    counts = [_tests(diff, folder) for diff in diffs]
+    gone, come = sum(one for one, _ in counts), sum(one for _, one in counts)
     if gone > come:
-        first = next(diff.path for diff in diffs if _is_test(diff))
+        first = next(diff.path for diff, (fewer, _) in zip(diffs, counts, strict=True) if fewer)
         message = f"{gone} tests are taken away and {come} added: a change must not pass by testing less"
         remarks.append(Remark(path=first, blocks=True, rule="tests-removed", message=message))
     return sorted(remarks, key=lambda one: (not one.blocks, one.path, one.line))
@@ -96,24 +97,26 @@ async def analyse_diff(diff: str, folder: Path) -> tuple[list[Remark], str]:
 def _file(diff: FileDiff, folder: Path, order: Order) -> Iterator[Remark]:
     """Yield the remarks on one file."""
     path = diff.path
-    if order.paths and not any(matches(path, pattern) for pattern in order.paths):
-        yield Remark(path=path, blocks=True, rule="outside", message=f"only {', '.join(order.paths)} may change")
+    for one in dict.fromkeys(name for name in (diff.old, diff.new) if name):  # what is renamed is gone where it was
+        if order.paths and not any(matches(one, pattern) for pattern in order.paths):
+            yield Remark(path=one, blocks=True, rule="outside", message=f"only {', '.join(order.paths)} may change")
     if diff.new and may_hold_secrets(path):
         yield Remark(path=path, blocks=True, rule="secrets", message="a file of this name may hold secrets")
     if diff.binary:
         yield Remark(path=path, blocks=False, rule="binary", message="the change of a binary file cannot be read")
+    is_conflict = any(_CONFLICT.match(line) for _, line in diff.added)
     for number, line in diff.added:
-        yield from _line(path, number, line, is_test=_is_test(diff))
+        yield from _line(path, number, line, is_test=_is_test(diff), is_conflict=is_conflict)
     text = _text_of(folder / diff.new) if diff.new else None
     fault = _syntax_fault(path, text) if text is not None else None
     if fault and text is not None:
         yield Remark(path=path, line=fault[0], blocks=not _was_broken(diff, text), rule="syntax", message=fault[1])
 
 
-def _line(path: str, number: int, line: str, *, is_test: bool) -> Iterator[Remark]:
+def _line(path: str, number: int, line: str, *, is_test: bool, is_conflict: bool) -> Iterator[Remark]:
     """Yield the remarks on one added line."""
     rules = (
-        ("conflict", _CONFLICT.match(line), "a mark of a conflict is left"),
+        ("conflict", _CONFLICT.match(line) or (is_conflict and _BETWEEN.match(line)), "a mark of a conflict is left"),
         ("debugging", _DEBUGGING.search(line), "a stop for a debugger is left"),
         ("private-key", _PRIVATE_KEY.search(line), "a private key is added"),
         ("test-skipped", is_test and _SKIPPED.search(line), "a test is switched off, or all others are"),
@@ -121,6 +124,17 @@ def _line(path: str, number: int, line: str, *, is_test: bool) -> Iterator[Remar
     for rule, found, message in rules:
         if found:
             yield Remark(path=path, line=number, blocks=True, rule=rule, message=message)
+
+
+def _tests(diff: FileDiff, folder: Path) -> tuple[int, int]:
+    """Return how many tests a diff takes away, and how many it adds; a renamed file may be none of tests any more."""
+    removed = sum(_A_TEST.search(line) is not None for line in diff.removed)
+    added = sum(_A_TEST.search(line) is not None for _, line in diff.added)
+    was, is_now = (name is not None and role_of(name) == "test" for name in (diff.old, diff.new))
+    if was == is_now or diff.old is None or diff.new is None:
+        return (removed, added) if was or is_now else (0, 0)
+    there = sum(_A_TEST.search(line) is not None for line in (_text_of(folder / diff.new) or "").split("\n"))
+    return (there - added + removed, 0) if was else (0, there)
 
 
 def _is_test(diff: FileDiff) -> bool:

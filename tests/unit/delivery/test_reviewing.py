@@ -65,6 +65,31 @@ class TestReviewDiff:
         remarks = review_diff(diffs, tmp_path / "r", order)
         assert (place, rule) in [(one.place, one.rule) for one in remarks if one.blocks]
 
+    @pytest.mark.parametrize(
+        ("old", "new", "place", "rule"),
+        [
+            pytest.param("tests/test_a.py", "app/notes.txt", "app/notes.txt", "tests-removed", id="tests"),
+            pytest.param("bare.py", "app/bare.py", "bare.py", "outside", id="what may not change"),
+        ],
+    )
+    def test_sees_what_a_renaming_takes_away(self, tmp_path: Path, old: str, new: str, place: str, rule: str) -> None:
+        """The diff has no line of it, and names the new place alone."""
+        root = repository(tmp_path / "r", BEFORE)
+        git(root, "mv", old, new)
+        diffs = parse_diff(git(root, "diff", "--cached", "--find-renames"))
+        order = Order.of({"repository": "r", "command": "x", "paths": ["app/*", "tests/*"]})
+        blocking = [(one.place, one.rule) for one in review_diff(diffs, root, order) if one.blocks]
+        assert blocking == [(place, rule)]
+
+    def test_takes_no_line_under_a_title_for_a_conflict(self, tmp_path: Path) -> None:
+        """Seven equals signs are as long as "Changes"; beside other marks they are one."""
+        title = "Changes\n=======\n"
+        order = Order.of({"repository": "r", "command": "x"})
+        assert review_diff(parse_diff(change(tmp_path / "a", {"c.rst": title})), tmp_path / "a" / "r", order) == []
+        both = parse_diff(change(tmp_path / "b", {"c.rst": f"<<<<<<< mine\n=======\n{title}"}))
+        found = [one.place for one in review_diff(both, tmp_path / "b" / "r", order) if one.rule == "conflict"]
+        assert found == ["c.rst:1", "c.rst:2", "c.rst:4"]
+
     def test_has_nothing_to_say_of_a_plain_change(self, tmp_path: Path) -> None:
         """More tests, a renamed file, a word like those it looks for: none of it blocks."""
         files = {"app/a.py": "debugger_name = '<<<<'\n", "tests/test_a.py": BEFORE["tests/test_a.py"] * 2}
