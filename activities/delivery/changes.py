@@ -147,7 +147,8 @@ def _write_new(folder: Path, edit: Edit) -> None:
     parts = edit.path.split("/")
     if edit.path.startswith("/") or ".." in parts or ".git" in parts or "*" in edit.path:
         raise DeliveryError(f"an edit is to write {edit.path!r}, which is no place in the repository; mend the edit")
-    if place.exists() or not place.parent.resolve().is_relative_to(folder.resolve()):
+    # A link that leads nowhere does not exist, and is written through.
+    if place.exists() or place.is_symlink() or not place.parent.resolve().is_relative_to(folder.resolve()):
         raise DeliveryError(f"an edit is to write {edit.path!r}, which is there already; say what to find in it")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -130,7 +130,7 @@ class Order(Record):
     most_lines: int = Field(default=2_000, ge=1)
     environment: tuple[str, ...] = ()
     approver: str = Field(default="maintainer", min_length=1)
-    approval_hours: float = Field(default=48, gt=0)
+    approval_hours: float = Field(default=48, gt=0, le=87_600)  # ten years; a date has an end
 
     @classmethod
     def of(cls, params: Mapping[str, JsonValue]) -> Self:

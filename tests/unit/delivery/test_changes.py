@@ -79,6 +79,7 @@ class TestMakeChange:
             pytest.param({"path": "/tmp/x", "replace": "x"}, "no place in the repository", id="an absolute path"),
             pytest.param({"path": ".git/hooks/x", "replace": "x"}, "no place in the repository", id="git's own"),
             pytest.param({"path": "out/x", "replace": "x"}, "is there already", id="through a link"),
+            pytest.param({"path": "nowhere", "replace": "x"}, "is there already", id="through a link to nowhere"),
             pytest.param({"path": "app/more.py", "replace": "x"}, "is there already", id="over a file"),
             pytest.param({"path": "app/more.py/x", "replace": "x"}, "cannot write", id="below a file"),
         ],
@@ -86,6 +87,7 @@ class TestMakeChange:
     async def test_refuses_an_edit_that_is_not_exactly_so(self, repo: Path, edit: dict[str, Any], message: str) -> None:
         """No text is guessed, nothing outside the worktree is written."""
         os.symlink(repo.parent, repo / "out")
+        os.symlink(repo.parent / "x", repo / "nowhere")
         git(repo, "add", "-A")
         git(repo, "commit", "-q", "-m", "link")
         tree = await opened(repo, edits=[edit])
@@ -138,6 +140,7 @@ class TestOrder:
                 {"repository": "r", "test": True}, "test: .*put it in quotation marks", id="a truth for a command"
             ),
             pytest.param({"repository": "r", "rounds": 0}, "greater than or equal to 1", id="no round"),
+            pytest.param({"repository": "r", "approval_hours": 1e9}, "less than or equal to 87600", id="for ever"),
             pytest.param({"repository": "r", "branch": "-x"}, "no name for a branch", id="an option for a branch"),
             pytest.param({"repository": "r", "branch": "a..b"}, "no name for a branch", id="a range for a branch"),
         ],
