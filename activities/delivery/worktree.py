@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from activities.delivery.records import DeliveryError, Plan
-from activities.workbench.git import Git, GitError, paths_of
+from activities.workbench.git import Git, GitError, paths_of, said
 from activities.workbench.programs import make_writable, remove_tree
 from baton.edge.child import ChildLock
 from baton.protocol.errors import BatonError, ServerError
@@ -85,12 +85,15 @@ class Worktree:
 
         Raises:
             DeliveryError: The branch belongs to somebody else.
-            GitError: Git fails.
+            GitError: Git fails, or may not write into the repository.
         """
         plan = self.plan
         if await self.main.commit_of(self._mark) is None:
             orders = f"create refs/heads/{plan.branch} {plan.base}\ncreate {self._mark} {plan.base}\n"
             made = await self.main.ask("update-ref", "--stdin", given=orders.encode())
+            # Git says so of both: "reference already exists", "'refs/heads/a' exists; cannot create 'refs/heads/a/b'".
+            if made.code != 0 and b" exists" not in made.errors.replace(b"File exists", b""):
+                raise GitError(f"the branch {plan.branch!r} cannot be made in {plan.repository!r}: {said(made)}")
             if made.code != 0:
                 raise DeliveryError(
                     f"the branch {plan.branch!r} cannot be made in {plan.repository!r}: there is one of that name, or "
@@ -185,6 +188,7 @@ class Worktree:
             "--no-color",
             "--no-ext-diff",
             "--no-textconv",
+            "--submodule=short",
             "--find-renames",
             "--src-prefix=a/",
             "--dst-prefix=b/",

@@ -82,7 +82,7 @@ class Git:
         """
         ran = await self.ask(*arguments, given=given)
         if ran.code != 0:
-            raise GitError(f"git {arguments[0]} fails in {str(self.folder)!r}: {_said(ran)}")
+            raise GitError(f"git {arguments[0]} fails in {str(self.folder)!r}: {said(ran)}")
         return ran.output
 
     async def line(self, *arguments: str) -> str:
@@ -109,7 +109,7 @@ def paths_of(output: bytes) -> Sequence[str]:
     return [raw.decode("utf-8", "backslashreplace") for raw in output.split(b"\0") if raw]
 
 
-def _said(ran: Ran) -> str:
+def said(ran: Ran) -> str:
     """Return the most telling line of what git said."""
     lines = [line.strip() for line in ran.errors.decode("utf-8", "replace").splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith(("error:", "fatal:"))] or lines

@@ -12,6 +12,8 @@ from activities.delivery.stages import implement_change, offer_branch, plan_chan
 from activities.delivery.stages import test_change as run_the_tests
 from activities.delivery.testing import run_tests_on_base
 from activities.delivery.worktree import Worktree
+from activities.workbench.diffs import parse_diff
+from activities.workbench.git import GitError
 from baton import Baton
 from baton.activity import StageContext
 from baton.edge.artifacts import MemoryArtifactStore
@@ -222,6 +224,27 @@ class TestWorktree:
             await tree.open()
         assert await tree.close(keep_branch=False) is True
         assert git(repo, "branch", "--list", "b/x").strip() == "b/x"
+
+    @pytest.mark.parametrize(("taken", "message"), [("b", "in its way"), ("b/x.lock", "File exists")])
+    async def test_says_why_no_branch_can_be_made(self, repo: Path, taken: str, message: str) -> None:
+        """Only where a branch is in the way is another name of use."""
+        if taken == "b":
+            git(repo, "branch", taken)
+        else:
+            write(repo / ".git" / "refs" / "heads", {taken: ""})
+        with pytest.raises((DeliveryError, GitError), match=message) as raised:
+            await worktree(repo).open()
+        assert isinstance(raised.value, DeliveryError if taken == "b" else GitError)
+
+    async def test_reads_a_submodules_move_whatever_the_repository_shows(self, repo: Path, tmp_path: Path) -> None:
+        """`diff.submodule` makes lines of it that are no diff."""
+        git(repo, "config", "diff.submodule", "log")
+        other = project(tmp_path / "other")
+        tree = worktree(repo)
+        await tree.open()
+        add = f"git -c protocol.file.allow=always submodule --quiet add '{other}' lib/other"
+        await tree.commit("round-1", "Add", lambda: make_change(tree, Change(command=("sh", "-c", add))))
+        assert "lib/other" in [one.path for one in parse_diff(await tree.diff())]
 
     async def test_keeps_commits_of_somebody_else(self, repo: Path) -> None:
         """A branch that was committed to by another hand is not deleted with theirs."""
