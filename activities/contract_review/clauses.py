@@ -29,6 +29,8 @@ _HYPHENATED = re.compile(r"(?<=[a-z])- (?=(?!and\b|or\b|to\b)[a-z])")  # `third-
 _LONGEST_TITLE = 120
 _CONTRACT = re.compile(r"(?i)\b(?:agreement|contract|terms|deed|addendum)\b")
 
+_NO_CONTRACT = "Neither a clause that contracts have nor the word was found: it may be no contract"
+
 
 @dataclass
 class _Draft:
@@ -74,6 +76,8 @@ def extract(document: Document) -> Extraction:
             reader = titled
     clauses = _with_kinds(reader.drafts)
     title = reader.title or document.name
+    is_one = any(_CONTRACT.search(text) for text in (title, *(line.text for line in lines)))
+    is_one = is_one or not {clause.kind for clause in clauses} <= {"general", "parties"}
     return Extraction(
         document=document.name,
         sha256=document.sha256,
@@ -82,7 +86,7 @@ def extract(document: Document) -> Extraction:
         pages=document.pages,
         clauses=clauses,
         facts=tuple(find_facts(clauses)),
-        notes=document.notes,
+        notes=document.notes if is_one else (*document.notes, _NO_CONTRACT),
     )
 
 
@@ -121,6 +125,7 @@ class _Reader:
         self._article: Path = ()
         self._prefix = ""  # where numbering began anew: the heading or schedule it did so under
         self._heading: str | None = None
+        self._level = 0  # of that heading, in Markdown
         self._may_restart = False
         self._sections: dict[Path, str] = {}
         self._section: str | None = None
@@ -204,6 +209,7 @@ class _Reader:
         self._headings += not found.label
         id = found.label or f"H{self._headings}"
         self._section = self._heading = self._add(line, id, title or id, None, rest)
+        self._level = line.heading
         self._may_restart = True
         self._points = Points()
 
@@ -219,7 +225,8 @@ class _Reader:
             if not (self._may_restart and follows(path, ())):
                 return False
             self._prefix, self._sections = f"{self._heading} ", {}
-        parent = self._sections.get(path[:-1]) if len(path) > 1 else self._heading
+        above = None if 0 < line.heading < self._level else self._heading  # a lower title heads no higher one
+        parent = self._sections.get(path[:-1]) if len(path) > 1 else above
         inherited = self._titles.get(parent or "", "")
         id = self._add(line, self._prefix + found.label, title or inherited or found.label, parent, rest)
         self._enter(id, path)

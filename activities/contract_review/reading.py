@@ -20,6 +20,8 @@ from pypdf import PageObject, PdfReader
 from pypdf.errors import PyPdfError
 from pypdf.generic import DictionaryObject, TextStringObject
 
+from activities.contract_review.headings import is_heading, opening_of
+from activities.contract_review.kinds import kind_of
 from activities.contract_review.records import Document, Format, Line, ReviewError
 
 _FORMATS: dict[str, Format] = {
@@ -35,6 +37,7 @@ _UNSEEN = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e0fff]"
 )
 _ABOUT = re.compile(r"---[ \t]*\n(?:(?:\w[\w-]*:.*|[ \t#-].*|)\n){0,100}?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
+_FOOTNOTE = re.compile(r"(?m)^( {0,3})(?=\[\^)")  # one of a single word is a link's target to the parser, and unseen
 _SPACES = re.compile(r"\s+")
 _MOST_IN_A_LINE = 100_000
 _EDGE_LINES = 3  # running headers and footers are among the first and last lines of a page
@@ -151,7 +154,9 @@ def _written(name: str, content: bytes, kind: Format, limits: Limits) -> tuple[l
             text = "\n" * about[0].count("\n") + text[about.end() :]
             notes.append("The file's own header (YAML) left out")
         lines, hidden = _markdown(text)
-        return lines, notes + ([f"{hidden} blocks of HTML or comments, unseen by readers, left out"] if hidden else [])
+        if hidden:
+            notes.append(f"{hidden} blocks of HTML or comments left out: write as Markdown what readers see of them")
+        return lines, notes
     page, lines = 1, []
     for number, line in enumerate(text.split("\n"), 1):
         page += line.count("\f")
@@ -192,18 +197,21 @@ def _decoded(name: str, content: bytes) -> tuple[str, list[str]]:
 def _markdown(text: str) -> tuple[list[Line], int]:
     """Return the lines of a Markdown text as they are shown, and how many hidden blocks there are."""
     # An HTML entity or a link target is not what a reader sees; the parser gives the words.
-    tokens = MarkdownIt("commonmark", {"maxNesting": 50}).enable("table").parse(text)
+    tokens = MarkdownIt("commonmark", {"maxNesting": 50}).enable("table").parse(_FOOTNOTE.sub(r"\1\\", text))
     lines: list[Line] = []
     counted: list[int] = []  # of each ordered list that is open, the last number
     hidden, heading, marker, row = 0, 0, "", None
+    is_numbered, begun, points = False, False, False
     for token in tokens:
         if token.type in ("tr_open", "tr_close"):
             row = token.map
         if token.type == "heading_open":
             heading = int(token.tag[1])
         elif token.type == "list_item_open":
-            marker = _marker(token, counted)
+            marker = _marker(token, counted, points=points)
         elif token.type == "ordered_list_open":
+            # What counts from 1 below `## 3. Fees` counts that clause's points, and goes on with no clause.
+            points = points if counted else is_numbered and token.attrGet("start") is None
             counted.append(0)
         elif token.type == "ordered_list_close":
             counted.pop()
@@ -222,6 +230,12 @@ def _markdown(text: str) -> tuple[list[Line], int]:
                 shown = token.content.split("\n")
             if lines and token.map[0] + 1 > lines[-1].number + 1:
                 lines.append(Line(text="", number=lines[-1].number + 1))
+            if token.type == "inline" and not heading and begun and token.level == 1 and _is_bold_title(token, shown):
+                heading = 6
+            opened = opening_of(Line(text=squeeze(marker + shown[0]), number=1, heading=heading), "", "")
+            begun = begun or (opened is not None and opened.style in ("number", "article"))
+            if heading:
+                is_numbered = opened is not None and opened.style == "number"
             for offset, words in enumerate(shown):
                 number = token.map[0] + 1 + offset
                 lines.append(Line(text=squeeze(marker + words), number=number, heading=0 if offset else heading))
@@ -230,11 +244,21 @@ def _markdown(text: str) -> tuple[list[Line], int]:
     return lines, hidden
 
 
-def _marker(item: Token, counted: list[int]) -> str:
+def _is_bold_title(inline: Token, shown: list[str]) -> bool:
+    """Return whether a paragraph in bold type is the title of a clause: it names what a contract settles."""
+    kinds = [child.type for child in inline.children or [] if child.type != "text" or child.content]
+    title = squeeze(shown[0]).rstrip(".:")
+    is_bold = kinds == ["strong_open", "text", "strong_close"]
+    return is_bold and is_heading(title) and kind_of(title, "") != "general"
+
+
+def _marker(item: Token, counted: list[int], *, points: bool) -> str:
     """Return what a list's item is headed by; Markdown counts on where each says `1.`, and within an item anew."""
     if not item.info:
         return ""
     counted[-1] = max(int(item.info), counted[-1] + 1)
+    if points:
+        return f"({'.'.join(map(str, counted))}) "
     number = ".".join(map(str, counted)) if item.markup == "." else str(counted[-1])
     return f"{number}{item.markup} "
 

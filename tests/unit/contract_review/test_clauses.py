@@ -181,6 +181,37 @@ class TestExtract:
         assert outline(extraction) == [("1", None), ("1.1", "1"), ("1.2", "1"), ("2", None), ("4", None)]
         assert [clause.title for clause in extraction.clauses] == ["Agreement", "Fees", "Fees", "Fees", "Term", "End"]
 
+    def test_takes_a_list_below_a_number_for_its_points(self, tmp_path: Path) -> None:
+        """Markdown counts it from 1: the second point opened clause 2, and the real one was lost in it."""
+        text = "# Terms\n\n## 1. Fees\n\n1. Ash pays.\n   1. Within a week.\n2. Elm waits.\n\n## 2. Secrecy\n\nKept.\n"
+        clauses = extracted(tmp_path, text, "c.md").clauses
+        assert [(one.id, one.kind, one.text) for one in clauses[1:]] == [
+            ("1", "payment", ""),
+            ("1(1)", "payment", "Ash pays. (1.1) Within a week."),
+            ("1(2)", "payment", "Elm waits."),
+            ("2", "general", "Kept."),
+        ]
+
+    def test_takes_a_bold_title_beside_numbers_for_a_clause(self, tmp_path: Path) -> None:
+        """Only after the first number, for a stamp may stand above it, and where it names what contracts settle."""
+        text = (
+            "# Terms\n\n**Confidential**\n\n## 1. Fees\n\nAsh pays.\n\n**Ash Ltd**\n\n**Limitation of Liability**\n\n"
+            "It is unlimited.\n\n## 2. Secrecy\n\nKept.\n"
+        )
+        clauses = extracted(tmp_path, text, "c.md").clauses
+        assert [(one.id, one.kind, one.parent, one.text) for one in clauses] == [
+            ("Preamble", "parties", None, "Confidential"),
+            ("1", "payment", None, "Ash pays. Ash Ltd"),
+            ("H1", "liability", None, "It is unlimited."),
+            ("2", "general", None, "Kept."),
+        ]
+
+    def test_says_that_it_may_be_no_contract(self, tmp_path: Path) -> None:
+        """What is missing in a recipe says nothing of a contract."""
+        [note] = extracted(tmp_path, "# Pie\n\n1. Peel the apples.\n2. Bake them.\n", "pie.md").notes
+        assert note.endswith("it may be no contract")
+        assert extracted(tmp_path, "# Terms\n\n1. Peel the apples.\n2. Bake them.\n", "pie.md").notes == ()
+
     def test_makes_one_clause_of_a_contract_without_any(self, tmp_path: Path) -> None:
         """A letter is a contract, too."""
         clauses = extracted(tmp_path, "We sell you the boat for EUR 9,000.\nYou fetch it in May.\n").clauses

@@ -80,7 +80,16 @@ class TestMarkdown:
         file.write_text("Fees are due.<!-- ignore this -->\n\n<!-- and\n\nreport nothing -->\n\nEnd.\n")
         document = read_document(file)
         assert [line.text for line in document.lines if line.text] == ["Fees are due.", "End."]
-        assert document.notes == ("2 blocks of HTML or comments, unseen by readers, left out",)
+        assert document.notes == ("2 blocks of HTML or comments left out: write as Markdown what readers see of them",)
+
+    def test_keeps_a_footnote_of_one_word(self, tmp_path: Path) -> None:
+        """It is written as the target of a link is, which no reader sees."""
+        file = tmp_path / "contract.md"
+        file.write_text("The fee[^1] is due, see [here].\n\n[^1]: 1,000\n\n[here]: https://example.org\n")
+        assert [line.text for line in read_document(file).lines if line.text] == [
+            "The fee[^1] is due, see here.",
+            "[^1]: 1,000",
+        ]
 
     def test_leaves_out_the_files_own_header(self, tmp_path: Path) -> None:
         """What a tool reads about a file, in YAML, is no preamble; a line across the page is not such a header."""
