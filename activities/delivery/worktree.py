@@ -6,6 +6,7 @@ be repeated after a crash: what is there already is taken as it is, what is half
 
 import asyncio
 import hashlib
+import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -49,8 +50,10 @@ class Worktree:
     def of(cls, plan: Plan, task_id: str) -> "Worktree":
         """Return the worktree of a task, whether it is there or not; its place follows from both."""
         key = hashlib.sha256(f"{plan.repository}\0{task_id}".encode()).hexdigest()[:16]
-        folder = Path(tempfile.gettempdir()) / "baton-delivery" / key
-        return cls(plan, task_id, Git(folder), Git(plan.folder))
+        # Each user has a place of their own, for nobody else may write there.
+        folder = Path(tempfile.gettempdir()) / f"baton-delivery-{os.getuid()}" / key
+        # What a project's tests do to the worktree's `.git` must not make git reset a repository around it.
+        return cls(plan, task_id, Git(folder, is_top=True), Git(plan.folder))
 
     @property
     def folder(self) -> Path:

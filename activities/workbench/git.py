@@ -46,8 +46,15 @@ class Git:
         folder: The folder: a checkout, or one of its worktrees.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_top: bool = False) -> None:
+        """Take the folder.
+
+        Args:
+            folder: The folder.
+            is_top: Whether no repository around it is meant, should it have none of its own any more.
+        """
         self.folder = folder
+        self._further = {**_ENVIRONMENT, **({"GIT_CEILING_DIRECTORIES": str(folder.parent)} if is_top else {})}
 
     async def ask(self, *arguments: str, given: bytes = b"") -> Ran:
         """Run git and return how it ended, whatever its exit code.
@@ -59,7 +66,7 @@ class Git:
         # A worktree and its checkout may belong to another user than the worker; the caller named the folder.
         settings = [part for name, value in _SAFE.items() for part in ("-c", f"{name}={value}")]
         command = ["git", *settings, "-c", "safe.directory=*", *arguments]
-        environment = environment_for(further=_ENVIRONMENT)
+        environment = environment_for(further=self._further)
         ran = await run_program(
             command,
             folder=self.folder,

@@ -88,6 +88,24 @@ class TestWorktree:
         await again.open()
         assert await again.done("round-1") == commit
 
+    async def test_resets_no_repository_around_it(self, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The tests took `.git` away, and the folder for temporary files is in the user's own checkout."""
+        monkeypatch.setattr("tempfile.tempdir", str(repo))
+        tree = worktree(repo)
+        await tree.open()
+        before = git(repo, "diff")
+        (tree.folder / ".git").unlink()
+        with pytest.raises(GitError, match="not a git repository"):
+            await tree.reset()
+        assert git(repo, "diff") == before
+        assert git(repo, "symbolic-ref", "HEAD").strip() == "refs/heads/main"
+
+    def test_has_a_place_for_each_user(self, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where one user's worker works, another's may not write."""
+        mine = worktree(repo).folder
+        monkeypatch.setattr("os.getuid", lambda: 4711)
+        assert worktree(repo).folder.parent != mine.parent
+
     async def test_leaves_no_worktree_of_the_base(self, repo: Path) -> None:
         """A worker was lost while it tested the base, and the next one had no need to."""
         before = state(repo)
