@@ -20,7 +20,7 @@ from pypdf import PageObject, PdfReader
 from pypdf.errors import PyPdfError
 from pypdf.generic import DictionaryObject, TextStringObject
 
-from activities.contract_review.headings import is_heading, opening_of
+from activities.contract_review.headings import is_title, opening_of, reads_as_sentence
 from activities.contract_review.kinds import kind_of
 from activities.contract_review.records import Document, Format, Line, ReviewError
 
@@ -230,11 +230,12 @@ def _markdown(text: str) -> tuple[list[Line], int]:
                 shown = token.content.split("\n")
             if lines and token.map[0] + 1 > lines[-1].number + 1:
                 lines.append(Line(text="", number=lines[-1].number + 1))
-            if token.type == "inline" and not heading and begun and token.level == 1 and _is_bold_title(token, shown):
-                heading = 6
+            is_bold = not heading and begun and token.level == 1 and _is_bold_title(token, shown)
+            if is_bold:
+                heading, shown = 6, [shown[0].rstrip(" :.")]
             opened = opening_of(Line(text=squeeze(marker + shown[0]), number=1, heading=heading), "", "")
             begun = begun or (opened is not None and opened.style in ("number", "article"))
-            if heading:
+            if heading and not is_bold:  # below a title in bold type things go on being counted as above it
                 is_numbered = opened is not None and opened.style == "number"
             for offset, words in enumerate(shown):
                 number = token.map[0] + 1 + offset
@@ -248,8 +249,8 @@ def _is_bold_title(inline: Token, shown: list[str]) -> bool:
     """Return whether a paragraph in bold type is the title of a clause: it names what a contract settles."""
     kinds = [child.type for child in inline.children or [] if child.type != "text" or child.content]
     title = squeeze(shown[0]).rstrip(".:")
-    is_bold = kinds == ["strong_open", "text", "strong_close"]
-    return is_bold and is_heading(title) and kind_of(title, "") != "general"
+    is_bold = kinds == ["strong_open", "text", "strong_close"] and not reads_as_sentence(title)
+    return is_bold and is_title(title, strict=False) and kind_of(title, "") != "general"
 
 
 def _marker(item: Token, counted: list[int], *, points: bool) -> str:

@@ -195,14 +195,17 @@ class TestExtract:
     def test_takes_a_bold_title_beside_numbers_for_a_clause(self, tmp_path: Path) -> None:
         """Only after the first number, for a stamp may stand above it, and where it names what contracts settle."""
         text = (
-            "# Terms\n\n**Confidential**\n\n## 1. Fees\n\nAsh pays.\n\n**Ash Ltd**\n\n**Limitation of Liability**\n\n"
-            "It is unlimited.\n\n## 2. Secrecy\n\nKept.\n"
+            "# Terms\n\n**Confidential**\n\n## 1. Fees\n\nAsh pays.\n\n**Ash Ltd**\n\n**Limitation of liability:**\n\n"
+            "It is unlimited.\n\n1. For Ash.\n2. For Elm.\n\n## 2. Secrecy\n\nKept.\n"
         )
         clauses = extracted(tmp_path, text, "c.md").clauses
+        assert clauses[2].title == "Limitation of liability"
         assert [(one.id, one.kind, one.parent, one.text) for one in clauses] == [
             ("Preamble", "parties", None, "Confidential"),
             ("1", "payment", None, "Ash pays. Ash Ltd"),
             ("H1", "liability", None, "It is unlimited."),
+            ("H1(1)", "liability", "H1", "For Ash."),
+            ("H1(2)", "liability", "H1", "For Elm."),
             ("2", "general", None, "Kept."),
         ]
 
