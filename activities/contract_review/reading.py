@@ -40,6 +40,7 @@ _ABOUT = re.compile(r"---[ \t]*\n(?:(?:\w[\w-]*:.*|[ \t#-].*|)\n){0,100}?(?:---|
 _FOOTNOTE = re.compile(r"(?m)^( {0,3})(?=\[\^)")  # one of a single word is a link's target to the parser, and unseen
 _SPACES = re.compile(r"\s+")
 _MOST_IN_A_LINE = 100_000
+_NUMBERED = re.compile(r"0(?:[.)]|(?:\.0)+[.)]?) \w")
 _EDGE_LINES = 3  # running headers and footers are among the first and last lines of a page
 _SMALL_WORD = re.compile("the|and|to|shall|any|by|for|this|that|with|such|not|or|which|are|from|is|be|has|its|may|will")
 _LEAST_PERCENT = 8  # of the words; English contracts have 20 and more, other languages 2
@@ -337,7 +338,20 @@ def _running(pages: list[list[str]]) -> set[str]:
     seen = Counter(shape for page in pages for shape in {_shape(text) for text in _edges(page) if text})
     least = max(2, min(3, len(pages)))
     often = {shape for shape, count in seen.items() if count >= least and count > 0.6 * len(pages)}
-    return {shape for shape in often if len(pages) > 2 or "0" in shape}
+    often = {shape for shape in often if len(pages) > 2 or "0" in shape}
+    return {shape for shape in often if not _opens_clauses([text for page in pages for text in _edges(page)], shape)}
+
+
+def _opens_clauses(lines: list[str], shape: str) -> bool:
+    """Return whether the lines of a shape are titles of clauses that begin on a page each: no number comes twice.
+
+    A page's number may stand before a running title as well, but then without the point that a clause's has.
+    """
+    alike = [text for text in lines if _shape(text) == shape]
+    opened = [one for text in alike if (one := opening_of(Line(text=text, number=1), "", "")) is not None]
+    is_named = all(one.style in ("article", "attached") for one in opened)
+    labels = {one.label for one in opened if one.label}
+    return (is_named or _NUMBERED.match(shape) is not None) and len(labels) == len(alike)
 
 
 def _body(pages: list[list[str]], running: set[str]) -> Iterator[tuple[int, int, str]]:
@@ -350,7 +364,7 @@ def _body(pages: list[list[str]], running: set[str]) -> Iterator[tuple[int, int,
 
 
 def _edges(page: list[str]) -> list[str]:
-    return page[:_EDGE_LINES] + page[-_EDGE_LINES:]
+    return page[:_EDGE_LINES] + page[_EDGE_LINES:][-_EDGE_LINES:]
 
 
 def _shape(text: str) -> str:

@@ -107,6 +107,22 @@ class TestMarkdown:
             assert [line.text for line in read_document(file).lines if line.text][-2:] == ["Fees are due.", "End."]
 
 
+_GOODS = ("plan", "code", "tests", "notes", "bill")
+_SENTENCES = [f"The Supplier shall deliver the {goods} to the Customer." for goods in _GOODS]
+
+
+def _pages_that_begin_with(lines: list[str], folder: Path) -> list[str]:
+    """Return the lines that are read of a PDF with a page for each of these, and a sentence below it."""
+    pdf = FPDF()
+    pdf.set_font("Helvetica", size=11)
+    for line, sentence in zip(lines, _SENTENCES, strict=True):
+        pdf.add_page()
+        for text in (line, sentence):
+            pdf.cell(0, 8, text, new_x="LMARGIN", new_y="NEXT")
+    pdf.output(str(folder / "pages.pdf"))
+    return [line.text for line in read_document(folder / "pages.pdf").lines]
+
+
 class TestPdf:
     """PDF files, made by a library of their own."""
 
@@ -140,6 +156,18 @@ class TestPdf:
             texts = [line.text for line in read_document(tmp_path / "few.pdf").lines]
             assert [text for text in texts if "Page" in text or "MSA" in text] == []
             assert ("SERVICES AGREEMENT" in texts) == bool(kept)
+
+    @pytest.mark.parametrize("title", ["Article {}", "{}. Services", "{}.1 Services", "Schedule {}"])
+    def test_takes_no_titles_of_clauses_for_them(self, tmp_path: Path, title: str) -> None:
+        """Where each begins on a page of its own: all clauses would be one."""
+        titles = [title.format(number) for number in range(1, 6)]
+        assert _pages_that_begin_with(titles, tmp_path)[::2] == titles
+
+    @pytest.mark.parametrize("title", ["Schedule 1 - Page {}", "{} Services Agreement", "{}.", "Section 2, page {}"])
+    def test_takes_no_page_numbers_for_titles(self, tmp_path: Path, title: str) -> None:
+        """Whatever they stand beside."""
+        texts = _pages_that_begin_with([title.format(number) for number in range(1, 6)], tmp_path)
+        assert texts == _SENTENCES
 
     def test_names_pages_without_text(self, tmp_path: Path) -> None:
         """A page that was scanned into the middle is not passed over in silence."""
