@@ -322,8 +322,9 @@ class HandoffDesk:
         if handoff_id not in self._where:
             listed = await self._looked()
             if handoff_id not in self._where:
-                none = f"no handoff {handoff_id[:60]!r} waits for you; call list_mine"
-                raise ToolError(_unknown(listed) if listed.unasked else none)
+                none = f"no handoff {handoff_id[:60]!r} waits for you"
+                more = f" as far as can be seen: {_unknown(listed)}" if listed.unasked else "; call list_mine"
+                raise ToolError(none + more)
         return await self.agents.find(self._where[handoff_id], self.agent, handoff_id)
 
     async def _claimed(self, found: Found, minutes: int) -> Found:
