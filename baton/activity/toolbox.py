@@ -12,7 +12,8 @@ from baton.activity.session import SessionLog, cut
 from baton.protocol.tool_names import tool_key, tool_keys
 from baton.protocol.tools import TOOL_DENIED, ToolDeniedError
 
-_LONGEST_CLAIM = 500
+LONGEST_RESULT = 500
+"""How much of what a tool returned becomes a claim, in characters; the journal has all of it."""
 _log = logging.getLogger(__name__)
 
 
@@ -208,7 +209,7 @@ class Toolbox:
             )
             return result.result
         text = result if isinstance(result, str) else repr(result)
-        self._session.tool_result(tool, cut(text, _LONGEST_CLAIM), call_id=call_id, content=text)
+        self._session.tool_result(tool, cut(text, LONGEST_RESULT), call_id=call_id, content=text)
         return result
 
     def _failed(self, tool: str, call_id: str, error: BaseException) -> RuntimeError:
@@ -218,5 +219,5 @@ class Toolbox:
         function that reads a command line, would end the worker out of a task of a framework.
         """
         told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        self._session.tool_result(tool, cut(told, _LONGEST_CLAIM), call_id=call_id, success=False)
+        self._session.tool_result(tool, cut(told, LONGEST_RESULT), call_id=call_id, success=False)
         return RuntimeError(f"tool {tool!r} raised {told}")

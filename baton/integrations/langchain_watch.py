@@ -12,11 +12,10 @@ from langchain_core.outputs import LLMResult
 from pydantic import JsonValue
 
 from baton.activity.session import cut
+from baton.activity.toolbox import LONGEST_RESULT
 from baton.integrations.agents import AgentWork
 from baton.integrations.limiting import Bill
 from baton.protocol.summarising import Price
-
-_LONGEST_CLAIM = 500
 
 
 class Watch(BaseCallbackHandler):
@@ -119,7 +118,7 @@ class Watch(BaseCallbackHandler):
         if run_id in self._calls:
             name, call_id = self._calls.pop(run_id)
             session = self._work.context.session
-            session.tool_result(name, cut(text, _LONGEST_CLAIM), call_id=call_id, content=text, success=success)
+            session.tool_result(name, cut(text, LONGEST_RESULT), call_id=call_id, content=text, success=success)
 
     def _charge(self, message: BaseMessage) -> None:
         """Charge what a message of a model cost.

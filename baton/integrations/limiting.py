@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from baton.integrations.agents import AgentWork
+from baton.integrations.agents import AgentLimits, AgentWork
 from baton.integrations.prices import cost
 from baton.protocol.errors import AgentError
 from baton.protocol.history import Spend
@@ -74,8 +74,27 @@ class Bill:
         tokens, most = self._spent.prompt_tokens + self._spent.completion_tokens, self._work.limits
         if most.tokens is not None and tokens > most.tokens:
             raise AgentError(f"the run took {tokens} tokens; it may take {most.tokens}", permanent=True)
-        if most.micro_usd is not None and self._spent.micro_usd > most.micro_usd:
-            raise AgentError(f"the run cost {self._spent.micro_usd} µUSD; it may cost {most.micro_usd}", permanent=True)
+        refuse_too_dear(self._spent, most)
+
+
+def refuse_too_dear(spent: Spend, limits: AgentLimits) -> None:
+    """End a run that has cost more than it may.
+
+    Args:
+        spent: What it has cost.
+        limits: How far it may go.
+
+    Raises:
+        AgentError: It has.
+
+    Example:
+        >>> refuse_too_dear(Spend(micro_usd=7), AgentLimits(micro_usd=5))
+        Traceback (most recent call last):
+        ...
+        baton.protocol.errors.AgentError: the run cost 7 µUSD; it may cost 5
+    """
+    if limits.micro_usd is not None and spent.micro_usd > limits.micro_usd:
+        raise AgentError(f"the run cost {spent.micro_usd} µUSD; it may cost {limits.micro_usd}", permanent=True)
 
 
 @asynccontextmanager

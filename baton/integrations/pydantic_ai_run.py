@@ -25,10 +25,11 @@ from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from baton.activity.session import cut
-from baton.activity.toolbox import ToolAnswer
+from baton.activity.toolbox import LONGEST_RESULT, ToolAnswer
 from baton.integrations.agent_tools import as_text
 from baton.integrations.agents import AgentWork
-from baton.protocol.errors import AgentError, PatchError
+from baton.integrations.limiting import refuse_too_dear
+from baton.protocol.errors import PatchError
 from baton.protocol.history import Spend
 from baton.protocol.money import micro_usd
 from baton.protocol.summarising import Price
@@ -36,7 +37,6 @@ from baton.protocol.summarising import Price
 OUTPUT_TOOL = "final_result"
 """How the tool is called by which a model answers."""
 
-_LONGEST_CLAIM = 500
 _HARMLESS = frozenset({"tool_search"})
 """What the framework adds to every agent itself: it finds only tools of the agent's own, which are checked."""
 
@@ -84,7 +84,8 @@ class RunOnRecord(AbstractCapability[Any]):
         """
         self._charge(self._spend(response.usage))
         self._record(response)
-        self._keep_limit()
+        if self._price is not None:  # the framework knows only the prices of its own list
+            refuse_too_dear(self._charged, self._work.limits)
         calls = [one.tool_name for one in response.parts if isinstance(one, ToolCallPart | NativeToolCallPart)]
         self._work.refuse_forbidden(calls)
         return finished(response)
@@ -109,7 +110,7 @@ class RunOnRecord(AbstractCapability[Any]):
             if not isinstance(value, ToolReturn):
                 return value
             told = as_text(value.return_value)  # what stands beside it is not for models, nor for those of later stages
-            return ToolAnswer(value, cut(told, _LONGEST_CLAIM))
+            return ToolAnswer(value, cut(told, LONGEST_RESULT))
 
         return await self._work.context.tools.guard(run, call.tool_name)(**args)
 
@@ -130,16 +131,6 @@ class RunOnRecord(AbstractCapability[Any]):
         """
         if rest := self._spend(usage).beyond(self._charged):
             self._charge(rest)
-
-    def _keep_limit(self) -> None:
-        """End a run that has cost too much by a price that was given: the framework knows only those of its own list.
-
-        Raises:
-            AgentError: It has.
-        """
-        most, spent = self._work.limits.micro_usd, self._charged.micro_usd
-        if self._price is not None and most is not None and spent > most:
-            raise AgentError(f"the run cost {spent} µUSD; it may cost {most}", permanent=True)
 
     def _charge(self, spend: Spend) -> None:
         self._charged = self._charged + spend
