@@ -20,11 +20,10 @@ from baton.edge.ledger.writing import Appended
 from baton.edge.schema_gate import handoff_gate
 from baton.edge.sealing import open_sealed
 from baton.protocol.admission import reply_to_of
-from baton.protocol.audit import FAILED, AuditEntry, Status, digest_of
+from baton.protocol.audit import FAILED, AuditEntry, Kind, Status, digest_of
 from baton.protocol.audit_chain import ChainHead
 from baton.protocol.audit_entries import AGAIN, LONGEST_NAME, cost_after, handoff_entry, usable_name
 from baton.protocol.audit_privacy import RedactionPolicy, redact
-from baton.protocol.canonical_json import canonical_json
 from baton.protocol.detector import detect
 from baton.protocol.freshness import stale_or_misaddressed
 from baton.protocol.handoff_errors import HandoffError
@@ -135,10 +134,11 @@ class Gate:
         attempt = _attempt(shown)
         verdict, released = after_release(judged.verdict, message)
         chain = task_id or usable_name(shown.get("taskId")) or "unknown"
-        recorded = self._recorded(shown)
+        begins = verdict and message.get("initial") is True and reply_to_of(message) is None
         entry = handoff_entry(
-            recorded,
+            self._recorded(shown),
             task_id=chain,
+            kind=START if begins else Kind.HANDOFF,
             status=Status(verdict.answer.value),
             timestamp=at,
             attempt=attempt,
@@ -147,12 +147,8 @@ class Gate:
             actor=released,
             run_id=run_id,
         )
-        # The canonical bytes: made here several times faster than the ledger could, for what is strict JSON already.
-        entry = entry.model_copy(update={"message": canonical_json(recorded)})
         if not message:  # whoever wrote it chose its id: what really has it is not to be taken for a second one
             entry = entry.model_copy(update={"event_id": _second_id(entry.event_id, digest)})
-        if verdict and message.get("initial") is True and reply_to_of(message) is None:
-            entry = entry.model_copy(update={"kind": START})
         try:
             head, again = await self._answer(entry, shown)
         except LedgerConflictError:
@@ -309,7 +305,7 @@ class Gate:
             return await self.ledger.append_once(entry)
         except LedgerConflictError:
             for key in self.keyring.all_keys(Purpose.INDEX)[1:]:
-                earlier = canonical_json(self._recorded(shown, key))
+                earlier = self._recorded(shown, key)
                 if earlier != entry.message:
                     with contextlib.suppress(LedgerConflictError):
                         return await self.ledger.append_once(entry.model_copy(update={"message": earlier}))
@@ -318,7 +314,7 @@ class Gate:
     def _recorded(self, shown: Mapping[str, Any], key: Key | None = None) -> dict[str, Any]:
         """Return a handoff as it may go on record, with commitments under an INDEX key, the current one by default."""
         event = shown.get("handoffId")
-        return self._redacted(recordable(shown, self._salt(event, key)), event, key)
+        return self._redacted(recordable(shown, lambda: self._salt(event, key)), event, key)
 
     def _redacted(self, message: dict[str, Any], event: object, key: Key | None = None) -> dict[str, Any]:
         """Return a message as the data policy lets it go on record (S3-6.2-b)."""

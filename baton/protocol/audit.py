@@ -7,7 +7,6 @@ Header and hash are bound to their purpose by DSSE's pre-authentication encoding
 signed for another purpose passes for a record (EAAPL-MAG006 §6.2, §10.3; C-22, C-26).
 """
 
-import copy
 import hashlib
 import re
 from collections.abc import Mapping
@@ -307,8 +306,8 @@ class AuditRecord:
 
     def signed(self, signature: bytes) -> "AuditRecord":
         """Return the record with a signature over the chain's head at it."""
-        record = copy.copy(self)  # with what is known of it already: neither hash nor members change
-        object.__setattr__(record, "signature", signature)
+        record = object.__new__(AuditRecord)
+        vars(record).update(vars(self), signature=signature)  # neither hash nor members change
         return record
 
     @property
@@ -399,7 +398,7 @@ def stamp(moment: datetime) -> str:
     """
     if moment.tzinfo is None:
         raise ValueError("a time on record needs its offset from UTC: use datetime.now(UTC)")
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"  # without +00:00
 
 
 def digest_of(hashed: bytes) -> str:

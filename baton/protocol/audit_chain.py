@@ -52,7 +52,7 @@ class ChainHead(CamelRecord):
     def of(cls, record: AuditRecord) -> "ChainHead":
         """Return the head of a chain that ends with ``record``."""
         members = record.members
-        return cls.model_construct(  # as it was read, or made: there is nothing to validate
+        return cls(
             ledger=members["ledger"],
             task_id=members["taskId"],
             sequence=members["sequence"],

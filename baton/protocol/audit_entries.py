@@ -29,6 +29,7 @@ def handoff_entry(
     task_id: str,
     status: Status,
     timestamp: datetime,
+    kind: str = Kind.HANDOFF,
     attempt: int = 1,
     reason: str | None = None,
     details: str | None = None,
@@ -43,6 +44,7 @@ def handoff_entry(
             be another than the message says.
         status: The answer.
         timestamp: When it was given.
+        kind: Another kind of record, for a message that no agent handed on.
         attempt: Which attempt of the handoff this is, from 1.
         reason: Of a rejection its code.
         details: Of a rejection its findings; what is longer than 16,000 characters is cut.
@@ -60,7 +62,7 @@ def handoff_entry(
         ('h-1', 'planner', None)
     """
     return AuditEntry(
-        kind=Kind.HANDOFF,
+        kind=kind,
         task_id=task_id,
         event_id=usable_name(message.get("handoffId")) or digest(message),
         attempt=attempt,

@@ -8,7 +8,7 @@ names which a later minor defined mean there what they mean now. The documents t
 import copy
 import json
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from baton.protocol.handoff import Handoff
@@ -70,6 +70,7 @@ def published_text(version: str = CURRENT) -> str:
     return json.dumps(handoff_schema(version), indent=2, ensure_ascii=False) + "\n"
 
 
+@lru_cache(maxsize=256)
 def unreadable(version: str, own: str = CURRENT) -> str | None:
     """Return why a receiver does not read messages of a version, or None if it does.
 

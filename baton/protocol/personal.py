@@ -14,7 +14,7 @@ are in the vault (`baton.edge.vault`); what is here can neither encrypt nor decr
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -266,7 +266,7 @@ Give it to `LedgerOptions(policy=…)` and to `baton.protocol.audit_privacy.reda
 """
 
 
-def recordable(message: Mapping[str, Any], salt: bytes) -> dict[str, Any]:
+def recordable(message: Mapping[str, Any], salt: Callable[[], bytes]) -> dict[str, Any]:
     """Return a handoff message as the ledger may have it: with what the vault sealed, or a commitment in its place.
 
     A rejected message may hold personal data in clear, whose very names of members may be those of people. So such
@@ -274,11 +274,12 @@ def recordable(message: Mapping[str, Any], salt: bytes) -> dict[str, Any]:
 
     Args:
         message: The message, as it came.
-        salt: At least 16 random bytes for the commitment; the same ones when the same event is appended again.
-            Whoever has them can test a guess. Where nobody will have to prove what was there, forget them.
+        salt: Gives at least 16 random bytes for the commitment; the same ones when the same event is appended
+            again. Whoever has them can test a guess. Where nobody will have to prove what was there, forget them.
 
     Example:
-        >>> recorded = recordable({"personalDataPayload": {"Jane Doe": {"email": "jane@example.org"}}}, b"0" * 16)
+        >>> handed = {"personalDataPayload": {"Jane Doe": {"email": "jane@example.org"}}}
+        >>> recorded = recordable(handed, lambda: b"0" * 16)
         >>> "ane" in str(recorded), list(recorded["personalDataPayload"])
         (False, ['commitment'])
     """
@@ -286,4 +287,4 @@ def recordable(message: Mapping[str, Any], salt: bytes) -> dict[str, Any]:
     value = message.get(member)
     if value is None or is_commitment(value) or is_payload(value):
         return dict(message)
-    return {**message, member: {"commitment": commitment(Opening(PERSONAL_DATA, salt, value))}}
+    return {**message, member: {"commitment": commitment(Opening(PERSONAL_DATA, salt(), value))}}

@@ -129,10 +129,10 @@ class Verdict(CompactRecord):
         Returns:
             The verdict; it keeps the gravest `MOST_FINDINGS`, each once and cut to `LONGEST_FINDING` characters.
         """
-        shortened = (one.model_copy(update={"text": one.text[:LONGEST_FINDING]}) for one in findings)
+        shortened = [one.model_copy(update={"text": one.text[:LONGEST_FINDING]}) for one in findings]
+        if not shortened:
+            return _VALID
         ordered = sorted(dict.fromkeys(shortened), key=lambda one: list(Code).index(one.code))
-        if not ordered:
-            return cls(valid=True)
         reason = ordered[0].code
         sentences = dict.fromkeys(one.text for one in ordered[:MOST_FINDINGS] if one.code is reason)
         return cls(valid=False, reason=reason, details="; ".join(sentences), findings=ordered[:MOST_FINDINGS])
@@ -157,6 +157,9 @@ class Verdict(CompactRecord):
             RUN if it is valid, else the fate of its code.
         """
         return Fate.RUN if self.reason is None else fate_of(self.reason, attempt, most)
+
+
+_VALID = Verdict(valid=True)
 
 
 def rejected(code: Code, text: str, at: str = "") -> Verdict:

@@ -30,6 +30,7 @@ _version, _range = re.compile(VERSION), re.compile(RANGE)
 _BLANKS_AFTER_SIGN = re.compile(r"([<>=^~]) +")
 
 
+@lru_cache(maxsize=1024)
 def satisfies(version: str, wanted: str) -> bool:
     """Return whether a version lies in a range.
 

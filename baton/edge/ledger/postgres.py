@@ -14,7 +14,18 @@ from typing import Any
 
 import asyncpg
 
-from baton.edge.ledger.database import APPEND_ONLY, Connection, Row, T, Work, first_line, refused, shown, unavailable
+from baton.edge.ledger.database import (
+    APPEND_ONLY,
+    Connection,
+    NotAtOnceError,
+    Row,
+    T,
+    Work,
+    first_line,
+    refused,
+    shown,
+    unavailable,
+)
 from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableError
 
 _CONNECTIONS = 8
@@ -77,6 +88,14 @@ class PostgresDatabase:
     async def write(self, work: Work[T]) -> T:
         """Return what ``work`` returns, once what it wrote is committed."""
         return await self._run(work, writing=True)
+
+    def write_at_once(self, work: Work[T]) -> T:
+        """Refuse: a server is always waited for.
+
+        Raises:
+            NotAtOnceError: Always.
+        """
+        raise NotAtOnceError
 
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
         """Keep every other writer from these tasks' chains until the transaction ends."""

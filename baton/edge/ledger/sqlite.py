@@ -3,25 +3,34 @@
 Three things that SQLite's defaults get wrong for a hash chain: the driver starts its transaction after the
 read, so two appends join to the same record and neither fails (BEGIN IMMEDIATE instead); a commit may be lost
 with the power (synchronous FULL, so an acknowledged record is on the disk); and readers wait for the writer (WAL).
+
+A write to a quick disk takes less time than handing it to a thread and back. So `write_at_once` does it where it is
+called, for as long as commits take less than a millisecond and nobody else is writing.
 """
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baton.edge.ledger.database import APPEND_ONLY, Row, T, Work, first_line, refused, unavailable
+from baton.edge.ledger.database import APPEND_ONLY, NotAtOnceError, Row, T, Work, first_line, refused, unavailable
 from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableError
 
 _READERS = 4
 _WRITING = "BEGIN IMMEDIATE"
 _PAUSE = 0.01  # seconds between two tries to set up a connection
+_SOON = 0.001  # seconds for which a commit may hold up an event loop
+_LATELY = 8  # so many commits tell whether the disk is as quick as that
+_LOG_COMMITS = 128  # after so many the log is brought into the file, which takes some hundredths of a second
+_TRIES = 3  # to bring all of the log into the file, while more is written
 _PRAGMAS = (
     "journal_mode=wal",
     "synchronous=full",
@@ -69,6 +78,9 @@ class SqliteDatabase:
         self._mine = threading.local()  # each thread has a connection of its own
         self._opened: list[sqlite3.Connection] = []
         self._identity: tuple[int, int] | None = None  # which file it is: device and inode
+        self._here: sqlite3.Connection | None = None  # for writing at once: it waits for nobody
+        self._commits: deque[float] = deque(maxlen=_LATELY)  # the seconds that the last ones took
+        self._in_log = 0  # how many were made at once since the log was brought into the file
 
     async def read(self, work: Work[T]) -> T:
         """Return what ``work`` returns, within one transaction that only reads."""
@@ -77,7 +89,27 @@ class SqliteDatabase:
     async def write(self, work: Work[T]) -> T:
         """Return what ``work`` returns, once what it wrote is on the disk."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writer, self._transaction, _WRITING, work)
+        return await loop.run_in_executor(self._writer, self._wait_and_write, work)
+
+    def write_at_once(self, work: Work[T]) -> T:
+        """Return what ``work`` returns, once what it wrote is on the disk; see the module.
+
+        Raises:
+            NotAtOnceError: The disk is slow, or somebody else is writing.
+        """
+        if self._here is None or (self._commits and min(self._commits) > _SOON):
+            raise NotAtOnceError
+        try:
+            result = self._transaction(_WRITING, work, self._here)
+        except LedgerUnavailableError as error:
+            if _is_busy(error.__cause__):
+                raise NotAtOnceError from error
+            raise
+        self._in_log += 1
+        if self._in_log >= _LOG_COMMITS:
+            self._in_log = 0
+            self._writer.submit(self._take_in_log)
+        return result
 
     def hold_tasks(self, connection: object, task_ids: Sequence[str]) -> None:
         """Do nothing: BEGIN IMMEDIATE keeps every other writer from the whole file."""
@@ -95,15 +127,29 @@ class SqliteDatabase:
         while self._opened:
             self._opened.pop().close()
 
-    def _transaction(self, begin: str, work: Work[T]) -> T:
-        """Run ``work`` between a BEGIN and a COMMIT, on this thread's connection."""
+    def _wait_and_write(self, work: Work[T]) -> T:
+        """Write in the writer's own thread; the connection that never waits is opened there as well."""
+        result = self._transaction(_WRITING, work)
+        if self._here is None:
+            with contextlib.suppress(sqlite3.Error, OSError):
+                here = self._open()
+                here.execute("PRAGMA busy_timeout=0")
+                here.execute("PRAGMA wal_autocheckpoint=0")
+                self._here = here
+        return result
+
+    def _transaction(self, begin: str, work: Work[T], connection: sqlite3.Connection | None = None) -> T:
+        """Run ``work`` between a BEGIN and a COMMIT, by default on this thread's connection."""
         try:
-            connection = self._connected()
+            connection = connection or self._connected()
             self._check_still_there()
             try:
                 connection.execute(begin)
                 result = work(SqliteConnection(connection))
+                began = time.perf_counter()
                 connection.execute("COMMIT")
+                if begin == _WRITING:
+                    self._commits.append(time.perf_counter() - began)
             except BaseException:
                 connection.rollback()  # does nothing where nothing was begun
                 raise
@@ -124,14 +170,28 @@ class SqliteDatabase:
         found: sqlite3.Connection | None = getattr(self._mine, "connection", None)
         if found is None:
             self._find()
-            # The thread that shuts down is another one; until then none uses the connection of another.
-            found = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
-            self._opened.append(found)
-            found.row_factory = sqlite3.Row
-            self._prepare(found)
+            found = self._open()
             self._identity = self._identity or self._identified()
             self._mine.connection = found
         return found
+
+    def _open(self) -> sqlite3.Connection:
+        """Return a new connection; this thread may take its time."""
+        # The thread that shuts down is another one; until then none uses the connection of another.
+        opened = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
+        self._opened.append(opened)
+        opened.row_factory = sqlite3.Row
+        self._prepare(opened)
+        return opened
+
+    def _take_in_log(self) -> None:
+        """Bring what was written into the file, so that the log begins anew; what fails is left to the next time."""
+        with contextlib.suppress(sqlite3.Error, OSError, LedgerUnavailableError):
+            connection = self._connected()
+            for _ in range(_TRIES):
+                _, logged, taken_in = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                if logged == taken_in:
+                    return
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Set up a connection; SQLite itself does not wait to change a new file to WAL while another one opens it."""
@@ -185,3 +245,7 @@ class SqliteDatabase:
             )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY

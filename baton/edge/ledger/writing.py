@@ -10,12 +10,12 @@ import contextlib
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from baton.edge.ledger.database import Connection, Database, Row, scalar
+from baton.edge.ledger.database import Connection, Database, NotAtOnceError, Row, scalar
 from baton.edge.ledger.storing import HASH_AT, StoredRecord, insert
 from baton.protocol.audit import AuditEntry, AuditRecord, ChainLink, digest_of, hash_of, seal
 from baton.protocol.audit_chain import ChainHead, HeadSigner, head_statement, to_base64url
@@ -23,6 +23,8 @@ from baton.protocol.ledger_errors import LedgerConflictError, LedgerError, Ledge
 
 MOST_AT_ONCE = 256
 """How many appends share a transaction at most."""
+MOST_ENDS = 4_096
+"""Of so many tasks a writer remembers where their chains end."""
 _KEYS_AT_ONCE = 500
 
 _COLUMNS = "task_id, event_key, sequence, record_hash, recorded_at, message_hash, key_id, signature"
@@ -56,12 +58,18 @@ class Appended(NamedTuple):
     again: bool
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Call:
-    """One append that waits: what to write, and who waits for it."""
+    """What one append is to write."""
 
     entries: Sequence[Prepared]
     after: ChainHead | None
+
+
+class _Waiting(NamedTuple):
+    """An append that waits for the ones before it."""
+
+    call: _Call
     done: "asyncio.Future[list[Appended]]"
 
 
@@ -80,6 +88,13 @@ class _Plan:
         self.records += other.records
 
 
+class _Written(NamedTuple):
+    """What a transaction has written: for each call the heads, or why it is refused; and where chains end now."""
+
+    outcomes: Sequence[list[Appended] | LedgerError]
+    ends: Mapping[str, ChainLink]
+
+
 class Writer:
     """Appends to one ledger, for one event loop.
 
@@ -95,9 +110,10 @@ class Writer:
         self._name = name
         self._signer = signer
         self._clock = clock
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._task: asyncio.Task[None] | None = None
         self._grown = asyncio.Event()
+        self._ends: dict[str, ChainLink] = {}  # of the tasks that this writer wrote to, as it left them
         self.generation = 0
         """How many transactions this writer has made: another number means that there is something new."""
 
@@ -110,11 +126,15 @@ class Writer:
             LedgerConflictError: An event is on record with another message.
             LedgerError: The chain no longer has the record of ``after``, or the database refused.
         """
-        call = _Call(entries, after, asyncio.get_running_loop().create_future())
-        self._waiting.append(call)
+        call = _Call(entries, after)
+        if self._task is None or self._task.done():
+            with contextlib.suppress(NotAtOnceError):
+                return self._alone(call)
+        one = _Waiting(call, asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain())
-        return await call.done
+        return await one.done
 
     async def finish(self) -> None:
         """Return once nothing waits any more."""
@@ -129,37 +149,68 @@ class Writer:
 
     async def _drain(self) -> None:
         while self._waiting:
-            calls = [self._waiting.popleft()]
-            while self._waiting and sum(len(call.entries) for call in calls) < MOST_AT_ONCE:
-                calls.append(self._waiting.popleft())
-            await self._together(calls)
+            some = [self._waiting.popleft()]
+            while self._waiting and sum(len(one.call.entries) for one in some) < MOST_AT_ONCE:
+                some.append(self._waiting.popleft())
+            await self._together(some)
 
-    async def _together(self, calls: list[_Call]) -> None:
-        """Write the calls in one transaction; if the tables refuse it, each in one of its own."""
+    def _alone(self, call: _Call) -> list[Appended]:
+        """Write a call where it is made.
+
+        Raises:
+            NotAtOnceError: It would have to wait; nothing is written.
+        """
         try:
-            outcomes = await self._database.write(lambda connection: self._write(connection, calls))
+            written = self._database.write_at_once(lambda connection: self._write(connection, [call]))
+        except LedgerError as error:
+            if self._forget([call]) and isinstance(error, LedgerConflictError):
+                return self._alone(call)
+            raise
+        self._wrote(written.ends)
+        [outcome] = written.outcomes
+        if isinstance(outcome, LedgerError):
+            raise outcome
+        return outcome
+
+    async def _together(self, some: Sequence[_Waiting]) -> None:
+        """Write calls in one transaction; if the tables refuse it, each in one of its own."""
+        calls = [one.call for one in some]
+        try:
+            written = await self._database.write(lambda connection: self._write(connection, calls))
         except Exception as error:  # whatever it is, those who wait are told
-            if len(calls) > 1 and not isinstance(error, LedgerUnavailableError):
-                for call in calls:
-                    await self._together([call])
-                return
-            outcomes = [error for _ in calls]
-        for call, outcome in zip(calls, outcomes, strict=True):
-            if call.done.done():  # whoever waited was cancelled
-                continue
-            if isinstance(outcome, BaseException):
-                call.done.set_exception(outcome)
+            if self._forget(calls) and isinstance(error, LedgerConflictError):
+                await self._together(some)
+            elif len(some) > 1 and not isinstance(error, LedgerUnavailableError):
+                for one in some:
+                    await self._together([one])
             else:
-                call.done.set_result(outcome)
+                _tell(some, [error for _ in some])
+            return
+        self._wrote(written.ends)
+        _tell(some, written.outcomes)
+
+    def _wrote(self, ends: Mapping[str, ChainLink]) -> None:
+        """Remember where chains end now, and tell those who wait for more."""
+        for task_id, end in ends.items():
+            self._ends.pop(task_id, None)  # so that it counts as the newest
+            self._ends[task_id] = end
+        while len(self._ends) > MOST_ENDS:
+            del self._ends[next(iter(self._ends))]
         self.generation += 1
         self._grown.set()
         self._grown = asyncio.Event()
 
-    def _write(self, connection: Connection, calls: list[_Call]) -> list[list[Appended] | BaseException]:
-        """Write what the calls ask for; return, for each, the heads or why it is refused."""
-        self._database.hold_tasks(connection, sorted({one.entry.task_id for call in calls for one in call.entries}))
-        plan = self._known(connection, [one.entry for call in calls for one in call.entries])
-        outcomes: list[list[Appended] | BaseException] = []
+    def _forget(self, calls: Sequence[_Call]) -> bool:
+        """Forget where the chains of these calls end; return whether any was known."""
+        known = [self._ends.pop(one.entry.task_id, None) for call in calls for one in call.entries]
+        return any(known)
+
+    def _write(self, connection: Connection, calls: Sequence[_Call]) -> _Written:
+        """Write what the calls ask for."""
+        entries = [one.entry for call in calls for one in call.entries]
+        self._database.hold_tasks(connection, sorted({entry.task_id for entry in entries}))
+        plan = self._known(connection, entries)
+        outcomes: list[list[Appended] | LedgerError] = []
         for call in calls:
             added = _Plan(dict(plan.links), dict(plan.heads))
             try:
@@ -169,7 +220,7 @@ class Writer:
                 outcomes.append(error)
         if plan.records:
             insert(connection, [StoredRecord.of(record) for record in plan.records])
-        return outcomes
+        return _Written(outcomes, plan.links)
 
     def _planned(self, connection: Connection, call: _Call, plan: _Plan) -> list[Appended]:
         """Add the records of a call to the plan; return the heads."""
@@ -204,8 +255,13 @@ class Writer:
         return ChainHead.of(record)
 
     def _known(self, connection: Connection, entries: Sequence[AuditEntry]) -> _Plan:
-        """Return what the ledger has already: the ends of the entries' chains, and the events among them."""
-        plan = _Plan()
+        """Return what the ledger has already: the ends of the entries' chains, and the events among them.
+
+        Of a chain whose end is remembered nothing is asked: where somebody else has gone on with it, or has recorded
+        one of the events, the tables refuse the record, and it is planned anew.
+        """
+        plan = _Plan({one.task_id: end for one in entries if (end := self._ends.get(one.task_id)) is not None})
+        entries = [entry for entry in entries if entry.task_id not in plan.links]
         keys = sorted({(entry.task_id, entry.event_key) for entry in entries})
         for at in range(0, len(keys), _KEYS_AT_ONCE):
             some = keys[at : at + _KEYS_AT_ONCE]
@@ -249,3 +305,14 @@ class Writer:
             key_id=row["key_id"],
             signature=None if row["signature"] is None else to_base64url(row["signature"]),
         )
+
+
+def _tell(some: Sequence[_Waiting], outcomes: Sequence[list[Appended] | Exception]) -> None:
+    """Tell those who wait."""
+    for one, outcome in zip(some, outcomes, strict=True):
+        if one.done.done():  # whoever waited was cancelled
+            continue
+        if isinstance(outcome, Exception):
+            one.done.set_exception(outcome)
+        else:
+            one.done.set_result(outcome)

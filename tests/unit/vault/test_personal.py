@@ -93,16 +93,16 @@ class TestRecordable:
     def test_a_payload_in_clear_becomes_one_commitment(self, payload: Any) -> None:
         """A rejected message is on record without anything that would have to be erased (C-24)."""
         message = {"handoffId": "h", "personalDataPayload": payload}
-        recorded = recordable(message, b"s" * 16)
+        recorded = recordable(message, lambda: b"s" * 16)
 
         assert in_clear(recorded, SEALED_ONLY) == []
         assert "ane" not in str(recorded)
-        assert recordable(recorded, b"t" * 16) == recorded
-        assert recordable(message, b"t" * 16) != recorded
+        assert recordable(recorded, lambda: b"t" * 16) == recorded
+        assert recordable(message, lambda: b"t" * 16) != recorded
 
     def test_what_the_vault_sealed_stays(self) -> None:
         """The ciphertext is part of the evidence (C-24)."""
         message = {"handoffId": "h", "personalDataPayload": PAYLOAD}
 
-        assert recordable(message, b"s" * 16) == message
-        assert recordable({"handoffId": "h"}, b"s" * 16) == {"handoffId": "h"}
+        assert recordable(message, lambda: b"s" * 16) == message
+        assert recordable({"handoffId": "h"}, lambda: b"s" * 16) == {"handoffId": "h"}
