@@ -233,7 +233,8 @@ class Gate:
             cost=cost_after(message, spend),
             message=self._redacted(dict(answer), message["handoffId"]),
         )
-        return await self._append(entry)  # a run before this one may be on record, and have answered otherwise
+        # A run before this one may be on record, and have answered otherwise.
+        return await self._append(entry, flush=False)
 
     async def failed(
         self,
@@ -287,10 +288,10 @@ class Gate:
             entry = entry.model_copy(update={"message": self._redacted(entry.message, entry.event_id)})
         return (await self._append(entry)).anchor
 
-    async def _append(self, entry: AuditEntry) -> ChainHead:
+    async def _append(self, entry: AuditEntry, *, flush: bool = True) -> ChainHead:
         """Put an entry on record: beside the one that is there if that has its id and another message."""
         try:
-            return await self.ledger.append(entry)
+            return await self.ledger.append(entry, flush=flush)
         except LedgerConflictError:
             second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
             return await self.ledger.append(entry.model_copy(update={"event_id": second}))

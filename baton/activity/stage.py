@@ -135,24 +135,22 @@ class Stage(Generic[GivenT, AnswerT]):
         """Answer a handoff, and run the function only once its acceptance is on record (S3-6.2-a)."""
         parts = current_parts()
         gate = gate_of(parts.gate)
-        # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would go on.
-        with heartbeats(self.spec.heartbeat):
-            receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
-        if given is None:
-            return refused(receipt, self.spec, message)
         beat = still_alive
-        try:
-            context = self._context(given)
-            beat = context.still_alive  # also while the ledger keeps us waiting again: the next run is to be told
-            returned = await self._run(context)
-        except Exception as error:
-            with heartbeats(self.spec.heartbeat, beat):
+        # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would go on.
+        with heartbeats(self.spec.heartbeat, lambda: beat()):
+            receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
+            if given is None:
+                return refused(receipt, self.spec, message)
+            try:
+                context = self._context(given)
+                beat = context.still_alive  # also while the ledger keeps us waiting again: the next run is to be told
+                returned = await self._work(context)
+            except Exception as error:
                 await failed_on_record(gate, message, error)
-            raise
-        except asyncio.CancelledError as error:
-            await canceled_on_record(gate, message, given, told_spend(error.args))
-            raise
-        with heartbeats(self.spec.heartbeat, beat):
+                raise
+            except asyncio.CancelledError as error:
+                await canceled_on_record(gate, message, given, told_spend(error.args))
+                raise
             anchor = await returned_on_record(gate, message, returned, receipt.anchor)
         return returned.model_copy(update={"anchor": anchor})
 
@@ -163,16 +161,20 @@ class Stage(Generic[GivenT, AnswerT]):
         return StageContext.of(self.baton_type.from_json_object(known), given, current_parts(), self.spec)
 
     async def _run(self, context: StageContext[Any]) -> StageReturn:
-        """Run the function for a worker, with heartbeats, and turn its answer into a record."""
+        """Do the stage's work, with heartbeats."""
+        with heartbeats(self.spec.heartbeat, context.still_alive):
+            return await self._work(context)
+
+    async def _work(self, context: StageContext[Any]) -> StageReturn:
+        """Run the function for a worker, and turn its answer into a record."""
         named = self.spec.output  # its schema is looked up before an agent works, and is paid, for nothing
         check = None if named is None else output_check(context.parts.schemas, named)
         began = time.monotonic()
         try:
-            with heartbeats(self.spec.heartbeat, context.still_alive):
-                result, findings = await self._result(context)
-                if not findings and check is not None:
-                    findings = check(result.output)
-                events, journal = await context.close_session()
+            result, findings = await self._result(context)
+            if not findings and check is not None:
+                findings = check(result.output)
+            events, journal = await context.close_session()
         except asyncio.CancelledError as error:
             error.args = (*error.args, *context.told())  # it takes along the bill, as a failure does
             raise

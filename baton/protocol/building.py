@@ -184,6 +184,8 @@ def after_spending(cost: CostTracking, spend: Spend) -> CostTracking:
         >>> after.cost_spent_so_far_usd, after.cost_budget_remaining_usd
         (Decimal('0.08'), Decimal('0.32'))
     """
+    if not spend:
+        return cost
     return CostTracking(
         cost_spent_so_far_usd=usd(cost.spent_micro_usd + spend.micro_usd),
         cost_budget_remaining_usd=usd(cost.remaining_micro_usd - spend.micro_usd),

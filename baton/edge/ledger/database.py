@@ -71,8 +71,12 @@ class Database(Protocol):
             LedgerError: The database refused, or cannot be reached.
         """
 
-    def write_at_once(self, work: Work[T]) -> T:
+    def write_at_once(self, work: Work[T], *, flush: bool = True) -> T:
         """Return what ``work`` returns, once what it wrote is durable, without giving way to anybody meanwhile.
+
+        Args:
+            work: What to do.
+            flush: Whether it must be on the disk by then; otherwise a moment later, as `Ledger.append` says.
 
         Raises:
             NotAtOnceError: That could take longer than an event loop may be held up. Nothing is written: `write` it.

@@ -117,7 +117,7 @@ class Ledger:
         await self._writer.finish()
         await self._database.close()
 
-    async def append(self, entry: AuditEntry, *, after: ChainHead | None = None) -> ChainHead:
+    async def append(self, entry: AuditEntry, *, after: ChainHead | None = None, flush: bool = True) -> ChainHead:
         """Put an event on record, durably, and return the head of its chain right after it.
 
         Keep the head outside the ledger: it is the anchor that shows later whether the chain was cut or
@@ -126,6 +126,10 @@ class Ledger:
         Args:
             entry: The event.
             after: A head that the caller knows: the chain must still have it.
+            flush: Whether it must be on the disk when this returns. Otherwise a file has it then, so that the end of
+                this process loses nothing, and the disk has it with the next record that must be there, within a
+                fiftieth of a second at the latest: only a machine that goes down in between loses it. Of Postgres it
+                makes no difference.
 
         Raises:
             LedgerUnavailableError: It was not recorded, as far as anybody can tell. Do not go on; try again.
@@ -133,7 +137,8 @@ class Ledger:
             LedgerError: The message holds personal data in clear, or the chain no longer has ``after``.
             rfc8785.CanonicalizationError: The message is not JSON that everybody reads alike.
         """
-        return (await self.append_all([entry], after=after))[0]
+        self._refuse_personal_data(entry)
+        return (await self._writer.append([Prepared.of(entry)], after, flush=flush))[0].head
 
     async def append_once(self, entry: AuditEntry) -> Appended:
         """Put an event on record as `append` does; say besides whether it was there before."""

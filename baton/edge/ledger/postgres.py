@@ -89,7 +89,7 @@ class PostgresDatabase:
         """Return what ``work`` returns, once what it wrote is committed."""
         return await self._run(work, writing=True)
 
-    def write_at_once(self, work: Work[T]) -> T:
+    def write_at_once(self, work: Work[T], *, flush: bool = True) -> T:
         """Refuse: a server is always waited for.
 
         Raises:

@@ -29,8 +29,8 @@ _WRITING = "BEGIN IMMEDIATE"
 _PAUSE = 0.01  # seconds between two tries to set up a connection
 _SOON = 0.001  # seconds for which a commit may hold up an event loop
 _LATELY = 8  # so many commits tell whether the disk is as quick as that
+_FLUSHED_WITHIN = 0.02  # seconds after which the disk has what was not waited for
 _LOG_COMMITS = 128  # after so many the log is brought into the file, which takes some hundredths of a second
-_TRIES = 3  # to bring all of the log into the file, while more is written
 _PRAGMAS = (
     "journal_mode=wal",
     "synchronous=full",
@@ -80,7 +80,11 @@ class SqliteDatabase:
         self._identity: tuple[int, int] | None = None  # which file it is: device and inode
         self._here: sqlite3.Connection | None = None  # for writing at once: it waits for nobody
         self._commits: deque[float] = deque(maxlen=_LATELY)  # the seconds that the last ones took
-        self._in_log = 0  # how many were made at once since the log was brought into the file
+        self._in_log = 0  # how many were made at once since the log began
+        self._taken_in = False  # whether most of it is in the file
+        self._flushes = True  # whether the disk has a commit there before the next step
+        self._unflushed = False  # whether the last one was not waited for
+        self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, work: Work[T]) -> T:
         """Return what ``work`` returns, within one transaction that only reads."""
@@ -91,24 +95,32 @@ class SqliteDatabase:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._writer, self._wait_and_write, work)
 
-    def write_at_once(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, once what it wrote is on the disk; see the module.
+    def write_at_once(self, work: Work[T], *, flush: bool = True) -> T:
+        """Return what ``work`` returns, once what it wrote is in the file, and on the disk if that is asked for.
 
         Raises:
             NotAtOnceError: The disk is slow, or somebody else is writing.
         """
         if self._here is None or (self._commits and min(self._commits) > _SOON):
             raise NotAtOnceError
+        if flush is not self._flushes:
+            self._here.execute(f"PRAGMA synchronous={'full' if flush else 'normal'}")
+            self._flushes = flush
         try:
             result = self._transaction(_WRITING, work, self._here)
         except LedgerUnavailableError as error:
             if _is_busy(error.__cause__):
                 raise NotAtOnceError from error
             raise
+        self._unflushed = not flush
+        if self._unflushed and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_FLUSHED_WITHIN, self._flush_soon)
         self._in_log += 1
-        if self._in_log >= _LOG_COMMITS:
-            self._in_log = 0
+        if self._in_log == _LOG_COMMITS:
             self._writer.submit(self._take_in_log)
+        elif self._in_log > _LOG_COMMITS and self._taken_in:
+            self._take_in_log(self._here)
+            self._in_log, self._taken_in = 0, False
         return result
 
     def hold_tasks(self, connection: object, task_ids: Sequence[str]) -> None:
@@ -119,7 +131,25 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         """Close the file once what was begun is done."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._flush_soon()
         await asyncio.to_thread(self._shut_down)
+
+    def _flush_soon(self) -> None:
+        """See to it that the disk has what was written, unless a later commit did."""
+        self._timer = None
+        if self._unflushed:
+            self._writer.submit(self._flush)
+
+    def _flush(self) -> None:
+        """Bring the log to the disk."""
+        with contextlib.suppress(OSError):  # the next commit that is waited for tells of a disk that fails
+            log = os.open(f"{self.path}-wal", os.O_RDONLY)
+            try:
+                os.fsync(log)
+            finally:
+                os.close(log)
 
     def _shut_down(self) -> None:
         self._writer.shutdown()
@@ -184,14 +214,15 @@ class SqliteDatabase:
         self._prepare(opened)
         return opened
 
-    def _take_in_log(self) -> None:
-        """Bring what was written into the file, so that the log begins anew; what fails is left to the next time."""
+    def _take_in_log(self, connection: sqlite3.Connection | None = None) -> None:
+        """Bring what was written into the file; what fails is left to the next time.
+
+        The log only begins anew once all of it is in the file. So a thread brings in most of it, which takes its time,
+        and whoever writes next the little that was added meanwhile: a log that grows makes each commit dearer.
+        """
         with contextlib.suppress(sqlite3.Error, OSError, LedgerUnavailableError):
-            connection = self._connected()
-            for _ in range(_TRIES):
-                _, logged, taken_in = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-                if logged == taken_in:
-                    return
+            (connection or self._connected()).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self._taken_in = True
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Set up a connection; SQLite itself does not wait to change a new file to WAL while another one opens it."""

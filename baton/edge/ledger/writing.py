@@ -64,6 +64,7 @@ class _Call:
 
     entries: Sequence[Prepared]
     after: ChainHead | None
+    flush: bool
 
 
 class _Waiting(NamedTuple):
@@ -117,16 +118,23 @@ class Writer:
         self.generation = 0
         """How many transactions this writer has made: another number means that there is something new."""
 
-    async def append(self, entries: Sequence[Prepared], after: ChainHead | None = None) -> list[Appended]:
+    async def append(
+        self, entries: Sequence[Prepared], after: ChainHead | None = None, *, flush: bool = True
+    ) -> list[Appended]:
         """Return the heads of the entries' chains right after each, once all of them are durable.
 
         All of them are recorded, or none.
+
+        Args:
+            entries: What to record.
+            after: A head that the caller knows.
+            flush: See `Ledger.append`.
 
         Raises:
             LedgerConflictError: An event is on record with another message.
             LedgerError: The chain no longer has the record of ``after``, or the database refused.
         """
-        call = _Call(entries, after)
+        call = _Call(entries, after, flush)
         if self._task is None or self._task.done():
             with contextlib.suppress(NotAtOnceError):
                 return self._alone(call)
@@ -161,7 +169,7 @@ class Writer:
             NotAtOnceError: It would have to wait; nothing is written.
         """
         try:
-            written = self._database.write_at_once(lambda connection: self._write(connection, [call]))
+            written = self._database.write_at_once(lambda connection: self._write(connection, [call]), flush=call.flush)
         except LedgerError as error:
             if self._forget([call]) and isinstance(error, LedgerConflictError):
                 return self._alone(call)

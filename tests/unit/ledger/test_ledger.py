@@ -17,7 +17,7 @@ import rfc8785
 
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.protocol.audit import AuditCost, AuditRecord, Kind, Status
-from baton.protocol.audit_chain import Flaw, Verdict, from_base64url
+from baton.protocol.audit_chain import ChainHead, Flaw, Verdict, from_base64url
 from baton.protocol.audit_entries import handoff_entry
 from baton.protocol.audit_privacy import RedactionPolicy, redact
 from baton.protocol.ledger_errors import (
@@ -351,7 +351,7 @@ class TestTail:
         await ledger.append(entry(0))
         following = ledger.tail(every=60)
         waiting = asyncio.ensure_future(anext(following))
-        appended = []
+        appended: list[ChainHead] = []
         async with asyncio.timeout(180):
             while not waiting.done():  # what comes before it has begun is not new to it
                 appended.append(await ledger.append(entry(len(appended) + 1)))
