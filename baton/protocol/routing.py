@@ -7,9 +7,11 @@ the wrong agent all the same is not accepted (`misdelivery`). Neither is overloa
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from baton.protocol.handoff_errors import RoutingError
 from baton.protocol.handoff_schema import CURRENT
+from baton.protocol.schema_reading import pointer
 from baton.protocol.versions import nearest, newest_first, satisfies
 
 
@@ -34,6 +36,11 @@ class ReceiverRequirements:
     state: frozenset[str] = frozenset()
     expects_work: bool = True
     schema_version: str = CURRENT
+
+    @cached_property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """What it needs in `currentState`, by name, and where in it that is, as a JSON pointer."""
+        return tuple((name, name if name.startswith("/") else pointer([name])) for name in sorted(self.state))
 
 
 def choose_receiver(agent_type: str, wanted: str, known: Iterable[ReceiverRequirements]) -> ReceiverRequirements:

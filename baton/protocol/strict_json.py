@@ -88,7 +88,7 @@ def _read_quickly(raw: bytes) -> Any:
     and each number is the shortest spelling of its double. That leaves whole numbers that no double holds, and depth.
     """
     try:
-        value = from_json(raw, allow_inf_nan=False)
+        value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
         return _UNSURE
     if to_json(value) != raw or holds_long_number(raw.decode()):

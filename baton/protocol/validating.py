@@ -17,7 +17,7 @@ from baton.protocol.handoff import Handoff, begins_task
 from baton.protocol.handoff_schema import handoff_schema, unreadable
 from baton.protocol.money import micro_usd
 from baton.protocol.routing import ReceiverRequirements, misdelivery
-from baton.protocol.schema_reading import SchemaReader, pointer
+from baton.protocol.schema_reading import SchemaReader
 from baton.protocol.verdict import MOST_FINDINGS, Code, Finding, Verdict
 
 NO_WORK = "No completed subtasks in non-initial handoff"
@@ -26,6 +26,7 @@ INJECTION = "Injection pattern detected in context"
 """The document's own words for three findings (S3-7.2-c, d, f)."""
 
 _LONGEST_PLACE = 200
+_A_MILLIONTH = 1e-6  # of a dollar; below it depends on the rounding whether anything is left
 
 
 class Unsafe(NamedTuple):
@@ -124,7 +125,7 @@ def budget_findings(message: Mapping[str, Any]) -> list[Finding]:
         'No remaining budget'
     """
     left = message["costTracking"]["costBudgetRemainingUSD"]
-    if micro_usd(Decimal(repr(left))) > 0:
+    if left >= _A_MILLIONTH or micro_usd(Decimal(repr(left))) > 0:
         return []
     return [Finding(code=Code.BUDGET_EXHAUSTED, text=NO_BUDGET, at="/costTracking/costBudgetRemainingUSD")]
 
@@ -167,8 +168,7 @@ def _completeness_findings(message: Mapping[str, Any], receiver: ReceiverRequire
     findings = []
     if receiver.expects_work and not message["completedSubtasks"] and not begins_task(message):
         findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=NO_WORK, at="/completedSubtasks"))
-    for name in sorted(receiver.state):
-        place = name if name.startswith("/") else pointer([name])
+    for name, place in receiver.places:
         if _at(message["currentState"], place) is None:
             text = f"currentState lacks {name!r}, which {receiver.agent_type!r} requires; send it"
             findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=f"/currentState{place}"))

@@ -16,9 +16,19 @@ from baton.protocol.detector.folding import latin, odd
 from baton.protocol.detector.further import FURTHER
 from baton.protocol.detector.jailbreak import JAILBREAK
 from baton.protocol.detector.overriding import OVERRIDING
-from baton.protocol.detector.rules import Family, Rule, all_in_one, core_of, core_patterns
+from baton.protocol.detector.rules import Family, Rule, all_in_one, any_found, core_of, core_patterns
 from baton.protocol.detector.scripts import SCRIPTS
-from baton.protocol.detector.views import DISGUISES, DISGUISES_BUT_LEET, LEET, Script, View, spaced_apart, untidy, views
+from baton.protocol.detector.views import (
+    DISGUISES,
+    DISGUISES_BUT_LEET,
+    LEET,
+    Script,
+    View,
+    leet,
+    spaced_apart,
+    untidy,
+    views,
+)
 from baton.protocol.json_values import well_formed
 from baton.protocol.scanning import Category, Suspicion
 
@@ -88,15 +98,37 @@ def _clean(texts: Sequence[str], whole: str) -> bool:
         if odd(native) or _searches(Script.NATIVE).gate(native) or spaced_apart(whole):
             return False
         lower = latin(native, see_through=False)
-    if _marks_and(DISGUISES)(lower) and not (whole.isascii() and _clean_but_for_leet(texts, lower)):
-        return False
+    if _marks_and(DISGUISES)(lower):
+        if not whole.isascii() or untidy(texts, lower):
+            return False
+        if not (_harmless(lower) if _marks_and(DISGUISES_BUT_LEET)(lower) else _clean_but_for_leet(lower)):
+            return False
     return not encoded(whole)
 
 
-def _clean_but_for_leet(texts: Sequence[str], lower: str) -> bool:
-    """Return whether nothing but leet is in texts, and nothing comes of undoing it: ordinary work says `i18n`."""
+def _clean_but_for_leet(lower: str) -> bool:
+    """Return whether nothing comes of undoing the leet in tidy texts without any mark: ordinary work says `i18n`."""
     search = _marks_and(DISGUISES_BUT_LEET)
-    return not (search(lower) or untidy(texts, lower) or any(search(lower.translate(table)) for table in LEET))
+    return not (leet(lower) and any(search(lower.translate(table)) for table in LEET))
+
+
+def _harmless(lower: str) -> bool:
+    """Return whether no rule applies to marks in tidy texts that nobody disguised: ordinary work has secrets."""
+    if automaton(DISGUISES_BUT_LEET)(lower) or leet(lower):
+        return False
+    searches, looked_at = _searches(Script.LATIN), 0
+    for _, passage in _passages(lower):
+        if searches.gate(passage):
+            looked_at += 1
+            if looked_at > FEW or searches.occurs(passage):
+                return False
+    return True
+
+
+def _passages(whole: str) -> Iterator[tuple[int, str]]:
+    """Yield the passages of texts, and where each begins."""
+    step = PASSAGE - OVERLAP
+    return ((begin, whole[begin : begin + PASSAGE]) for begin in range(0, max(1, len(whole) - OVERLAP), step))
 
 
 @cache
@@ -113,11 +145,13 @@ class _Searches:
     Attributes:
         gate: Finds something wherever any rule does, and little else.
         gate_of_many: Finds the same; slower, but not slowed down by text that is made of the words of rules.
+        occurs: Finds something exactly where a rule does.
         rules_in: Yields the rules that occur in a passage; told whether to look for all of them at once first.
     """
 
     gate: Search
     gate_of_many: Search
+    occurs: Search
     rules_in: Callable[[str, bool], Iterator[Rule]]
 
 
@@ -128,7 +162,8 @@ def _searches(script: Script) -> _Searches:
         rules = [(rule, automaton(rule.squeezed)) for family in FAMILIES for rule in family.rules if rule.squeezable]
         marks = [pattern for rule, _ in rules for pattern in rule.patterns]
         words = automaton(any_of([branching(word for rule, _ in rules for word in rule.squeezed_cores), *marks]))
-        return _Searches(words, words, lambda passage, _: (rule for rule, search in rules if search(passage)))
+        found = any_found(search for _, search in rules)
+        return _Searches(words, words, found, lambda passage, _: (rule for rule, search in rules if search(passage)))
     families = [family for family in FAMILIES if family.native is (script is Script.NATIVE)]
     english = [family for family in families if family in _ENGLISH]
     others = [family for family in families if family not in _ENGLISH]
@@ -144,8 +179,9 @@ def _searches(script: Script) -> _Searches:
             for family in others:
                 yield from family.found_in(passage, at_once=False)
 
+    occurs = any_found([*(family.all_in_one for family in english), rules_of_others])
     in_any = core_of(rule for family in families for rule in family.rules)
-    return _Searches(in_any if script is Script.NATIVE else _marks_and(DISGUISES_BUT_LEET), in_any, rules_in)
+    return _Searches(in_any if script is Script.NATIVE else _marks_and(DISGUISES_BUT_LEET), in_any, occurs, rules_in)
 
 
 def _unread(view: View) -> Iterator[Suspicion]:
@@ -161,8 +197,7 @@ def _suspicions(view: View) -> Iterator[Suspicion]:
     if not _searches(view.script).gate(whole):
         return
     rules_in = _reader(view.script)
-    for begin in range(0, max(1, len(whole) - OVERLAP), PASSAGE - OVERLAP):
-        passage = whole[begin : begin + PASSAGE]
+    for begin, passage in _passages(whole):
         rules = rules_in(passage)
         if not rules:
             continue

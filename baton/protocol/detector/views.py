@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Self
 
-from baton.protocol.detector.automata import any_of, automaton
+from baton.protocol.detector.automata import Search, any_of, automaton
 from baton.protocol.detector.decoding import decode, encoded
 from baton.protocol.detector.folding import fold, latin, odd
 
@@ -40,6 +40,7 @@ _STEMS = [
     *("poprze", "polece"),
 ]
 
+_WITH_NUMBERS = ("i18n", "l10n", "a11y", "o11y", "k8s")
 _leet = r"[g-z][0134578@$!][a-z]|[a-z][0134578@$!][g-z]|[g-z][013457@$][0-9@$][a-z]|[a-z][013457@$][0-9@$][g-z]"
 _spaced = rf"{_SIGN}[a-z0-9@$!|](?:{_SIGN}+[a-z0-9@$!|]){{5}}{_SIGN}"
 _rot13 = r"(?-u:\b)(?:gur|naq|nyy|lbhe|lbh|vafgehpgvba|cerivbhf|vtaber|flfgrz|cebzcg|sbetrg|qvfertneq|cyrnfr)"
@@ -219,8 +220,8 @@ def _spellings(texts: list[str], prefix: str) -> Iterator[View]:
     yield view
     if not _disguised(view.whole):
         return
-    for name, pattern, tables in _LETTER_BY_LETTER:
-        if automaton(pattern)(view.whole):
+    for name, occurs, tables in _LETTER_BY_LETTER:
+        if occurs(view.whole):
             changed = (view.whole.translate(table) for table in tables)
             yield from (View(prefix + name, whole, view.alike, disguised=True) for whole in changed)
     if automaton(_reversed)(view.whole):
@@ -236,8 +237,23 @@ def _words_reversed(text: str) -> str:
     return " ".join(word[::-1] for word in text.split())
 
 
-_LETTER_BY_LETTER: tuple[tuple[str, str, tuple[dict[int, int], ...]], ...] = (
-    ("leet", _leet, LEET),
-    ("rot13", _rot13, (_ROT13,)),
+def leet(text: str) -> bool:
+    """Return whether a text in lower case holds leet; words that are written with a number count as none.
+
+    Example:
+        >>> leet("1gn0re"), leet("translated in i18n/de.json")
+        (True, False)
+    """
+    search = automaton(_leet)
+    if not search(text):
+        return False
+    for word in _WITH_NUMBERS:
+        text = text.replace(word, " ")
+    return search(text)
+
+
+_LETTER_BY_LETTER: tuple[tuple[str, Search, tuple[dict[int, int], ...]], ...] = (
+    ("leet", leet, LEET),
+    ("rot13", automaton(_rot13), (_ROT13,)),
 )
 """The disguises that put one sign for another."""
