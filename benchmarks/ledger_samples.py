@@ -90,9 +90,7 @@ def _records(tasks: list[str], signer: Signer) -> Iterator[AuditRecord]:
     for number in range(RECORDS_PER_TASK):
         for at, (task, link) in enumerate(links.items()):
             one = entry(task, number, messages[(at + number) % _MESSAGES])
-            record = seal(
-                one, link, recorded_at=BEGAN, key_id=signer.key_id, message=messages[(at + number) % _MESSAGES]
-            )
+            record = seal(one, link, recorded_at=BEGAN, key_id=signer.key_id)
             statement = head_statement(ledger, task, number + 1, record.hash, signer.key_id)
             record = replace(record, signature=signer.sign(statement))
             links[task] = record.link

@@ -6,7 +6,6 @@ handoff whose record could not be written is not accepted and nothing runs (S3-6
 """
 
 import contextlib
-import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from baton.protocol.audit_privacy import RedactionPolicy, redact
 from baton.protocol.detector import detect
 from baton.protocol.freshness import stale_or_misaddressed
 from baton.protocol.handoff_errors import HandoffError
+from baton.protocol.hashing import sha256
 from baton.protocol.history import Spend
 from baton.protocol.ledger_errors import LedgerConflictError
 from baton.protocol.personal import is_payload, recordable
@@ -129,7 +129,7 @@ class Gate:
         """
         judged = self.judge(raw, receiver, task_id=task_id, further=further)
         message = judged.message
-        at, digest = self.clock(), "sha256:" + hashlib.sha256(raw).hexdigest()
+        at, digest = self.clock(), digest_of(sha256(raw))
         shown = message or _unread(raw)
         attempt = _attempt(shown)
         verdict, released = after_release(judged.verdict, message)
@@ -293,7 +293,7 @@ class Gate:
         try:
             return await self.ledger.append(entry, flush=flush)
         except LedgerConflictError:
-            second = _second_id(entry.event_id, digest_of(hashlib.sha256(entry.message_bytes()).digest()))
+            second = _second_id(entry.event_id, digest_of(sha256(entry.message_bytes())))
             return await self.ledger.append(entry.model_copy(update={"event_id": second}))
 
     async def _answer(self, entry: AuditEntry, shown: Mapping[str, Any]) -> Appended:

@@ -1,6 +1,7 @@
 """One key: a secret with a name, one purpose, and by that one algorithm."""
 
 import hashlib
+import hmac
 import string
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -103,6 +104,11 @@ class Key:
     def mark(self) -> bytes:
         """Four bytes by which a short text of ours names the key; two keys may have the same ones."""
         return hashlib.sha256(b"baton/key-mark/v1\0" + self.id.encode()).digest()[:MARK_BYTES]
+
+    @cached_property
+    def mac(self) -> hmac.HMAC:
+        """An HMAC-SHA256 under the key that has taken nothing yet; take a copy."""
+        return hmac.new(self.secret, digestmod="sha256")
 
     @cached_property
     def cipher(self) -> AESGCM:

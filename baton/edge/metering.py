@@ -16,7 +16,7 @@ from baton.protocol.messages import StageInput, StageReturn
 from baton.protocol.metric_names import HANDOFFS, ROLLBACKS, Transport
 from baton.protocol.receipts import Receipt
 from baton.protocol.sealed import UnverifiedHandoff
-from baton.protocol.tracing import HandoffTrace
+from baton.protocol.session import instant
 from baton.protocol.verdict import Answer
 from baton.workflow.metrics import Metrics
 from baton.workflow.steps import workflow_type
@@ -77,16 +77,18 @@ def tell_answer(
         receiver: Who answered.
         transport: How the message came.
     """
-    told = HandoffTrace.of(message)
-    sender = UNKNOWN if told is None else told.sender
+    agent = message.get("fromAgent")
+    named = agent.get("agentId") if isinstance(agent, Mapping) else None
+    sender = named if isinstance(named, str) and named else UNKNOWN
     verdict = receipt.verdict.reason.value if receipt.verdict.reason else Answer.ACCEPTED.value
     handoff_answered(verdict)
     if receipt.again:
         return
     metrics.handoff(verdict, sender, receiver)
     again = activity.in_activity() and activity.info().attempt > 1
-    if receipt.verdict and told is not None and told.sent_at is not None and not again:
-        metrics.latency(transport, sender, receiver, (receipt.at - told.sent_at).total_seconds())
+    sent_at = instant(message.get("timestamp"))
+    if receipt.verdict and sent_at is not None and not again:
+        metrics.latency(transport, sender, receiver, (receipt.at - sent_at).total_seconds())
 
 
 class MeteredWorker(worker.Interceptor):

@@ -21,6 +21,7 @@ from baton.edge.public_keys import RETIRED_GRACE, PublicKey, PublicKeys
 from baton.protocol.audit_chain import from_base64url, to_base64url
 from baton.protocol.canonical_json import canonical_json
 from baton.protocol.handoff_errors import MalformedMessageError
+from baton.protocol.hashing import fed
 from baton.protocol.sealed import ED25519, HMAC_SHA256, KEY_ID, SIGNATURE, SealError, VerifiedHandoff
 from baton.protocol.strict_json import loads_strict
 
@@ -180,7 +181,7 @@ def _sealed(body: bytes, key: Key) -> bytes:
 def _signature(key: Key, body: bytes) -> str:
     """Return the member `signature` over a body."""
     if key.purpose is Purpose.SEAL:
-        return f"{HMAC_SHA256}:{hmac.digest(key.secret, body, 'sha256').hex()}"
+        return f"{HMAC_SHA256}:{fed(key.mac.copy(), body).hexdigest()}"
     return f"{ED25519}:{to_base64url(key.private.sign(body))}"
 
 

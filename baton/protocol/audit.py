@@ -21,6 +21,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
 from baton.protocol.canonical_json import canonical_json
+from baton.protocol.hashing import sha256
 from baton.protocol.pae import pae
 from baton.protocol.record import Record
 from baton.protocol.strict_json import loads_strict
@@ -318,7 +319,12 @@ class AuditRecord:
 
 
 def seal(
-    entry: AuditEntry, link: ChainLink, *, recorded_at: datetime, key_id: str | None, message: bytes | None = None
+    entry: AuditEntry,
+    link: ChainLink,
+    *,
+    recorded_at: datetime,
+    key_id: str | None,
+    message: tuple[bytes, bytes] | None = None,
 ) -> AuditRecord:
     """Return the record of an event, joined to the end of its task's chain; not yet signed.
 
@@ -327,7 +333,7 @@ def seal(
         link: The end of the chain.
         recorded_at: Now. A clock that runs behind the record before is put right: time never goes back.
         key_id: The key that will sign, or None.
-        message: The entry's canonical message, if it was made before.
+        message: The entry's canonical message and its hash, if they were made before.
 
     Raises:
         ValueError: The entry is of another task than the chain, or the time has no offset.
@@ -335,7 +341,9 @@ def seal(
     """
     if entry.task_id != link.task_id:
         raise ValueError(f"an entry of task {entry.task_id!r} does not belong into the chain of {link.task_id!r}")
-    message = entry.message_bytes() if message is None else message
+    if message is None:
+        canonical = entry.message_bytes()
+        message = canonical, sha256(canonical)
     header = entry.model_dump(mode="json", exclude_none=True, exclude={"message"})
     header |= {
         "format": FORMAT,
@@ -343,12 +351,12 @@ def seal(
         "sequence": link.sequence + 1,
         "previousRecordHash": digest_of(link.record_hash),
         "recordedAt": max(stamp(recorded_at), link.recorded_at),
-        "messageHash": digest_of(hashlib.sha256(message).digest()),
+        "messageHash": digest_of(message[1]),
     }
     if key_id is not None:
         header["keyId"] = key_id
     members = _in_order(header)
-    record = AuditRecord(to_json(members), message)
+    record = AuditRecord(to_json(members), message[0])
     vars(record)["_members"] = members  # what reading the header would give
     return record
 

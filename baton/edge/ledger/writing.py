@@ -7,7 +7,6 @@ repeated: an event that is on record already gives the head it gave the first ti
 
 import asyncio
 import contextlib
-import hashlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from baton.edge.ledger.database import Connection, Database, NotAtOnceError, Row
 from baton.edge.ledger.storing import HASH_AT, StoredRecord, insert
 from baton.protocol.audit import AuditEntry, AuditRecord, ChainLink, digest_of, hash_of, seal
 from baton.protocol.audit_chain import ChainHead, HeadSigner, head_statement, to_base64url
+from baton.protocol.hashing import sha256
 from baton.protocol.ledger_errors import LedgerConflictError, LedgerError, LedgerUnavailableError
 
 MOST_AT_ONCE = 256
@@ -48,7 +48,7 @@ class Prepared:
             rfc8785.CanonicalizationError: The message has a value that JSON cannot carry.
         """
         message = entry.message_bytes()
-        return cls(entry, message, hashlib.sha256(message).digest())
+        return cls(entry, message, sha256(message))
 
 
 class Appended(NamedTuple):
@@ -254,7 +254,9 @@ class Writer:
         """Join an entry to its chain, sign the head, and plan the record; return the head."""
         link = plan.links[one.entry.task_id]
         key_id = self._signer.key_id if self._signer else None
-        record = seal(one.entry, link, recorded_at=self._clock(), key_id=key_id, message=one.message)
+        record = seal(
+            one.entry, link, recorded_at=self._clock(), key_id=key_id, message=(one.message, one.message_hash)
+        )
         if self._signer:
             statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key_id)
             record = record.signed(self._signer.sign(statement))
