@@ -1,5 +1,6 @@
 """What a stage may ask for beside the baton, and what its worker provides."""
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from baton.protocol.tokens import TokenEstimator, estimate_tokens
 from baton.workflow.metrics import Metrics
 
 _UNMEASURED = Metrics(MetricMeter.noop)
+_TOLD_WITHIN = 0.05  # seconds; so much of a bill a lost worker may cost
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class StageContext(Generic[BatonT]):
     charged: Spend = field(default_factory=Spend)
     able: frozenset[str] = frozenset()
     forbids: frozenset[str] = frozenset()
+    _telling: asyncio.TimerHandle | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def for_test(
@@ -286,7 +289,8 @@ class StageContext(Generic[BatonT]):
         """Charge what something cost, at once: it is paid whether or not the stage succeeds.
 
         Use it for each call of a model, instead of the spend of the `StageResult`. What a run charged before it
-        raised, or before its worker was lost, is in the bill of the next one.
+        raised, or before its worker was lost, is in the bill of the next one. The server is told by a heartbeat within
+        a twentieth of a second, so that a stage which ends by then, and tells its bill itself, costs it none.
 
         Args:
             spend: What it cost.
@@ -299,10 +303,24 @@ class StageContext(Generic[BatonT]):
             500
         """
         self.charged = self.charged + spend
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # in a thread of the stage's
+            self.still_alive()
+            return
+        if self._telling is None:
+            self._telling = loop.call_later(_TOLD_WITHIN, self._tell)
+
+    def _tell(self) -> None:
+        """Tell the server what was charged."""
+        self._telling = None
         self.still_alive()
 
     async def settle(self) -> None:
-        """Put denied calls of tools on record that are not yet."""
+        """Put denied calls of tools on record that are not yet; what was charged the stage tells itself now."""
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
         if "tools" in self.__dict__:  # otherwise nobody asked for them
             await self.tools.settle()
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any
 
 from pydantic import JsonValue
 
 from baton.edge.schema_gate import SchemaGate
+from baton.integrations.remembering import remembering
 from baton.integrations.schema_embedding import embedded
 from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.errors import PatchError
@@ -152,7 +152,7 @@ def read_answer(raw: str | Mapping[str, Any], schema: Mapping[str, Any] | None =
 
     Args:
         raw: The object, or its JSON text, which may stand in a code fence.
-        schema: The schema it is to fit (`answer_schema`).
+        schema: The schema it is to fit (`answer_schema`); it must not be changed afterwards.
 
     Raises:
         PatchError: It is no such object. Its findings are for the agent, that it may answer again.
@@ -178,17 +178,14 @@ def read_answer(raw: str | Mapping[str, Any], schema: Mapping[str, Any] | None =
         findings.append(f"the answer has {found}; {expected}")
         raise PatchError(sorted(findings))
     if not findings and schema is not None:
-        gate = _gate(json.dumps(schema, sort_keys=True))
-        findings = [f"the answer does not fit its schema: {one.text}" for one in gate(dict(value))]
+        findings = [f"the answer does not fit its schema: {one.text}" for one in _gate(schema)(dict(value))]
     if findings:
         raise PatchError(short_findings(sorted(findings)))
     return AgentAnswer(patch=dict(patch), output=value.get("output"))
 
 
-@lru_cache(maxsize=64)
-def _gate(schema: str) -> SchemaGate:
-    """Return the compiled gate of a schema."""
-    return SchemaGate(json.loads(schema))
+_gate = remembering(SchemaGate)
+"""Returns the compiled gate of a schema."""
 
 
 def _loaded(text: str) -> Any:

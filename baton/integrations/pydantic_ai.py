@@ -18,11 +18,10 @@ Example:
     {'decision_log': ['Use JWT, because sessions need a store']}
 """
 
-import json
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -38,7 +37,9 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from baton.integrations.agent_tools import AgentTool
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentLimits, AgentWork, AnswerForm
 from baton.integrations.pydantic_ai_errors import reported
+from baton.integrations.pydantic_ai_outputs import build_once
 from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools
+from baton.integrations.remembering import remembering
 from baton.integrations.schema_embedding import spelled_out
 from baton.protocol.misfit import misfit
 from baton.protocol.money import usd
@@ -89,6 +90,7 @@ class PydanticAgent:
             PatchError: The model gave no usable answer as often as the agent's own retries allow.
             ToolDeniedError: It called a tool that its contract does not allow.
         """
+        build_once(self.agent)
         usage = RunUsage()
         record = RunOnRecord(work, self.price, schema=self.of_output is None and work.schema is not None)
         try:
@@ -112,7 +114,7 @@ class PydanticAgent:
             record.settle(usage)
         if self.of_output is not None:
             return self.of_output(result.output)
-        return work.read(result.output)
+        return record.read(result.output)
 
     def _output(self, work: AgentWork) -> Any:
         """Return what the model is to answer with; None keeps the agent's own type."""
@@ -120,7 +122,7 @@ class PydanticAgent:
             return None
         if work.schema is None or work.form is AnswerForm.REPORT:
             return str
-        return _shape(json.dumps(work.schema), self.answer)
+        return _SHAPES[self.answer](work.schema)
 
     def _streamed(self, work: AgentWork) -> EventStreamHandler[Any]:
         """Return what reads the stream: it tells the progress, and hands the events to the agent's own handler."""
@@ -136,14 +138,18 @@ class PydanticAgent:
         return read
 
 
-@lru_cache(maxsize=64)
-def _shape(schema: str, answer: str) -> Any:
-    """Return how a model is made to answer in a schema; made once, for it costs as much as a request by script."""
+def _shape(schema: Mapping[str, Any], form: Any) -> Any:
+    """Return how a model is made to answer in a schema."""
     # The framework follows no reference below what names no type; the answer is checked by the schema as it is.
-    kind = StructuredDict(spelled_out(json.loads(schema)), name="answer", description="The answer of the stage.")
-    if answer == "tool":
-        return ToolOutput(kind, name=OUTPUT_TOOL)
-    return {"native": NativeOutput, "prompted": PromptedOutput}[answer](kind)
+    return form(StructuredDict(spelled_out(schema), name="answer", description="The answer of the stage."))
+
+
+# Made once for each schema: making one costs as much as a request by script.
+_SHAPES = {
+    "tool": remembering(partial(_shape, form=partial(ToolOutput, name=OUTPUT_TOOL))),
+    "native": remembering(partial(_shape, form=NativeOutput)),
+    "prompted": remembering(partial(_shape, form=PromptedOutput)),
+}
 
 
 async def _beating(

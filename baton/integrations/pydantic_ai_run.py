@@ -27,7 +27,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from baton.activity.session import cut
 from baton.activity.toolbox import LONGEST_RESULT, ToolAnswer
 from baton.integrations.agent_tools import as_text
-from baton.integrations.agents import AgentWork
+from baton.integrations.agents import AgentAnswer, AgentWork
 from baton.integrations.limiting import refuse_too_dear
 from baton.protocol.errors import PatchError
 from baton.protocol.history import Spend
@@ -59,6 +59,7 @@ class RunOnRecord(AbstractCapability[Any]):
         self._schema = schema
         self._given = {tool.wire_name: tool.name for tool in work.tools}
         self._charged = Spend()
+        self._read: tuple[Any, AgentAnswer] | None = None
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """Show the model the tools that it may call, and no others."""
@@ -118,10 +119,20 @@ class RunOnRecord(AbstractCapability[Any]):
         """Have the model mend an answer that does not fit the stage's schema, in the same conversation."""
         if not ctx.partial_output and self._schema and isinstance(output, Mapping):
             try:
-                self._work.read(output)
+                self.read(output)
             except PatchError as error:
                 raise ModelRetry("; ".join(error.findings)) from None
         return output
+
+    def read(self, output: Any) -> AgentAnswer:
+        """Return the answer in an output; of one that was read, as it was.
+
+        Raises:
+            PatchError: It is not in the form that was asked for.
+        """
+        if self._read is None or self._read[0] is not output:
+            self._read = output, self._work.read(output)
+        return self._read[1]
 
     def settle(self, usage: RunUsage) -> None:
         """Charge what the run used beyond the responses that were seen: attempts of fallback models, continuations.

@@ -93,6 +93,8 @@ def fence(text: str, nonce: str = "") -> str:
 def _without_delimiters(text: str) -> str:
     """Return ``text`` with a round bracket where a square one would open one of the delimiters."""
     seen = looks(text)
+    if "x" not in seen:  # no context, and so no delimiter
+        return text
     pieces, done = [], 0
     for match in _DELIMITER.finditer(seen):
         opening = match.start()

@@ -45,4 +45,6 @@ def looks(text: str) -> str:
         >>> looks("［ЕND ÓF】"), looks("plain")
         ('[end of】', 'plain')
     """
-    return text.lower() if text.isascii() else text.translate(_looks)
+    if text.isascii() or text.replace("—", "").isascii():  # a dash, which our own pages have, looks like no letter
+        return text.lower()
+    return text.translate(_looks)

@@ -12,13 +12,11 @@ from temporalio.worker import Worker
 
 from benchmarks.peers import ours_langgraph, ours_openai_agents, ours_pydantic_ai, ours_scripted
 from benchmarks.peers.ours_bare import BareAgents
-from benchmarks.peers.ours_workflows import (
-    LangGraphStages,
-    OpenAIAgentsStages,
-    PydanticAIAlone,
-    PydanticAIStages,
-    ScriptedStages,
-)
+from benchmarks.peers.workflows.langgraph import LangGraphStages
+from benchmarks.peers.workflows.openai_agents import OpenAIAgentsStages
+from benchmarks.peers.workflows.pydantic_ai import PydanticAIStages
+from benchmarks.peers.workflows.pydantic_ai_alone import PydanticAIAlone
+from benchmarks.peers.workflows.scripted import ScriptedStages
 from benchmarks.settings import SETTINGS
 from benchmarks.worker import connect
 

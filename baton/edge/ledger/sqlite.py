@@ -83,7 +83,7 @@ class SqliteDatabase:
         self._in_log = 0  # how many were made at once since the log began
         self._taken_in = False  # whether most of it is in the file
         self._flushes = True  # whether the disk has a commit there before the next step
-        self._unflushed = False  # whether the last one was not waited for
+        self._unflushed: float | None = None  # since when there are some that the disk may not have
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, work: Work[T]) -> T:
@@ -101,7 +101,7 @@ class SqliteDatabase:
         Raises:
             NotAtOnceError: The disk is slow, or somebody else is writing.
         """
-        if self._here is None or (self._commits and min(self._commits) > _SOON):
+        if self._here is None or (flush and self._commits and min(self._commits) > _SOON):
             raise NotAtOnceError
         if flush is not self._flushes:
             self._here.execute(f"PRAGMA synchronous={'full' if flush else 'normal'}")
@@ -112,9 +112,9 @@ class SqliteDatabase:
             if _is_busy(error.__cause__):
                 raise NotAtOnceError from error
             raise
-        self._unflushed = not flush
-        if self._unflushed and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_FLUSHED_WITHIN, self._flush_soon)
+        self._unflushed = None if flush else self._unflushed or time.monotonic()
+        if not flush and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_FLUSHED_WITHIN, self._flush_in_time)
         self._in_log += 1
         if self._in_log == _LOG_COMMITS:
             self._writer.submit(self._take_in_log)
@@ -133,13 +133,19 @@ class SqliteDatabase:
         """Close the file once what was begun is done."""
         if self._timer is not None:
             self._timer.cancel()
-            self._flush_soon()
+            self._writer.submit(self._flush)
         await asyncio.to_thread(self._shut_down)
 
-    def _flush_soon(self) -> None:
+    def _flush_in_time(self) -> None:
         """See to it that the disk has what was written, unless a later commit did."""
         self._timer = None
-        if self._unflushed:
+        if self._unflushed is None:
+            return
+        left = self._unflushed + _FLUSHED_WITHIN - time.monotonic()
+        if left > 0:
+            self._timer = asyncio.get_running_loop().call_later(left, self._flush_in_time)
+        else:
+            self._unflushed = None
             self._writer.submit(self._flush)
 
     def _flush(self) -> None:
@@ -178,7 +184,7 @@ class SqliteDatabase:
                 result = work(SqliteConnection(connection))
                 began = time.perf_counter()
                 connection.execute("COMMIT")
-                if begin == _WRITING:
+                if begin == _WRITING and (connection is not self._here or self._flushes):
                     self._commits.append(time.perf_counter() - began)
             except BaseException:
                 connection.rollback()  # does nothing where nothing was begun

@@ -1,0 +1,27 @@
+"""Baton's pipeline: four stages by nodes of LangGraph, with contracts."""
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.workflow import Pipeline
+from baton.workflow.contracting import ContractTerms
+
+with workflow.unsafe.imports_passed_through():
+    # The stages by name: a module taken from its package would be loaded anew at every start.
+    from benchmarks.peers.ours_langgraph import STAGES
+
+
+@workflow.defn
+class LangGraphStages:
+    """Four stages by nodes of LangGraph, with contracts."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=ContractTerms())
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run the pipeline."""
+        for one in STAGES:
+            await self.pipeline.stage(one)
+        return self.pipeline.result()

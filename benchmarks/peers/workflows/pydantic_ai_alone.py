@@ -1,0 +1,26 @@
+"""Baton's pipeline: four stages by agents of pydantic-ai, without contracts."""
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.workflow import Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    # The stages by name: a module taken from its package would be loaded anew at every start.
+    from benchmarks.peers.ours_pydantic_ai import STAGES
+
+
+@workflow.defn
+class PydanticAIAlone:
+    """Four stages by agents of pydantic-ai, without contracts."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run the pipeline."""
+        for one in STAGES:
+            await self.pipeline.stage(one)
+        return self.pipeline.result()
