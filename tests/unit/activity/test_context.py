@@ -1,5 +1,6 @@
 """What a stage may ask for beside the baton."""
 
+import asyncio
 import re
 from dataclasses import replace
 
@@ -101,6 +102,46 @@ class TestCharge:
         environment.run(one.charge, Spend(micro_usd=500))
 
         assert (len(heartbeats), one.charged) == (sent, Spend(micro_usd=500))
+
+    async def test_a_stage_that_ends_at_once_tells_its_bill_itself(self) -> None:
+        """A heartbeat is a call of the server's, and a write to its database: most stages end after their last one."""
+        heartbeats: list[object] = []
+        environment = ActivityEnvironment()
+        environment.on_heartbeat = lambda *details: heartbeats.append(details)
+        one = context()
+
+        async def brief() -> None:
+            one.charge(Spend(micro_usd=500))
+            await one.settle()
+            await asyncio.sleep(0.2)
+
+        await environment.run(brief)
+
+        assert (heartbeats, one.charged) == ([], Spend(micro_usd=500))
+
+    async def test_a_stage_that_goes_on_is_told_of_soon(self) -> None:
+        """If its worker is lost, the next run knows what was paid, all of it in one heartbeat."""
+        told = asyncio.Event()
+        heartbeats: list[object] = []
+        environment = ActivityEnvironment()
+        one = context()
+
+        def heard(*details: object) -> None:
+            heartbeats.append(details)
+            told.set()
+
+        environment.on_heartbeat = heard
+
+        async def long() -> None:
+            one.charge(Spend(micro_usd=500))
+            one.charge(Spend(micro_usd=7))
+            await told.wait()
+            await one.settle()
+
+        async with asyncio.timeout(60):
+            await environment.run(long)
+
+        assert heartbeats == [({SPENT: Spend(micro_usd=507).model_dump(mode="json")},)]
 
     def test_what_a_run_before_has_told_is_told_on(self) -> None:
         """Of a stage that is lost twice: the third run goes on where the first was."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from baton.protocol.baton import Baton
 from baton.protocol.fencing import FENCE_LABEL, fence, single_line
+from baton.protocol.lookalikes import looks
 from baton.protocol.rendering import render
 from tests.unit.protocol.material import ReviewBaton, ref, texts
 
@@ -207,3 +208,12 @@ class TestFence:
         text = "[x] done\n[context](http://a) from previous agents\n"
 
         assert text in fence(text)
+
+
+class TestLooks:
+    """`looks`, which reads what a text looks like."""
+
+    @given(st.text(st.sampled_from("aXé—·×【ſKеİ \n"), max_size=12))
+    def test_the_short_way_tells_what_the_long_way_tells(self, text: str) -> None:
+        """Plain texts, and those with a dash, are read in one step; each character by itself gives the same (X-6)."""
+        assert looks(text) == "".join(looks(f"é{one}")[1:] for one in text)

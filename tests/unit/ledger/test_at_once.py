@@ -1,0 +1,212 @@
+"""A ledger on a quick disk, written where an append is called: no thread, no question, and one flush less."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.edge.ledger import Ledger, LedgerOptions
+from baton.edge.ledger.sqlite import SqliteDatabase
+from tests.unit.ledger.material import KEYS, TASK, entry
+
+_KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from baton.edge.ledger import Ledger
+from tests.unit.ledger.material import entry
+
+async def main():
+    async with Ledger(Path(sys.argv[1])) as ledger:
+        await ledger.append(entry(0))
+        print((await ledger.append(entry(1), flush=False)).anchor, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Return every statement that SQLite executes from now on, and whether the event loop's thread does."""
+    seen: list[tuple[str, bool]] = []
+    connect = sqlite3.connect
+    loops = threading.get_ident()
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **options)
+        connection.set_trace_callback(lambda statement: seen.append((statement, threading.get_ident() == loops)))
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    return seen
+
+
+def commits_took(ledger: Ledger, *seconds: float) -> None:
+    """Have a ledger's latest commits have taken so long, whatever this machine's disk is like."""
+    database = ledger._database
+    assert isinstance(database, SqliteDatabase)
+    database._commits.extend(seconds)
+
+
+def log_size(path: Path) -> int:
+    """Return how long SQLite's log beside a file is."""
+    return Path(f"{path}-wal").stat().st_size
+
+
+def killed_in(code: str, path: Path) -> subprocess.CompletedProcess[str]:
+    """Run code that kills itself."""
+    return subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+
+
+class TestWritingAtOnce:
+    """An append where it is called."""
+
+    async def test_it_takes_one_transaction_and_asks_nothing(
+        self, done: list[tuple[str, bool]], ledger: Ledger
+    ) -> None:
+        """Of a chain that this process has written, it knows the end: thousands of handoffs a second rest on it."""
+        await ledger.append(entry(0))
+        commits_took(ledger, 0.0005)
+        done.clear()
+
+        await ledger.append(entry(1))
+
+        words = [statement.split()[0] for statement, _ in done if not statement.startswith("--")]
+        assert (words[0], words[-1], {*words[1:-1]}) == ("BEGIN", "COMMIT", {"INSERT"})
+        assert all(here for _, here in done)
+
+    async def test_a_chain_that_others_go_on_with_does_not_fork(
+        self, ledger: Ledger, path: Path, options: LedgerOptions
+    ) -> None:
+        """What was remembered of its end is no longer true, and the tables say so."""
+        await ledger.append(entry(0))
+        async with Ledger(path, options) as other:
+            await other.append(entry(1))
+
+        head = await ledger.append(entry(2))
+
+        assert head.sequence == 3
+        assert await ledger.verify(TASK, verifier=KEYS, expected_head=head)
+
+    async def test_an_event_that_others_recorded_is_recorded_once(
+        self, ledger: Ledger, path: Path, options: LedgerOptions
+    ) -> None:
+        """A stage that another worker had accepted before it was lost (C-25)."""
+        await ledger.append(entry(0))
+        async with Ledger(path, options) as other:
+            theirs = await other.append(entry(1))
+
+        ours = await ledger.append_once(entry(1))
+
+        assert ours == (theirs, True)
+        assert await ledger.end() == 2
+
+    async def test_a_file_that_is_taken_is_waited_for_beside_the_loop(self, ledger: Ledger, path: Path) -> None:
+        """Heartbeats go on meanwhile."""
+        await ledger.append(entry(0))
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+
+        waiting = asyncio.create_task(ledger.append(entry(1)))
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert not waiting.done()
+        other.rollback()
+
+        assert (await waiting).sequence == 2
+        other.close()
+
+    async def test_a_slow_disk_is_waited_for_beside_the_loop(
+        self, done: list[tuple[str, bool]], ledger: Ledger
+    ) -> None:
+        """A commit of five milliseconds would hold up whatever else the worker does, each time."""
+        await ledger.append(entry(0))
+        commits_took(ledger, *[0.005] * 8)
+        done.clear()
+
+        await ledger.append(entry(1))
+
+        assert {here for statement, here in done if statement.startswith("INSERT")} == {False}
+
+    async def test_a_disk_that_is_quick_again_is_written_at_once_again(
+        self, done: list[tuple[str, bool]], ledger: Ledger
+    ) -> None:
+        """Each commit is measured, wherever it is made."""
+        await ledger.append(entry(0))
+        commits_took(ledger, *[0.005] * 7, 0.0005)
+        done.clear()
+
+        await ledger.append(entry(1))
+
+        assert {here for statement, here in done if statement.startswith("INSERT")} == {True}
+
+    async def test_what_is_remembered_is_bounded(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A worker runs for months."""
+        monkeypatch.setattr("baton.edge.ledger.writing.MOST_ENDS", 2)
+
+        for number in range(4):
+            await ledger.append(entry(0, task_id=f"task-{number}"))
+
+        assert list(ledger._writer._ends) == ["task-2", "task-3"]
+
+    async def test_the_log_begins_anew_under_load(self, ledger: Ledger, path: Path) -> None:
+        """One that only grew would make each commit dearer: the disk has to have its new length as well."""
+        longest = 0
+
+        for number in range(1_200):
+            await ledger.append(entry(number, task_id=f"task-{number % 50}"), flush=False)
+            await asyncio.sleep(0)
+            longest = max(longest, log_size(path))
+
+        written = 1_200 * 5 * 4_096  # of each at least a page of two tables and three indices
+        assert longest < written / 2
+
+
+class TestFlush:
+    """Records that the disk may have a moment later."""
+
+    async def test_the_end_of_the_process_loses_nothing(self, path: Path) -> None:
+        """A worker may be killed at any time; what a stage returned is on record then (S3-6.2-a)."""
+        killed = await asyncio.to_thread(killed_in, _KILLED, path)
+
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        async with Ledger(path, LedgerOptions()) as ledger:
+            head = await ledger.head(TASK)
+        assert head is not None
+        assert (head.sequence, head.anchor) == (2, killed.stdout.strip())
+
+    async def test_the_disk_has_it_by_itself_soon(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where nothing else is recorded that has to be there: only a machine that goes down before loses it."""
+        await ledger.append(entry(0))
+        flushed = asyncio.Event()
+        loop, fsync = asyncio.get_running_loop(), os.fsync
+
+        def noted(descriptor: int) -> None:
+            fsync(descriptor)
+            loop.call_soon_threadsafe(flushed.set)
+
+        monkeypatch.setattr(os, "fsync", noted)
+
+        await ledger.append(entry(1), flush=False)
+
+        async with asyncio.timeout(60):
+            await flushed.wait()
+
+    async def test_an_acceptance_is_waited_for_all_the_same(self, done: list[tuple[str, bool]], ledger: Ledger) -> None:
+        """Before a receiver begins, the disk has that it was let (S3-6.2-a); SQLite does it at the commit."""
+        await ledger.append(entry(0), flush=False)
+        await ledger.append(entry(1), flush=False)
+        commits_took(ledger, 0.0005)
+        done.clear()
+
+        await ledger.append(entry(2))
+
+        own = [statement for statement, _ in done if statement.startswith(("PRAGMA", "COMMIT"))]
+        assert own == ["PRAGMA synchronous=full", "COMMIT"]
