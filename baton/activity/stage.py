@@ -157,7 +157,8 @@ class Stage(Generic[GivenT, AnswerT]):
     def _context(self, given: StageInput) -> StageContext[Any]:
         """Return the context of one run of the function."""
         # A stage may be written for plainer batons than the pipeline's; it sees the fields it knows.
-        known = {name: value for name, value in given.baton.items() if name in self.baton_type.model_fields}
+        fields = self.baton_type.model_fields
+        known = {name: value for name, value in given.baton.items() if name in fields}
         return StageContext.of(self.baton_type.from_json_object(known), given, current_parts(), self.spec)
 
     async def _run(self, context: StageContext[Any]) -> StageReturn:

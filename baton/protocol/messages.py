@@ -251,7 +251,8 @@ class StageInput(CompactRecord):
             pydantic.ValidationError: Its `step` is not what a pipeline sends along.
         """
         to, task = message["toAgent"]["agentType"], message["taskId"]
-        step = {name: value for name, value in message.get("step", {}).items() if name in cls.model_fields}
+        fields = cls.model_fields
+        step = {name: value for name, value in message.get("step", {}).items() if name in fields}
         carried = {
             "baton": message["currentState"],
             "personal_data": message.get("personalDataPayload", {}),

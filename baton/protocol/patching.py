@@ -255,7 +255,8 @@ def _open_ended(kind: type[Baton]) -> bool:
 
 def _validated(kind: type[BatonT], merged: Any, raw: Mapping[str, Any]) -> tuple[BatonT | None, list[str]]:
     """Return the baton made of ``merged``, or None and what is wrong with it, by member."""
-    known = merged if _open_ended(kind) else {name: merged[name] for name in merged if name in kind.model_fields}
+    fields = kind.model_fields
+    known = merged if _open_ended(kind) else {name: merged[name] for name in merged if name in fields}
     try:
         return kind.from_json_object(known), []
     except ValidationError as error:
