@@ -19,14 +19,14 @@ from baton.edge.ledger.writing import Appended
 from baton.edge.schema_gate import handoff_gate
 from baton.edge.sealing import open_sealed
 from baton.protocol.admission import reply_to_of
-from baton.protocol.audit import FAILED, AuditEntry, Kind, Status, digest_of
+from baton.protocol.audit import FAILED, AuditEntry, Kind, Status
 from baton.protocol.audit_chain import ChainHead
 from baton.protocol.audit_entries import AGAIN, LONGEST_NAME, cost_after, handoff_entry, usable_name
 from baton.protocol.audit_privacy import RedactionPolicy, redact
 from baton.protocol.detector import detect
 from baton.protocol.freshness import stale_or_misaddressed
 from baton.protocol.handoff_errors import HandoffError
-from baton.protocol.hashing import sha256
+from baton.protocol.hashing import digest_of, sha256
 from baton.protocol.history import Spend
 from baton.protocol.ledger_errors import LedgerConflictError
 from baton.protocol.personal import is_payload, recordable

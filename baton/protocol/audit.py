@@ -21,7 +21,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
 from baton.protocol.canonical_json import canonical_json
-from baton.protocol.hashing import sha256
+from baton.protocol.hashing import digest_of, hash_of, sha256
 from baton.protocol.pae import pae
 from baton.protocol.record import Record
 from baton.protocol.strict_json import loads_strict
@@ -407,17 +407,6 @@ def stamp(moment: datetime) -> str:
     if moment.tzinfo is None:
         raise ValueError("a time on record needs its offset from UTC: use datetime.now(UTC)")
     return f"{moment.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"  # without +00:00
-
-
-def digest_of(hashed: bytes) -> str:
-    """Return a SHA-256 as the documents spell it: `sha256:` and 64 hexadecimal digits."""
-    return "sha256:" + hashed.hex()
-
-
-def hash_of(digest: str) -> bytes:
-    """Return the 32 bytes that a digest spells; no bytes if it spells none."""
-    algorithm, _, digits = digest.partition(":")
-    return bytes.fromhex(digits) if algorithm == "sha256" and len(digits) == 64 else b""
 
 
 def _in_order(members: dict[str, Any]) -> dict[str, Any]:

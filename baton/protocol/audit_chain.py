@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from baton.protocol.audit import FAILED, AuditRecord, CamelRecord, ChainLink, Claims, Kind, digest_of, hash_of
+from baton.protocol.audit import FAILED, AuditRecord, CamelRecord, ChainLink, Claims, Kind
+from baton.protocol.hashing import digest_of, hash_of
 from baton.protocol.pae import pae
 from baton.protocol.wire import Count, Digest
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import rfc8785
 
-from baton.protocol.audit import digest_of
+from baton.protocol.hashing import digest_of
 from baton.protocol.pae import pae
 
 PERSONAL_DATA = "/personalDataPayload"

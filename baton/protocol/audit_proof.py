@@ -13,7 +13,7 @@ from datetime import datetime
 
 import rfc8785
 
-from baton.protocol.audit import AuditRecord, CamelRecord, digest_of, event_key, hash_of
+from baton.protocol.audit import AuditRecord, CamelRecord, event_key
 from baton.protocol.audit_chain import (
     ChainHead,
     ChainReport,
@@ -28,6 +28,7 @@ from baton.protocol.audit_chain import (
     from_base64url,
     to_base64url,
 )
+from baton.protocol.hashing import digest_of, hash_of
 from baton.protocol.merkle import Frontier
 from baton.protocol.pae import pae
 from baton.protocol.wire import Count, Digest

@@ -24,7 +24,7 @@ import rfc8785
 from pydantic import Field, JsonValue, ValidationError
 from pydantic_core import to_json
 
-from baton.protocol.audit import AuditRecord, CamelRecord, Identifier, digest_of, hash_of
+from baton.protocol.audit import AuditRecord, CamelRecord, Identifier
 from baton.protocol.audit_chain import (
     ChainHead,
     HeadSigner,
@@ -36,6 +36,7 @@ from baton.protocol.audit_chain import (
 )
 from baton.protocol.audit_proof import Checkpoint, LedgerReport, LedgerWalk
 from baton.protocol.handoff_errors import HandoffError
+from baton.protocol.hashing import digest_of, hash_of
 from baton.protocol.ledger_errors import EvidenceError
 from baton.protocol.merkle import EMPTY_ROOT, leaf_hash, verify_inclusion
 from baton.protocol.pae import pae

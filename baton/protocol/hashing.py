@@ -1,4 +1,4 @@
-"""Hashing messages without giving way to other threads.
+"""Hashing messages without giving way to other threads, and how hashes are spelled.
 
 The standard library lets other threads run while it hashes 2,048 bytes or more. A handoff is hashed in a few
 microseconds, and getting the interpreter's lock back takes longer than that where workflow code wants it as well.
@@ -37,5 +37,26 @@ def fed(hasher: HasherT, data: bytes) -> HasherT:
 
 
 def sha256(data: bytes) -> bytes:
-    """Return the SHA-256 of a message."""
+    """Return the SHA-256 of a message.
+
+    Example:
+        >>> digest_of(sha256(b"abc"))
+        'sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad'
+    """
     return fed(hashlib.sha256(), data).digest()
+
+
+def digest_of(hashed: bytes) -> str:
+    """Return a SHA-256 as the documents spell it: `sha256:` and 64 hexadecimal digits."""
+    return "sha256:" + hashed.hex()
+
+
+def hash_of(digest: str) -> bytes:
+    """Return the 32 bytes that a digest spells; no bytes if it spells none.
+
+    Example:
+        >>> hash_of(digest_of(sha256(b"abc"))) == sha256(b"abc"), hash_of("sha256:ba78")
+        (True, b'')
+    """
+    algorithm, _, digits = digest.partition(":")
+    return bytes.fromhex(digits) if algorithm == "sha256" and len(digits) == 64 else b""

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from baton.protocol.audit import hash_of
 from baton.protocol.audit_chain import ChainHead
 from baton.protocol.audit_proof import Checkpoint
+from baton.protocol.hashing import hash_of
 from baton.protocol.ledger_errors import LedgerError, LedgerUnavailableError
 from baton.protocol.merkle import verify_consistency
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from baton.edge.ledger.database import Connection, Database, Row
-from baton.protocol.audit import AuditRecord, digest_of, stamp
+from baton.protocol.audit import AuditRecord, stamp
 from baton.protocol.audit_chain import HeadSigner, from_base64url, to_base64url
 from baton.protocol.audit_proof import Checkpoint
 from baton.protocol.evidence import InclusionProof
+from baton.protocol.hashing import digest_of
 from baton.protocol.ledger_errors import LedgerConflictError, LedgerError
 from baton.protocol.merkle import HASH_BYTES, Frontier, consistency_proof, inclusion_proofs, leaf_hash
 

@@ -21,9 +21,10 @@ import rfc8785
 
 from baton.edge.artifacts import ArtifactStore
 from baton.edge.ledger.database import Connection, Database, scalar
-from baton.protocol.audit import AuditRecord, CamelRecord, hash_of
+from baton.protocol.audit import AuditRecord, CamelRecord
 from baton.protocol.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
 from baton.protocol.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
+from baton.protocol.hashing import hash_of
 from baton.protocol.ledger_errors import EvidenceError, LedgerUnavailableError
 from baton.protocol.wire import Count, Digest
 

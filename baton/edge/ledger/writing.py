@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from baton.edge.ledger.database import Connection, Database, NotAtOnceError, Row, scalar
 from baton.edge.ledger.storing import HASH_AT, StoredRecord, insert
-from baton.protocol.audit import AuditEntry, AuditRecord, ChainLink, digest_of, hash_of, seal
+from baton.protocol.audit import AuditEntry, AuditRecord, ChainLink, seal
 from baton.protocol.audit_chain import ChainHead, HeadSigner, head_statement, to_base64url
-from baton.protocol.hashing import sha256
+from baton.protocol.hashing import digest_of, hash_of, sha256
 from baton.protocol.ledger_errors import LedgerConflictError, LedgerError, LedgerUnavailableError
 
 MOST_AT_ONCE = 256

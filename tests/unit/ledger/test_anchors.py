@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from baton.edge.ledger import AnchorFile
-from baton.protocol.audit import digest_of, stamp
+from baton.protocol.audit import stamp
 from baton.protocol.audit_chain import ChainHead
 from baton.protocol.audit_proof import Checkpoint
+from baton.protocol.hashing import digest_of
 from baton.protocol.ledger_errors import LedgerError, LedgerUnavailableError
 from baton.protocol.merkle import consistency_proof, leaf_hash, root_of
 from tests.unit.ledger.material import LEDGER, NOW, chain

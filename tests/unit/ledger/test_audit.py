@@ -18,14 +18,13 @@ from baton.protocol.audit import (
     AuditRecord,
     ChainLink,
     Claims,
-    digest_of,
-    hash_of,
     header_members,
     record_hash,
     seal,
     stamp,
 )
 from baton.protocol.handoff_errors import MalformedMessageError
+from baton.protocol.hashing import digest_of, hash_of
 from baton.protocol.pae import pae
 from tests.unit.ledger.material import LEDGER, NOW, TASK, chain, entry
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from baton.protocol.audit import AuditRecord, digest_of, hash_of
+from baton.protocol.audit import AuditRecord
 from baton.protocol.audit_chain import ChainHead, HeadSigner, HeadVerifier, Verdict
 from baton.protocol.audit_proof import Checkpoint
 from baton.protocol.evidence import (
@@ -20,6 +20,7 @@ from baton.protocol.evidence import (
     record_lines,
     verify_evidence,
 )
+from baton.protocol.hashing import digest_of, hash_of
 from baton.protocol.ledger_errors import EvidenceError
 from baton.protocol.merkle import inclusion_proofs, leaf_hash, root_of
 from baton.testing import chains
