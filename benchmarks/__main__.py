@@ -79,14 +79,17 @@ MEASURES = (
 
 
 async def measure(only: Sequence[str], effort: Effort, console: Console) -> dict[str, float]:
-    """Take the measurements that find the figures ``only``, or all, and print a table for each."""
+    """Take the measurements that find the figures ``only``, or all, and print a table for each.
+
+    Each has servers and workers of its own: those of the one before would be in its way, also when they are idle.
+    """
     values: dict[str, float] = {}
-    async with Rig() as rig:
-        for one in MEASURES:
-            if not only or set(only) & set(one.names):
+    for one in MEASURES:
+        if not only or set(only) & set(one.names):
+            async with Rig() as rig:
                 findings = await one.take(rig, effort)
-                show(findings, console)
-                values |= {name: float(f"{value:.3g}") for name, value in findings.values.items()}
+            show(findings, console)
+            values |= {name: float(f"{value:.3g}") for name, value in findings.values.items()}
     return values
 
 

@@ -1,13 +1,15 @@
 """Appending: each event once, each chain without forks, and all that waits in one durable transaction.
 
-While one transaction is on its way to the disk, further appends gather, and the next one takes them all: under
-load that is one flush for many records. An append that was refused, or whose answer was lost, is simply
+An append is written at once where the database can do that. Where many come in a burst, or it cannot, one transaction
+is on its way to the disk while further appends gather, and the next one takes them all: under load that is one flush
+for many records. An append that was refused, or whose answer was lost, is simply
 repeated: an event that is on record already gives the head it gave the first time.
 """
 
 import asyncio
 import contextlib
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +27,8 @@ MOST_AT_ONCE = 256
 """How many appends share a transaction at most."""
 MOST_ENDS = 4_096
 """Of so many tasks a writer remembers where their chains end."""
+BURST, WITHIN = 8, 0.01
+"""So many appends within so many seconds are a burst."""
 _KEYS_AT_ONCE = 500
 
 _COLUMNS = "task_id, event_key, sequence, record_hash, recorded_at, message_hash, key_id, signature"
@@ -114,6 +118,7 @@ class Writer:
         self._waiting: deque[_Waiting] = deque()
         self._task: asyncio.Task[None] | None = None
         self._grown = asyncio.Event()
+        self._lately: deque[float] = deque(maxlen=BURST)  # when the last appends were asked for
         self._ends: dict[str, ChainLink] = {}  # of the tasks that this writer wrote to, as it left them
         self.generation = 0
         """How many transactions this writer has made: another number means that there is something new."""
@@ -135,7 +140,9 @@ class Writer:
             LedgerError: The chain no longer has the record of ``after``, or the database refused.
         """
         call = _Call(entries, after, flush)
-        if self._task is None or self._task.done():
+        self._lately.append(time.monotonic())
+        burst = len(self._lately) == BURST and self._lately[-1] - self._lately[0] < WITHIN
+        if not burst and (self._task is None or self._task.done()):
             with contextlib.suppress(NotAtOnceError):
                 return self._alone(call)
         one = _Waiting(call, asyncio.get_running_loop().create_future())

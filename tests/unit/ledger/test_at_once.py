@@ -14,6 +14,7 @@ import pytest
 
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.edge.ledger.sqlite import SqliteDatabase
+from baton.edge.ledger.writing import BURST
 from tests.unit.ledger.material import KEYS, TASK, entry
 
 _KILLED = """
@@ -147,6 +148,35 @@ class TestWritingAtOnce:
 
         assert {here for statement, here in done if statement.startswith("INSERT")} == {True}
 
+    async def test_a_burst_shares_transactions(
+        self, done: list[tuple[str, bool]], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of many appends at a time one flush takes many along, beside the loop: three times as many a second."""
+        monkeypatch.setattr("baton.edge.ledger.writing.WITHIN", 60.0)
+        await ledger.append(entry(0))
+        commits_took(ledger, 0.0005)
+        done.clear()
+
+        await asyncio.gather(*(ledger.append(entry(number, task_id=f"task-{number}")) for number in range(100)))
+
+        commits = [here for statement, here in done if statement == "COMMIT"]
+        assert len(commits) == BURST - 1  # each by itself until they count as a burst, and then the rest together
+        assert not commits[-1]
+
+    async def test_after_a_burst_it_is_written_at_once_again(
+        self, done: list[tuple[str, bool]], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A burst ends where its appends are further apart."""
+        for number in range(BURST):
+            await ledger.append(entry(number))
+        monkeypatch.setattr("baton.edge.ledger.writing.WITHIN", 0.0)
+        commits_took(ledger, 0.0005)
+        done.clear()
+
+        await ledger.append(entry(BURST))
+
+        assert {here for statement, here in done if statement.startswith("INSERT")} == {True}
+
     async def test_what_is_remembered_is_bounded(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker runs for months."""
         monkeypatch.setattr("baton.edge.ledger.writing.MOST_ENDS", 2)
@@ -156,8 +186,11 @@ class TestWritingAtOnce:
 
         assert list(ledger._writer._ends) == ["task-2", "task-3"]
 
-    async def test_the_log_begins_anew_under_load(self, ledger: Ledger, path: Path) -> None:
+    async def test_the_log_begins_anew_under_load(
+        self, ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """One that only grew would make each commit dearer: the disk has to have its new length as well."""
+        monkeypatch.setattr("baton.edge.ledger.writing.WITHIN", 0.0)
         longest = 0
 
         for number in range(1_200):
