@@ -1,6 +1,7 @@
 """A worker to be killed: `python -m benchmarks.recovery_worker ADDRESS FOLDER`; it says `ready` when it works."""
 
 import asyncio
+import gc
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from temporalio.worker import Worker
 
 from baton.activity.safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from benchmarks.settings import SETTINGS
+from benchmarks.settings import COLLECT_AFTER, SETTINGS
 from benchmarks.stages import lap
 from benchmarks.workflows.laps import Laps
 
@@ -32,4 +33,5 @@ async def serve(address: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(COLLECT_AFTER["shipped"])
     asyncio.run(serve(sys.argv[1], Path(sys.argv[2])))

@@ -19,3 +19,5 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "stock": {},
 }
 """Worker settings by name: those of the shipped `worker.py`, with room for every pipeline at once; the SDK's own."""
+COLLECT_AFTER = {"shipped": 5_000, "stock": 700}
+"""How many new objects make Python look for garbage, by the same names."""

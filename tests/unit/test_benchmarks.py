@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import worker
 from baton import Baton, BatonPatch, apply_patch
 from baton.edge.tokens import exact_counter
 from baton.protocol.stages import DECISIONS_HANDED
@@ -15,6 +16,7 @@ from benchmarks.peers.job import State
 from benchmarks.raw import merged
 from benchmarks.report import GOALS
 from benchmarks.samples import THOUSAND_BULLETS, large, patch, small, thousand_handed, thousand_tokens, to_json
+from benchmarks.settings import COLLECT_AFTER
 
 
 class TestResults:
@@ -46,6 +48,14 @@ class TestMeasures:
         found = [name for measure in MEASURES for name in measure.names]
 
         assert sorted(found) == sorted(GOALS)
+
+
+class TestSettings:
+    """What the measured workers are set to."""
+
+    def test_they_look_for_garbage_as_the_shipped_worker_does(self) -> None:
+        """Else what is measured is not what people run."""
+        assert COLLECT_AFTER == {"shipped": worker.COLLECT_AFTER, "stock": 700}
 
 
 class TestSamples:
