@@ -84,7 +84,8 @@ async def until(handle: Handle, true: Callable[[Overview], bool]) -> Overview:
         try:
             now: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
         except RPCError as error:
-            if error.status is not RPCStatusCode.FAILED_PRECONDITION:  # no task has been completed yet
+            # No task has been completed yet; or the worker that was asked has ended before it answered.
+            if error.status not in (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.CANCELLED):
                 raise
         else:
             if true(now):
