@@ -72,8 +72,8 @@ SCHEMAS: Sequence[OutputSchema] = compliance_registry.SCHEMAS.schemas
 """The output schemas that their contracts name."""
 
 COLLECT_AFTER = 5_000
-"""So many new objects make Python look for garbage: after its own 700, it spends a tenth of a worker with agents on it,
-going through all that their frameworks have loaded."""
+"""So many new objects make Python look for garbage: after the 700 of Python 3.11, a worker with agents spends a tenth
+of its time on going through all that their frameworks have loaded."""
 
 log = logging.getLogger("baton.worker")
 

@@ -1,7 +1,6 @@
 """A worker to be killed: `python -m benchmarks.recovery_worker ADDRESS FOLDER`; it says `ready` when it works."""
 
 import asyncio
-import gc
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from temporalio.worker import Worker
 
 from baton.activity.safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from benchmarks.settings import COLLECT_AFTER, SETTINGS
+from benchmarks.settings import SETTINGS, collect_as
 from benchmarks.stages import lap
 from benchmarks.workflows.laps import Laps
 
@@ -33,5 +32,5 @@ async def serve(address: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    gc.set_threshold(COLLECT_AFTER["shipped"])
+    collect_as("shipped")
     asyncio.run(serve(sys.argv[1], Path(sys.argv[2])))

@@ -5,7 +5,6 @@ A worker shares nothing with the process that measures, as in production.
 
 import argparse
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -24,7 +23,7 @@ from baton.edge.keyring import Keyring
 from baton.edge.tokens import best_counter
 from baton.plugin import BatonPlugin
 from benchmarks import raw, stages
-from benchmarks.settings import COLLECT_AFTER, SETTINGS
+from benchmarks.settings import SETTINGS, collect_as
 from benchmarks.workflows.delivery import Delivery
 from benchmarks.workflows.exchange import HandsOff, Receives
 from benchmarks.workflows.first import FirstStage
@@ -107,7 +106,7 @@ def main() -> None:
     parser.add_argument("queue")
     parser.add_argument("folder", type=Path)
     given = parser.parse_args()
-    gc.set_threshold(COLLECT_AFTER[given.settings])
+    collect_as(given.settings)
     asyncio.run(serve(given.role, given.settings, given.address, given.queue, given.folder))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -86,6 +86,14 @@ def worker_parts(parts: WorkerParts) -> Iterator[None]:
         _parts.reset(token)
 
 
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 @dataclass
 class StageContext(Generic[BatonT]):
     """What a stage that needs more than the baton is given.
@@ -113,6 +121,7 @@ class StageContext(Generic[BatonT]):
     charged: Spend = field(default_factory=Spend)
     able: frozenset[str] = frozenset()
     forbids: frozenset[str] = frozenset()
+    _loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, init=False, repr=False)
     _telling: asyncio.TimerHandle | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -303,13 +312,10 @@ class StageContext(Generic[BatonT]):
             500
         """
         self.charged = self.charged + spend
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # in a thread of the stage's
+        if self._loop is None or _running_loop() is not self._loop:  # in a thread of the stage's
             self.still_alive()
-            return
-        if self._telling is None:
-            self._telling = loop.call_later(_TOLD_WITHIN, self._tell)
+        elif self._telling is None:
+            self._telling = self._loop.call_later(_TOLD_WITHIN, self._tell)
 
     def _tell(self) -> None:
         """Tell the server what was charged."""

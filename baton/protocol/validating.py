@@ -26,7 +26,6 @@ INJECTION = "Injection pattern detected in context"
 """The document's own words for three findings (S3-7.2-c, d, f)."""
 
 _LONGEST_PLACE = 200
-_A_MILLIONTH = 1e-6  # of a dollar; below it depends on the rounding whether anything is left
 
 
 class Unsafe(NamedTuple):
@@ -125,7 +124,7 @@ def budget_findings(message: Mapping[str, Any]) -> list[Finding]:
         'No remaining budget'
     """
     left = message["costTracking"]["costBudgetRemainingUSD"]
-    if left >= _A_MILLIONTH or micro_usd(Decimal(repr(left))) > 0:
+    if micro_usd(Decimal(repr(left))) > 0:
         return []
     return [Finding(code=Code.BUDGET_EXHAUSTED, text=NO_BUDGET, at="/costTracking/costBudgetRemainingUSD")]
 

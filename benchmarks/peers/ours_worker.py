@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ from benchmarks.peers.workflows.openai_agents import OpenAIAgentsStages
 from benchmarks.peers.workflows.pydantic_ai import PydanticAIStages
 from benchmarks.peers.workflows.pydantic_ai_alone import PydanticAIAlone
 from benchmarks.peers.workflows.scripted import ScriptedStages
-from benchmarks.settings import COLLECT_AFTER, SETTINGS
+from benchmarks.settings import SETTINGS, collect_as
 from benchmarks.worker import connect
 
 _STAGES = [*ours_pydantic_ai.STAGES, *ours_openai_agents.STAGES, *ours_langgraph.STAGES, *ours_scripted.STAGES]
@@ -51,7 +50,7 @@ def main() -> None:
     parser.add_argument("queue")
     parser.add_argument("folder", type=Path)
     given = parser.parse_args()
-    gc.set_threshold(COLLECT_AFTER["shipped"])
+    collect_as("shipped")
     asyncio.run(serve(given.role, given.address, given.queue, given.folder))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -137,13 +137,12 @@ class Ledger:
             LedgerError: The message holds personal data in clear, or the chain no longer has ``after``.
             rfc8785.CanonicalizationError: The message is not JSON that everybody reads alike.
         """
-        self._refuse_personal_data(entry)
-        return (await self._writer.append([Prepared.of(entry)], after, flush=flush))[0].head
+        return (await self.append_once(entry, after=after, flush=flush)).head
 
-    async def append_once(self, entry: AuditEntry) -> Appended:
+    async def append_once(self, entry: AuditEntry, *, after: ChainHead | None = None, flush: bool = True) -> Appended:
         """Put an event on record as `append` does; say besides whether it was there before."""
         self._refuse_personal_data(entry)
-        return (await self._writer.append([Prepared.of(entry)]))[0]
+        return (await self._writer.append([Prepared.of(entry)], after, flush=flush))[0]
 
     async def append_all(self, entries: Sequence[AuditEntry], *, after: ChainHead | None = None) -> list[ChainHead]:
         """Put several events on record, all of them or none; see `append`."""

@@ -2,8 +2,8 @@
 
 An append is written at once where the database can do that. Where many come in a burst, or it cannot, one transaction
 is on its way to the disk while further appends gather, and the next one takes them all: under load that is one flush
-for many records. An append that was refused, or whose answer was lost, is simply
-repeated: an event that is on record already gives the head it gave the first time.
+for many records. An append that was refused, or whose answer was lost, is simply repeated: an event that is on record
+already gives the head it gave the first time.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from baton.protocol.detector.folding import latin, odd
 from baton.protocol.detector.further import FURTHER
 from baton.protocol.detector.jailbreak import JAILBREAK
 from baton.protocol.detector.overriding import OVERRIDING
-from baton.protocol.detector.rules import Family, Rule, all_in_one, any_found, core_of, core_patterns
+from baton.protocol.detector.rules import Family, Rule, all_in_one, core_of, core_patterns
 from baton.protocol.detector.scripts import SCRIPTS
 from baton.protocol.detector.views import (
     DISGUISES,
@@ -120,7 +120,7 @@ def _harmless(lower: str) -> bool:
     for _, passage in _passages(lower):
         if searches.gate(passage):
             looked_at += 1
-            if looked_at > FEW or searches.occurs(passage):
+            if looked_at > FEW or any(True for _ in searches.rules_in(passage, True)):
                 return False
     return True
 
@@ -145,13 +145,11 @@ class _Searches:
     Attributes:
         gate: Finds something wherever any rule does, and little else.
         gate_of_many: Finds the same; slower, but not slowed down by text that is made of the words of rules.
-        occurs: Finds something exactly where a rule does.
         rules_in: Yields the rules that occur in a passage; told whether to look for all of them at once first.
     """
 
     gate: Search
     gate_of_many: Search
-    occurs: Search
     rules_in: Callable[[str, bool], Iterator[Rule]]
 
 
@@ -162,8 +160,7 @@ def _searches(script: Script) -> _Searches:
         rules = [(rule, automaton(rule.squeezed)) for family in FAMILIES for rule in family.rules if rule.squeezable]
         marks = [pattern for rule, _ in rules for pattern in rule.patterns]
         words = automaton(any_of([branching(word for rule, _ in rules for word in rule.squeezed_cores), *marks]))
-        found = any_found(search for _, search in rules)
-        return _Searches(words, words, found, lambda passage, _: (rule for rule, search in rules if search(passage)))
+        return _Searches(words, words, lambda passage, _: (rule for rule, search in rules if search(passage)))
     families = [family for family in FAMILIES if family.native is (script is Script.NATIVE)]
     english = [family for family in families if family in _ENGLISH]
     others = [family for family in families if family not in _ENGLISH]
@@ -179,9 +176,8 @@ def _searches(script: Script) -> _Searches:
             for family in others:
                 yield from family.found_in(passage, at_once=False)
 
-    occurs = any_found([*(family.all_in_one for family in english), rules_of_others])
     in_any = core_of(rule for family in families for rule in family.rules)
-    return _Searches(in_any if script is Script.NATIVE else _marks_and(DISGUISES_BUT_LEET), in_any, occurs, rules_in)
+    return _Searches(in_any if script is Script.NATIVE else _marks_and(DISGUISES_BUT_LEET), in_any, rules_in)
 
 
 def _unread(view: View) -> Iterator[Suspicion]:

@@ -106,15 +106,10 @@ def core_of(rules: Iterable[Rule]) -> Search:
     Words and markup are looked for apart: where something is found, in one automaton they would multiply each
     other's states.
     """
-    return any_found(automaton(pattern) for pattern in core_patterns(rules))
-
-
-def any_found(searches: Iterable[Search]) -> Search:
-    """Return a search that finds something where one of the searches does."""
-    ones = tuple(searches)
+    searches = [automaton(pattern) for pattern in core_patterns(rules)]
 
     def search(text: str) -> bool:
-        for one in ones:  # noqa: SIM110 - a generator would cost as much as a search that finds nothing
+        for one in searches:  # noqa: SIM110 - a generator would cost as much as a search that finds nothing
             if one(text):
                 return True
         return False

@@ -119,6 +119,23 @@ class TestCharge:
 
         assert (heartbeats, one.charged) == ([], Spend(micro_usd=500))
 
+    async def test_a_loop_of_its_own_in_a_thread_is_told_of_at_once(self) -> None:
+        """It may have ended before a later moment comes, as that of an agent that is run without `await`."""
+        heartbeats: list[object] = []
+        environment = ActivityEnvironment()
+        environment.on_heartbeat = lambda *details: heartbeats.append(details)
+        one = context()
+
+        async def pay() -> None:
+            one.charge(Spend(micro_usd=500))
+
+        async def thinks_in_a_thread() -> None:
+            await asyncio.to_thread(asyncio.run, pay())
+
+        await environment.run(thinks_in_a_thread)
+
+        assert heartbeats == [({SPENT: Spend(micro_usd=500).model_dump(mode="json")},)]
+
     async def test_a_stage_that_goes_on_is_told_of_soon(self) -> None:
         """If its worker is lost, the next run knows what was paid, all of it in one heartbeat."""
         told = asyncio.Event()
