@@ -9,7 +9,7 @@ and a place is found by searching smaller and smaller pieces.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -47,6 +47,26 @@ def any_of(patterns: Iterable[str]) -> str:
     return f"(?:{'|'.join(patterns)})"
 
 
+def others_than(words: Collection[str], classes: Sequence[str]) -> str:
+    """Return the pattern for one character of each class, but for some words.
+
+    Args:
+        words: Words of so many characters; longer and shorter ones have no effect.
+        classes: Each the characters that may stand in its place.
+
+    Raises:
+        ValueError: Nothing is left.
+
+    Example:
+        >>> others_than(["k8s"], ["jk", "78", "st"])
+        '(?:[j][78][st]|k[7][st]|k8[t])'
+    """
+    ways = [*_other_ways([word for word in words if len(word) == len(classes)], classes)]
+    if not ways:
+        raise ValueError(f"the words are all that {len(classes)} characters of these classes spell")
+    return any_of(ways)
+
+
 def branching(words: Iterable[Iterable[str]]) -> str:
     """Return the pattern for a choice of words that share their beginnings, as a tree does.
 
@@ -67,6 +87,20 @@ def branching(words: Iterable[Iterable[str]]) -> str:
             node = node.setdefault(letter if len(letter) > 1 else re.escape(letter), {})
         node[""] = {}
     return _branches(root)
+
+
+def _other_ways(words: Collection[str], classes: Sequence[str]) -> Iterator[str]:
+    """Yield the patterns of `others_than`."""
+    if not words:
+        yield "".join(f"[{re.escape(each)}]" for each in classes)
+    elif classes:
+        first, *further = classes
+        begun = sorted({word[0] for word in words}.intersection(first))
+        if free := [sign for sign in first if sign not in begun]:
+            yield from _other_ways((), ["".join(free), *further])
+        for sign in begun:
+            same = [word[1:] for word in words if word[0] == sign]
+            yield from (re.escape(sign) + way for way in _other_ways(same, further))
 
 
 def _branches(node: dict[str, Any]) -> str:

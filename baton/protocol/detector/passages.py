@@ -16,7 +16,7 @@ from baton.protocol.detector.folding import latin, odd
 from baton.protocol.detector.further import FURTHER
 from baton.protocol.detector.jailbreak import JAILBREAK
 from baton.protocol.detector.overriding import OVERRIDING
-from baton.protocol.detector.rules import Family, Rule, all_in_one, core_of, core_patterns
+from baton.protocol.detector.rules import Family, Rule, all_in_one, core_of, core_patterns, rules_of
 from baton.protocol.detector.scripts import SCRIPTS
 from baton.protocol.detector.views import (
     DISGUISES,
@@ -24,7 +24,6 @@ from baton.protocol.detector.views import (
     LEET,
     Script,
     View,
-    leet,
     spaced_apart,
     untidy,
     views,
@@ -98,29 +97,21 @@ def _clean(texts: Sequence[str], whole: str) -> bool:
         if odd(native) or _searches(Script.NATIVE).gate(native) or spaced_apart(whole):
             return False
         lower = latin(native, see_through=False)
-    if _marks_and(DISGUISES)(lower):
-        if not whole.isascii() or untidy(texts, lower):
-            return False
-        if not (_harmless(lower) if _marks_and(DISGUISES_BUT_LEET)(lower) else _clean_but_for_leet(lower)):
-            return False
+    if _marks_and(DISGUISES)(lower) and (not whole.isascii() or untidy(texts, lower) or not _harmless(lower)):
+        return False
     return not encoded(whole)
 
 
-def _clean_but_for_leet(lower: str) -> bool:
-    """Return whether nothing comes of undoing the leet in tidy texts without any mark: ordinary work says `i18n`."""
-    search = _marks_and(DISGUISES_BUT_LEET)
-    return not (leet(lower) and any(search(lower.translate(table)) for table in LEET))
-
-
 def _harmless(lower: str) -> bool:
-    """Return whether no rule applies to marks in tidy texts that nobody disguised: ordinary work has secrets."""
-    if automaton(DISGUISES_BUT_LEET)(lower) or leet(lower):
-        return False
-    searches, looked_at = _searches(Script.LATIN), 0
+    """Return whether no rule applies to marks in tidy texts, in any spelling: ordinary work has secrets, and `k3s`."""
+    search = _marks_and(DISGUISES_BUT_LEET)
+    if automaton(DISGUISES)(lower):
+        return not (search(lower) or any(search(lower.translate(table)) for table in LEET))
+    gate, looked_at = _marks_and(DISGUISES), 0  # the automaton that has just read all of it is the quickest
     for _, passage in _passages(lower):
-        if searches.gate(passage):
+        if gate(passage):
             looked_at += 1
-            if looked_at > FEW or any(True for _ in searches.rules_in(passage, True)):
+            if looked_at > FEW or any(True for _ in _searches(Script.LATIN).rules_in(passage, True)):
                 return False
     return True
 
@@ -134,7 +125,7 @@ def _passages(whole: str) -> Iterator[tuple[int, str]]:
 @cache
 def _marks_and(disguises: str) -> Search:
     """Return the search for any rule in a text brought down to ASCII, and for disguises, in a single pass."""
-    rules = (rule for family in FAMILIES if not family.native for rule in family.rules)
+    rules = rules_of(family for family in FAMILIES if not family.native)
     return automaton(any_of([*core_patterns(rules), disguises]))
 
 
@@ -164,8 +155,8 @@ def _searches(script: Script) -> _Searches:
     families = [family for family in FAMILIES if family.native is (script is Script.NATIVE)]
     english = [family for family in families if family in _ENGLISH]
     others = [family for family in families if family not in _ENGLISH]
-    in_others = core_of(rule for family in others for rule in family.rules)
-    rules_of_others = all_in_one(rule for family in others for rule in family.rules)
+    in_others = core_of(rules_of(others))
+    rules_of_others = all_in_one(rules_of(others))
 
     def rules_in(passage: str, at_once: bool) -> Iterator[Rule]:
         # Each by itself: one automaton of all of them runs out of states on long texts, and is ten times as slow there.
@@ -176,7 +167,7 @@ def _searches(script: Script) -> _Searches:
             for family in others:
                 yield from family.found_in(passage, at_once=False)
 
-    in_any = core_of(rule for family in families for rule in family.rules)
+    in_any = core_of(rules_of(families))
     return _Searches(in_any if script is Script.NATIVE else _marks_and(DISGUISES_BUT_LEET), in_any, rules_in)
 
 

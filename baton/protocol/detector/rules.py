@@ -91,6 +91,11 @@ class Family:
             yield from (rule for rule in self.rules if automaton(rule.pattern)(text))
 
 
+def rules_of(families: Iterable[Family]) -> Iterator[Rule]:
+    """Yield the rules of several families."""
+    return (rule for family in families for rule in family.rules)
+
+
 def all_in_one(rules: Iterable[Rule]) -> Search:
     """Return a search that finds something exactly where one of the rules does.
 

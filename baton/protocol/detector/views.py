@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Self
 
-from baton.protocol.detector.automata import Search, any_of, automaton
+from baton.protocol.detector.automata import Search, any_of, automaton, others_than
 from baton.protocol.detector.decoding import decode, encoded
 from baton.protocol.detector.folding import fold, latin, odd
 
@@ -40,8 +40,12 @@ _STEMS = [
     *("poprze", "polece"),
 ]
 
-_WITH_NUMBERS = ("i18n", "l10n", "a11y", "o11y", "k8s")
-_leet = r"[g-z][0134578@$!][a-z]|[a-z][0134578@$!][g-z]|[g-z][013457@$][0-9@$][a-z]|[a-z][013457@$][0-9@$][g-z]"
+_LATER = _LETTERS[6:]  # what is no digit of a hexadecimal number
+_leet = any_of(
+    others_than(["i18n", "l10n", "a11y", "o11y", "k8s"], [before, *signs, after])
+    for signs in (["0134578@$!"], ["013457@$", "0123456789@$"])
+    for before, after in ((_LATER, _LETTERS), (_LETTERS, _LATER))
+)
 _spaced = rf"{_SIGN}[a-z0-9@$!|](?:{_SIGN}+[a-z0-9@$!|]){{5}}{_SIGN}"
 _rot13 = r"(?-u:\b)(?:gur|naq|nyy|lbhe|lbh|vafgehpgvba|cerivbhf|vtaber|flfgrz|cebzcg|sbetrg|qvfertneq|cyrnfr)"
 _reversed = (
@@ -237,23 +241,8 @@ def _words_reversed(text: str) -> str:
     return " ".join(word[::-1] for word in text.split())
 
 
-def leet(text: str) -> bool:
-    """Return whether a text in lower case holds leet; words that are written with a number count as none.
-
-    Example:
-        >>> leet("1gn0re"), leet("translated in i18n/de.json")
-        (True, False)
-    """
-    search = automaton(_leet)
-    if not search(text):
-        return False
-    for word in _WITH_NUMBERS:
-        text = text.replace(word, " ")
-    return search(text)
-
-
 _LETTER_BY_LETTER: tuple[tuple[str, Search, tuple[dict[int, int], ...]], ...] = (
-    ("leet", leet, LEET),
+    ("leet", automaton(_leet), LEET),
     ("rot13", automaton(_rot13), (_ROT13,)),
 )
 """The disguises that put one sign for another."""

@@ -4,17 +4,20 @@ Not drawn is markup padded with blanks or repeated signs: the first pass looks a
 holds nothing else may pass it.
 """
 
+import string
 from collections.abc import Iterator
+from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.protocol.detector import FAMILIES, detect
-from baton.protocol.detector.automata import automaton
+from baton.protocol.detector.automata import automaton, others_than
 from baton.protocol.detector.passages import ENOUGH, HIDING, OVERLAP, PASSAGE, STRONG
 from baton.protocol.detector.phrases import read
 from baton.protocol.detector.rules import Rule
-from baton.protocol.detector.views import Script, View, views
+from baton.protocol.detector.views import DISGUISES, Script, View, views
 from tests.unit.scanning.material import FORMS, LANGUAGES, MORE_FORMS
 
 RULES = [rule for family in FAMILIES for rule in family.rules]
@@ -91,3 +94,29 @@ def highest(text: str) -> int:
 def test_the_scan_scores_what_its_rules_come_to_one_by_one(text: str) -> None:
     """What spares the scan of ordinary work most of its searches hides no attack (S3-6.1-j, S3-10.1-b)."""
     assert max((found.score for found in detect([text])), default=0) == highest(text)
+
+
+WITH_NUMBERS = ["i18n", "l10n", "a11y", "o11y", "k8s"]
+
+
+@pytest.mark.parametrize("word", WITH_NUMBERS)
+def test_a_word_with_a_number_is_no_disguise_but_what_differs_from_it_is(word: str) -> None:
+    """Ordinary words are not undone as leet, and hide no leet beside them (S3-6.1-j)."""
+    assert not automaton(DISGUISES)(f" translated in {word}/de.json ")
+    for at, sign in product((0, len(word) - 1), string.ascii_lowercase):
+        other = word[:at] + sign + word[at + 1 :]
+        hexadecimal = {other[0], other[-1]} <= set("abcdef")  # which is left to digests
+        assert automaton(DISGUISES)(f" {other} ") is (other not in WITH_NUMBERS and not hexadecimal), other
+    assert automaton(DISGUISES)(f"{word}1gn0re")
+
+
+def test_all_but_some_words_is_just_that() -> None:
+    """The pattern for what differs from some words occurs in every other spelling, and in none of theirs."""
+    classes, words = ["abc", "0$]", "xy"], ["a0x", "b$y", "b]y", "a0", "q0x"]
+    occurs = automaton(others_than(words, classes))
+    for signs in product("abcz", "0$]9", "xyz"):
+        spelled = "".join(signs)
+        made_of_them = all(sign in allowed for sign, allowed in zip(signs, classes, strict=True))
+        assert occurs(spelled) is (made_of_them and spelled not in words), spelled
+    with pytest.raises(ValueError, match="are all that 1 characters"):
+        others_than(["a", "b"], ["ab"])
