@@ -30,7 +30,7 @@ from baton.activity.raising import as_failure
 from baton.activity.recording import record
 from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import is_on_this_machine
-from baton.edge.conversion import BatonPayloadConverter, data_converter
+from baton.edge.conversion import BatonPayloadConverter, data_converter, tell_of_clear_text
 from baton.edge.keyring import Keyring
 from baton.edge.loop_watch import watched_loop
 from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
@@ -132,6 +132,7 @@ class BatonPlugin(SimplePlugin):
         given = list(config.get("activities") or [])
         names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
         config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]
+        tell_of_clear_text(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
         self._providing.parts = dataclasses.replace(self._providing.parts, metrics=metrics)

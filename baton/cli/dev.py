@@ -165,6 +165,7 @@ def _announce(session: Session, setup: _Setup, server: DevServer) -> None:
             f"this machine's keys, {KEYS_FOLDER / DEVELOPMENT_FILE}" if setup.keyring.is_development else "your keys"
         )
         table.add_row("payloads", plain(f"encrypted with {whose}; the UI decrypts them"))
+        table.add_row("", "to start runs in another terminal, set BATON_ENCRYPT=true there too")
     table.add_row("codec", plain(f"{server.options.codec_endpoint}, for services and the temporal command"))
     table.add_row("worker", plain(str(setup.worker) if setup.worker else _no_worker(server)))
     table.add_row("stop", "Ctrl-C")

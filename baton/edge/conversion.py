@@ -28,6 +28,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError, FailureError
 
 from baton.edge.artifacts import ArtifactStore
+from baton.edge.clear_text import ClearText
 from baton.edge.compression import CompressionCodec
 from baton.edge.encryption import EncryptionCodec, MissingKeyError, is_encrypted
 from baton.edge.external import external_storage
@@ -151,6 +152,13 @@ def data_converter(
     )
 
 
+def tell_of_clear_text(converter: DataConverter) -> None:
+    """Have payloads that reach this converter in clear be told of, if it encrypts: for workers."""
+    codec = converter.payload_codec
+    if isinstance(codec, _EncryptingCodec) and codec.clear_text is None:
+        codec.clear_text = ClearText()
+
+
 def binds_to_workflow(converter: DataConverter) -> bool:
     """Return whether the converter is one of these and encrypts: then it wants to know a payload's workflow only."""
     return isinstance(converter, _DataConverter) and isinstance(converter.payload_codec, _EncryptingCodec)
@@ -231,12 +239,20 @@ class _EncryptingCodec(_Codec, WithSerializationContext):
     """The same, encrypting what it stores; the SDK tells it what each payload belongs to."""
 
     _encryption: EncryptionCodec
+    _owner: SerializationContext | None = None
+    clear_text: ClearText | None = None
 
     def with_context(self, context: SerializationContext) -> Self:
         """Return the codec for what belongs to a workflow."""
         bound = copy.copy(self)
         bound._encryption = self._encryption.with_context(context)
+        bound._owner = context
         return bound
+
+    def _read(self, payload: Payload) -> Payload:
+        if self.clear_text is not None and not is_encrypted(payload):
+            self.clear_text.tell(self._owner)
+        return super()._read(payload)
 
     def _stored(self, payload: Payload) -> Payload:
         return self._encryption.encrypt(super()._stored(payload))

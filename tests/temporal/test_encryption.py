@@ -19,8 +19,10 @@ from temporalio.worker.workflow_sandbox import SandboxRestrictions
 from typer.testing import CliRunner
 
 from baton import PipelineInput
+from baton.activity import WorkerParts
 from baton.cli.app import make_app
 from baton.devserver import DevServer
+from baton.edge.artifacts import open_store
 from baton.edge.conversion import data_converter
 from baton.edge.encryption import ENCODING
 from baton.edge.key_files import KeyFile, write_file
@@ -172,6 +174,30 @@ class TestEncryption:
         shown = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
 
         assert (shown.exit_code, "✓" in shown.output) == (0, True), shown.output
+
+    async def test_a_worker_tells_once_of_a_run_that_was_started_in_clear(
+        self, server: DevServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Who forgets to switch encryption on where runs are started is told; of the other run nothing is said."""
+        parts = WorkerParts(artifacts=open_store(str(tmp_path / "artifacts")))
+        plugin = BatonPlugin(parts, keyring=Keyring.generate(), encrypt=True)
+        client = await Client.connect(server.address, plugins=[plugin])
+        forgot = await Client.connect(server.address, plugins=[BatonPlugin(parts)])
+        params: dict[str, Any] = {"light": True, "text": "long " * 60_000}
+        for folder in ("one", "other"):
+            (tmp_path / folder / "ledger").mkdir(parents=True)
+        async with pipeline_worker(client, [Waits], STAGES) as worker:
+            start = PipelineInput(goal=MARK, params=params | {"folder": str(tmp_path / "one")})
+            await run_pipeline(worker, Waits.run, start)
+            start = PipelineInput(goal=MARK, params=params | {"folder": str(tmp_path / "other")})
+            handle = await forgot.start_workflow(
+                Waits.run, start, id=f"in-clear-{uuid.uuid4()}", task_queue=worker.task_queue, execution_timeout=LIMIT
+            )
+            await client.get_workflow_handle(handle.id).result()
+
+        [told] = [one.message for one in caplog.records if "in clear" in one.message]
+        assert handle.id in told
+        assert "Set BATON_ENCRYPT=true" in told
 
     async def test_a_run_waits_for_a_missing_key_and_goes_on_when_it_is_back(
         self, server: DevServer, tmp_path: Path
