@@ -41,6 +41,7 @@ from baton.protocol.messages import StageResult
 from baton.protocol.money import micro_usd, usd
 from baton.protocol.tools import ToolDeniedError
 from baton.workflow import Pipeline
+from baton.workflow.changes import changed
 
 _TOOLS, _WITHHELD = "tools", "withheld"
 ANSWERS_ARE_MENDED = "baton-durable-answers-are-mended"
@@ -110,7 +111,7 @@ class UnderContract(AbstractCapability[Any]):
             try:
                 finished(response)
             except UnexpectedModelBehavior:
-                if workflow.patched(ENDINGS_ARE_TOLD):
+                if changed(ENDINGS_ARE_TOLD):
                     raise
         return response
 
@@ -121,7 +122,7 @@ class UnderContract(AbstractCapability[Any]):
             try:
                 read_answer(output, schema)
             except PatchError as error:
-                if workflow.patched(ANSWERS_ARE_MENDED):
+                if changed(ANSWERS_ARE_MENDED):
                     raise ModelRetry("; ".join(error.findings)) from None
         return output
 
@@ -225,7 +226,7 @@ class DurableAgent:
             asyncio.CancelledError: It was cancelled; what it had used until then is charged.
         """
         opened: Any = (await pipeline.stage(self._accepts)).output
-        if not workflow.patched(RUNS_ARE_UNBROKEN):
+        if not changed(RUNS_ARE_UNBROKEN):
             return await self._answered(pipeline, opened)
         if pipeline.is_recorded(self._settles.spec.name):  # by the run that was forked, or that this one continues
             return await pipeline.stage(self._settles)
@@ -240,20 +241,20 @@ class DurableAgent:
                 async with asyncio.timeout(self._most_seconds()):
                     result = await self._think(opened, usage)
             except asyncio.CancelledError:
-                if workflow.patched(CANCELLATIONS_ARE_TOLD):
+                if changed(CANCELLATIONS_ARE_TOLD):
                     told = {"denied": None, **_session(usage, messages)}
                     await asyncio.shield(self._tell(pipeline, told))  # it is paid, also if it is cancelled again
                 raise
             except Exception as error:
-                if not is_cancelled_exception(error) and workflow.patched(FAILURES_ARE_TOLD):
+                if not is_cancelled_exception(error) and changed(FAILURES_ARE_TOLD):
                     await self._tell(pipeline, {"denied": _denied(error), **_session(usage, messages)})
                 raise self._reported(error) from None
-        settles = self._settles if workflow.patched(ANSWERED_ONCE) else self._settled_before
+        settles = self._settles if changed(ANSWERED_ONCE) else self._settled_before
         return await pipeline.stage(settles, params={"answer": result.output, **_session(usage, result.new_messages())})
 
     def _most_seconds(self) -> float | None:
         """Return how long a run may take, if its limits say so."""
-        return self._seconds if self._seconds and workflow.patched(RUNS_END_IN_TIME) else None
+        return self._seconds if self._seconds and changed(RUNS_END_IN_TIME) else None
 
     async def _think(self, opened: dict[str, Any], usage: RunUsage) -> AgentRunResult[Any]:
         """Run the agent under what the stage that accepted its handoff told."""

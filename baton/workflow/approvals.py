@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from baton.protocol.messages import Decided, Decision, Waiting
 from baton.protocol.misfit import misfit
 from baton.protocol.names import DECIDE
+from baton.workflow.changes import changed
 from baton.workflow.plain import plain
 
 PARTED_FIRST = "an approval is recorded when its step goes on"
@@ -115,13 +116,13 @@ class Approvals:
             del self._open[name]
         assert one.decided is not None  # noqa: S101 - the condition above
         self.close(one.decided)
-        if one.decided.via == "update" and workflow.patched(PARTED_FIRST):
+        if one.decided.via == "update" and changed(PARTED_FIRST):
             await _part(one.waiting.seq, name)
         return one.decided
 
     async def part_late(self, seq: int, decided: Decided) -> None:
         """Part a decision that is recorded from what follows it, in a run from before that was done first."""
-        if decided.via == "update" and not workflow.patched(PARTED_FIRST):
+        if decided.via == "update" and not changed(PARTED_FIRST):
             await _part(seq, decided.approval)
 
     def close(self, decided: Decided) -> None:

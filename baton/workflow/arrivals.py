@@ -19,6 +19,7 @@ from baton.protocol.metric_names import Transport, slo_breach
 from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
+from baton.workflow.changes import changed
 from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER, MARK, Beside, admit, raw_of, tell
 from baton.workflow.handlers import Desk
 
@@ -108,7 +109,7 @@ class Arrivals:
                 receipt.handoff_id, admission.digest, receipt.verdict, by=by, at=receipt.at
             )
         except ValidationError:
-            if not workflow.patched(UNNAMED_IS_NOTED):
+            if not changed(UNNAMED_IS_NOTED):
                 raise
             self._note(f"refused a handoff that has no id to be answered under: {receipt.verdict.details}")
             self._count(receipt.verdict.reason or "", admission.sender or "unknown", by)

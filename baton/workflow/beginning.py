@@ -12,6 +12,7 @@ from baton.protocol.messages import PipelineInput
 from baton.protocol.misfit import misfit
 from baton.protocol.names import MEMO_FIELDS
 from baton.protocol.relay import HandoffTerms, Relay
+from baton.workflow.changes import changed
 from baton.workflow.relaying import relay_for
 
 TASK_STAYS = "the task of a run that was started without one stays the same when it is rolled back"
@@ -40,7 +41,7 @@ class Beginning:
         """Return the task: the input's, or one of the run's own, which stays the same when the run is rolled back."""
         if self.start.task_id:
             return self.start.task_id
-        if not workflow.patched(TASK_STAYS):
+        if not changed(TASK_STAYS):
             return str(workflow.uuid4())
         info = workflow.info()
         named = f"baton task {info.namespace} {info.workflow_id} {info.original_execution_run_id}"

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from pydantic import JsonValue
-from temporalio import workflow
 
 from baton.protocol.errors import StageFailedError
 from baton.protocol.exchange import Acknowledgement
 from baton.protocol.gathering import Broadcast, Standing
 from baton.protocol.handoff import Handoff
 from baton.protocol.messages import StageReturn
+from baton.workflow.changes import changed
 from baton.workflow.correspondence import Receiver, ended_once
 from baton.workflow.exchange import ATTEMPTS, Exchange
 
@@ -92,7 +92,7 @@ async def _gathered(
     done: set[str] = set()
     silent: set[str] = set()
     # A receiver whose start is cancelled is cancelled with it, and the start goes on until it is there.
-    unsent = {to.agent for to, _ in copies} if workflow.patched(ALL_ARE_SENT) else set()
+    unsent = {to.agent for to, _ in copies} if changed(ALL_ARE_SENT) else set()
 
     async def one(to: Receiver, copy: Handoff) -> None:
         try:

@@ -18,6 +18,7 @@ from baton.protocol.handoff_errors import BudgetExhaustedError
 from baton.protocol.history import Undone
 from baton.protocol.names import MEMO_UNDONE
 from baton.protocol.stages import HasSpec
+from baton.workflow.changes import changed
 from baton.workflow.pipeline import Pipeline
 
 UNDOES_WITHOUT_MONEY = "a compensation for which no money is left keeps none of the others from running"
@@ -63,7 +64,7 @@ class Compensations:
 
     async def run(self) -> None:
         """Undo everything now, newest first; each only once."""
-        told = bool(self._later) and workflow.patched(UNDOING_TOLD)
+        told = bool(self._later) and changed(UNDOING_TOLD)
         if told:
             self._tell(None)
         while self._later:
@@ -71,7 +72,7 @@ class Compensations:
             try:
                 await self._pipeline.stage(stage, params=params)
             except (StageFailedError, BudgetExhaustedError) as error:
-                if isinstance(error, BudgetExhaustedError) and not workflow.patched(UNDOES_WITHOUT_MONEY):
+                if isinstance(error, BudgetExhaustedError) and not changed(UNDOES_WITHOUT_MONEY):
                     raise
                 by_hand = f"compensation {stage.spec.name!r} failed, see to it by hand: {error}"
                 self._pipeline.note(by_hand)
@@ -95,7 +96,7 @@ class Compensations:
             try:
                 await asyncio.shield(undoing)  # a canceled pipeline undoes as well
             except asyncio.CancelledError as again:
-                if undoing.done() or not workflow.patched(UNDOES_TO_THE_END):
+                if undoing.done() or not changed(UNDOES_TO_THE_END):
                     raise
                 canceled = again
         if canceled is not None:

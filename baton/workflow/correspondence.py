@@ -16,6 +16,7 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_
 from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, AcceptRequest, Admission, Opened
 from baton.protocol.messages import PipelineInput
 from baton.protocol.sealed import UnverifiedHandoff
+from baton.workflow.changes import changed
 from baton.workflow.steps import workflow_type
 from baton.workflow.visibility import labels
 
@@ -67,7 +68,7 @@ class Receiver:
 
 def draws_later() -> bool:
     """Return whether this run is one of `DRAWS_LATER`."""
-    return workflow.patched(TIMER_FIRST) or workflow.patched(DRAWS_LATER)
+    return changed(TIMER_FIRST) or changed(DRAWS_LATER)
 
 
 def raw_of(given: tuple[Any, ...]) -> bytes | None:
@@ -101,9 +102,9 @@ class Beside:
         # Asked before anything comes: a mark that is made when something does may stand elsewhere in a replay, where
         # what came in a task that timed out is handed on together with what came in the task after it.
         # A run from before goes on as it did.
-        self.timer_first = workflow.patched(TIMER_FIRST)
-        self._timers_run_out = draws_later() or workflow.patched(TIMERS_RUN_OUT)
-        self._opens_first = self._timers_run_out or workflow.patched(FIRST_OPENED)
+        self.timer_first = changed(TIMER_FIRST)
+        self._timers_run_out = draws_later() or changed(TIMERS_RUN_OUT)
+        self._opens_first = self._timers_run_out or changed(FIRST_OPENED)
         self._unneeded: list[asyncio.Task[None]] = []
         self._watching: list[Callable[[], None]] = []
         self._in_turn = in_turn and self._opens_first

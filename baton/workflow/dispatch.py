@@ -24,6 +24,7 @@ from baton.protocol.handoff import Handoff
 from baton.protocol.history import Spend, told_spend, told_top_up
 from baton.protocol.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.protocol.stages import Retries
+from baton.workflow.changes import changed
 from baton.workflow.handing import Handing
 from baton.workflow.outage import is_outage
 from baton.workflow.passage import Passage
@@ -158,7 +159,7 @@ async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, at
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
         # What a light stage raised is not wrapped by the SDK; in a run from before it passed through here as it was.
-        if not isinstance(error, ActivityError) and (passage.passed_over or not workflow.patched(LIGHT_FAILURES_TOLD)):
+        if not isinstance(error, ActivityError) and (passage.passed_over or not changed(LIGHT_FAILURES_TOLD)):
             raise
         told = f"stage {spec.name!r} failed: {_reason(error)}"
         raise StageRaisedError(told, _spent(error), is_outage=is_outage(error)) from error
@@ -231,7 +232,7 @@ def giving_back(purse: Purse, step: str) -> Iterator[None]:
     try:
         yield
     except (StageFailedError, asyncio.CancelledError) as error:
-        if workflow.patched(CHILD_GIVES_BACK):
+        if changed(CHILD_GIVES_BACK):
             told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageRaisedError) else (Spend(), 0)
             purse.child_ended(step, told[0], topped_up_micro_usd=told[1])
         raise
@@ -282,7 +283,7 @@ def taken_from_child(takes: Takes, baton: Baton, result: PipelineResult) -> Mapp
     known = {ref.id for ref in baton.artifacts}
     new = [ref for ref in refs[len(baton.artifacts) :] if ref["id"] not in known]
     # A run from before left out what had a known id, and went on.
-    if len(baton.artifacts) + len(new) == len(refs) or workflow.patched(TWINS_TOLD_APART):
+    if len(baton.artifacts) + len(new) == len(refs) or changed(TWINS_TOLD_APART):
         return patch
     before = {name: value for name, value in patch.items() if name != "artifacts"}
     return {**before, "artifacts": [*refs[: len(baton.artifacts)], *new]} if new else before

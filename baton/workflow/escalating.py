@@ -20,6 +20,7 @@ from baton.protocol.recording import EventKind
 from baton.protocol.releases import digests_of
 from baton.protocol.state import PipelineState
 from baton.protocol.verdict import Code, Fate, Verdict
+from baton.workflow.changes import changed
 from baton.workflow.handlers import Desk
 from baton.workflow.inbox import Inbox
 from baton.workflow.passage import Passage
@@ -74,7 +75,7 @@ class Escalation:
             task_id: The task.
         """
         # A run that asked before there were these records goes on without them.
-        if not (self.on_record and workflow.patched(ASKED_ON_RECORD)):
+        if not (self.on_record and changed(ASKED_ON_RECORD)):
             return await self.inbox.wait(pending, within)
         self._asked += 1
         tell = partial(

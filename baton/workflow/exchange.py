@@ -44,6 +44,7 @@ from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.tracing import handoff_span_id
 from baton.protocol.verdict import Fate
 from baton.workflow.arrivals import Arrivals
+from baton.workflow.changes import changed
 from baton.workflow.correspondence import (
     HANDOFF,
     HANDOFF_ANSWER,
@@ -194,7 +195,7 @@ class Exchange:
 
         received = Received.model_validate(await self.step(name, act), strict=False)
         self.outgoing.follows(received)
-        if received.cost and received.task_id == self.pipeline.task_id and workflow.patched(MONEY_IS_RELAYED):
+        if received.cost and received.task_id == self.pipeline.task_id and changed(MONEY_IS_RELAYED):
             comes_back = self.outgoing.comes_back(received)
             self.pipeline._purse.relay(received.cost, comes_back=comes_back, taken_over=is_past)
         return received
@@ -386,8 +387,8 @@ class Exchange:
         )
         with visibility.waiting(PipelineStatus.PENDING_HANDOFF, name):
             # A run from before that goes on as it did.
-            stands = workflow.patched(DECIDED_STANDS)
-            if stands or workflow.patched(LATE_ANSWER_COUNTS):
+            stands = changed(DECIDED_STANDS)
+            if stands or changed(LATE_ANSWER_COUNTS):
                 decision = await self._decision_or_answer(pending, within, stands=stands)
             else:
                 decision = await self._ask(pending, within)

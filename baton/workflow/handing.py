@@ -27,6 +27,7 @@ from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.sealed import SealError
 from baton.protocol.state import PipelineState
 from baton.protocol.verdict import Code, Fate, Verdict, fate_of
+from baton.workflow.changes import changed
 from baton.workflow.contracting import Contracting
 from baton.workflow.conversing import Conversation
 from baton.workflow.escalating import Escalation
@@ -237,7 +238,7 @@ class Handing:
         fate = fate_of(reason, max(passage.rejected, 1), self._terms.attempts)
         if fate is Fate.BACK_TO_SENDER and (self._sender is None or passage.given.branch):
             fate = Fate.ESCALATE  # nobody could mend it: it begins the task, or many wait for the same sender
-        if expired and fate is Fate.BACK_TO_SENDER and workflow.patched(EXPIRED_ASKS):
+        if expired and fate is Fate.BACK_TO_SENDER and changed(EXPIRED_ASKS):
             fate, passage.expired = Fate.ESCALATE, 0  # its sender would only do its work again, and mend nothing
         if fate is Fate.BACK_TO_SENDER:
             await self._mend(passage, verdict, execute)
@@ -304,7 +305,7 @@ class Handing:
         except StageFailedError as error:
             if isinstance(error, StageRaisedError):
                 self.purse.owe(spec.name, error.spend)
-                if error.spend and self.escalation.on_record and workflow.patched(MENDING_ON_RECORD):
+                if error.spend and self.escalation.on_record and changed(MENDING_ON_RECORD):
                     kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
                     await self.escalation.record(back, None, kind, status, str(error), spend=error.spend)
             self._desk.note(f"{spec.name!r} did not mend it: {error}")

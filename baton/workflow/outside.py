@@ -37,6 +37,7 @@ from baton.protocol.sealed import SealedMove
 from baton.protocol.stages import StageSpec
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
+from baton.workflow.changes import changed
 from baton.workflow.correspondence import Receiver, opened, raw_of
 from baton.workflow.exchange import Exchange
 from baton.workflow.passage import Passage
@@ -79,7 +80,7 @@ class Outside:
         exchange.pipeline.carries["outside"] = self._desk.carried
         self._waiting: dict[str, _Waiting] = {}
         self._moving = 0
-        self._validates = workflow.patched(SEALS_VALIDATED)
+        self._validates = changed(SEALS_VALIDATED)
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
         workflow.set_query_handler(QUERY_DONE, self._on_done)
         workflow.set_query_handler(QUERY_MESSAGE, self._on_message)

@@ -12,6 +12,7 @@ from baton.protocol.errors import OutcomeMismatchError, StageFailedError
 from baton.protocol.history import Outcome, StepKind
 from baton.protocol.messages import PipelineInput
 from baton.protocol.state import PipelineState
+from baton.workflow.changes import changed
 from baton.workflow.purse import Purse
 
 EDITED_LAST = "a fork's edit waits for the outcomes of concurrent lines"
@@ -123,7 +124,7 @@ class Past:
         def is_ready() -> bool:
             return self._edit is None or len(self._state.outcomes) >= len(self._start.outcomes)
 
-        if not is_ready() and workflow.patched(EDITED_LAST):
+        if not is_ready() and changed(EDITED_LAST):
             with suppress(TimeoutError):  # then the step that comes too late says what is wrong
                 await workflow.wait_condition(is_ready, timeout=_PATIENCE)
 
@@ -164,7 +165,7 @@ class Past:
         if not long or workflow.now() - info.start_time < _SHORTEST_RUN:
             return
         # The next run would not be asked to, and would wait for ever in the step that was canceled here.
-        if workflow.cancellation_reason() is not None and workflow.patched(CANCELED_ENDS_HERE):
+        if workflow.cancellation_reason() is not None and changed(CANCELED_ENDS_HERE):
             return
         await workflow.wait_condition(workflow.all_handlers_finished)
         carried = {

@@ -23,6 +23,7 @@ from baton.protocol.messages import StageReturn
 from baton.protocol.misfit import misfit
 from baton.protocol.names import HANDOFF_CHUNK
 from baton.protocol.routing import ReceiverRequirements
+from baton.workflow.changes import changed
 from baton.workflow.correspondence import HANDOFF_ANSWER, Beside, Receiver, opened, raw_of, tell
 from baton.workflow.exchange import ATTEMPTS, Exchange
 
@@ -63,9 +64,9 @@ class Streams:
         self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
         self._opening = Beside(self._take_chunk, carried.get("opening", ()))
-        self._heard_out = self._opening.timer_first or workflow.patched(HEARD_OUT)  # before anything comes
-        self._timers_run_out = self._heard_out or workflow.patched(RUN_OUT)
-        self._any_length = self._timers_run_out or workflow.patched(ANY_LENGTH)
+        self._heard_out = self._opening.timer_first or changed(HEARD_OUT)  # before anything comes
+        self._timers_run_out = self._heard_out or changed(RUN_OUT)
+        self._any_length = self._timers_run_out or changed(ANY_LENGTH)
         self._timers: dict[str, list[asyncio.Task[None]]] = {}
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
@@ -110,7 +111,7 @@ class Streams:
 
         async def act(seq: int) -> StageReturn:
             stream = str(workflow.uuid4())
-            expires = None if exchange.asks and workflow.patched(SENT_MUCH_LATER) else within
+            expires = None if exchange.asks and changed(SENT_MUCH_LATER) else within
             handoff = exchange.outgoing.message(to, description, (), state, expires, step={STREAM: stream})
             ack = await exchange.deliver(seq, to, handoff, within, attempts)
             if ack.accepted:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
@@ -50,6 +51,20 @@ async def light_failed(worker: Worker, id: str) -> Handle:
     return await _done(await start(worker, Catches.run, id=id, raises=True))
 
 
+async def light_failed_asked(worker: Worker, id: str) -> Handle:
+    """Return such a run that was asked something just then: the failure is in its history a task before it went on."""
+    for nth in range(1_000):
+        handle = await start(worker, Catches.run, id=f"{id}-{nth}", raises=True)
+        asked = [asyncio.ensure_future(handle.query(QUERY_INBOX)) for _ in range(3)]
+        await asyncio.gather(_done(handle), *asked, return_exceptions=True)
+        events = iter((await handle.fetch_history()).events)
+        while next(events).event_type != EventType.EVENT_TYPE_MARKER_RECORDED:
+            pass
+        if next(events).event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+            return handle
+    raise RuntimeError("it never happened")
+
+
 async def lines_forked(worker: Worker, id: str) -> Handle:
     """Return a fork, with an edit, of a run of two concurrent lines; the one that was started first ended last."""
     handle = await start(worker, Lines.run, id=f"{id}-from")
@@ -89,6 +104,7 @@ PLAIN: dict[str, Recording] = {
     "undone-unpaid": undone_unpaid,
     "undone-told": undone_unpaid,
     "light-failed": light_failed,
+    "light-failed-asked": light_failed_asked,
     "lines-forked": lines_forked,
 }
 """Runs of workers without safeguards."""
