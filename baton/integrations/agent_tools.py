@@ -4,17 +4,19 @@ import asyncio
 import inspect
 import json
 import re
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from pydantic import TypeAdapter, validate_call
+from pydantic import TypeAdapter, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 
 from baton.activity import StageContext
 from baton.protocol.json_values import well_formed
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_CHECKS = validate_call(lambda: None).__code__.co_filename  # where arguments are held to a function's parameters
 
 
 def wire_name(name: str) -> str:
@@ -90,17 +92,29 @@ class AgentTool:
 
         Raises:
             pydantic.ValidationError: The arguments do not fit its parameters.
+            RuntimeError: The function itself raised a `ValidationError`, as over what it was answered by a server.
             ToolDeniedError: A guarded one is not allowed.
         """
-        if inspect.iscoroutinefunction(self.function):
-            result = await self.function(**arguments)
-        else:
-            result = await asyncio.to_thread(self.function, **arguments)
-            result = await result if inspect.isawaitable(result) else result
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                result = await self.function(**arguments)
+            else:
+                result = await asyncio.to_thread(self.function, **arguments)
+                result = await result if inspect.isawaitable(result) else result
+        except ValidationError as error:
+            if _is_of_arguments(error):
+                raise
+            raise RuntimeError(f"tool {self.name!r} raised {type(error).__name__}: {error}") from error
         try:
             return _sendable(result)
         except RecursionError:  # it refers to itself
             return well_formed(str(result))
+
+
+def _is_of_arguments(error: ValidationError) -> bool:
+    """Return whether an error came up before the function ran; what one raises no other arguments would mend."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return _CHECKS in files and {*files[files.index(_CHECKS) :]} == {_CHECKS}
 
 
 def _sendable(value: Any) -> Any:

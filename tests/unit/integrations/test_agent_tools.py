@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, validate_call
 
 from baton.integrations.agent_tools import AgentTool, as_text, tools_of
 from baton.protocol.session import EventType
@@ -100,6 +100,30 @@ class TestAgentTool:
         with pytest.raises(ValidationError):
             await tool.call({"customer": 7})
         assert of.session.events[1].success is False
+
+    @pytest.mark.parametrize("wait", [False, True])
+    async def test_one_that_cannot_read_what_it_was_answered_fails_like_any_other(self, wait: bool) -> None:
+        """Its own `ValidationError` says nothing of the arguments: the model would try others in vain."""
+
+        def price(customer: str) -> Price:
+            return Price.model_validate({"since": customer})
+
+        async def awaited(customer: str) -> Price:
+            return price(customer)
+
+        of = context()
+        tool = AgentTool.of(awaited if wait else price, name="crm.lookup").guarded(of)
+
+        with pytest.raises(RuntimeError, match=r"tool 'crm\.lookup' raised ValidationError: 2 .* for Price"):
+            await tool.call({"customer": "c-1"})
+        assert [one.success for one in of.session.events] == [None, False]
+
+    async def test_one_that_checks_its_arguments_itself_is_held_to_them(self) -> None:
+        """It stands behind two checks then, and the model is told what does not fit."""
+        tool = AgentTool.of(validate_call(lookup), name="crm.lookup").guarded(context())
+
+        with pytest.raises(ValidationError, match="customer"):
+            await tool.call({"customer": 7})
 
 
 class Price(BaseModel):
