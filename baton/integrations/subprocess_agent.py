@@ -36,6 +36,7 @@ from baton.edge.child import group_bound_to_parent
 from baton.integrations.agents import AgentAnswer, AgentWork, AnswerForm
 from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.fencing import single_line
+from baton.protocol.json_values import spellings
 
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT")
 """The variables of the worker's environment that every program gets, where they are set."""
@@ -277,10 +278,10 @@ def _signal(group: int, number: int) -> None:
 
 
 def _without(text: str, secrets: Sequence[str]) -> str:
-    """Return a text in which no value stands of a variable that was named for the program."""
-    for secret in secrets:
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, "[withheld]")
+    """Return a text in which no value stands of a variable that was named for the program, nor one as JSON has it."""
+    spelled = {one for secret in secrets for one in spellings(secret) if len(one) >= _SHORTEST_SECRET}
+    for one in sorted(spelled, key=len, reverse=True):  # of two values, one may begin as the other
+        text = text.replace(one, "[withheld]")
     return text
 
 

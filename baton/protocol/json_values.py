@@ -1,5 +1,6 @@
 """JSON as Python that agents and stages return: what of it cannot be written so that all its readers read the same."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +51,17 @@ def _faults(value: Any, at: str, exact: bool) -> Iterator[str]:
             yield from _faults(inner, f"{at}.{place}" if at else str(place), exact)
     elif exact and type(value) is int and not -_EXACT < value < _EXACT:
         yield f"{at}: a whole number of 2**53 or beyond is not exact in JSON; send it as a string"
+
+
+def spellings(text: str) -> set[str]:
+    r"""Return how a text may stand in a text or within a string of JSON, without the blanks around it.
+
+    Example:
+        >>> sorted(spellings("line 1\nä\n"))
+        ['line 1\nä', 'line 1\\n\\u00e4', 'line 1\\nä']
+    """
+    bare = text.strip()
+    return {bare, *(json.dumps(bare, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))}
 
 
 def mended(value: Any) -> Any:

@@ -223,6 +223,19 @@ class TestEnvironment:
         assert result.baton_patch["current_state"] == ["[withheld]"]
         assert str(failed).endswith("ended with exit code 1: cannot log in with [withheld]")
 
+    @pytest.mark.parametrize("plain", [True, False])
+    async def test_a_key_is_withheld_as_json_spells_it_and_whole(
+        self, monkeypatch: pytest.MonkeyPatch, plain: bool
+    ) -> None:
+        """An answer is JSON, which has no line breaks in its texts; and one key may begin as another one."""
+        monkeypatch.setenv("BATON_TEST_SHORT", KEY)
+        monkeypatch.setenv(KEY_ENV, f'{KEY}"1"\nschlüssel\n')
+        told = f"[os.environ['BATON_TEST_SHORT'], os.environ['{KEY_ENV}'].strip()]"
+        code = f"print(json.dumps({{'baton_patch': {{'current_state': {told}}}}}, ensure_ascii={not plain}))"
+
+        result = await run(program(code, environment=["BATON_TEST_SHORT", KEY_ENV]))
+        assert result.baton_patch["current_state"] == ["[withheld]", "[withheld]"]
+
     async def test_a_worker_without_the_variable_says_so(self) -> None:
         """By its name."""
         assert KEY_ENV in str(await refused(program(PRINT, environment=[KEY_ENV])))
