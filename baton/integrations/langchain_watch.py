@@ -16,6 +16,7 @@ from baton.activity.toolbox import LONGEST_RESULT
 from baton.integrations.agents import AgentWork
 from baton.integrations.limiting import Bill
 from baton.protocol.summarising import Price
+from baton.protocol.tools import ToolDeniedError
 
 
 class Watch(BaseCallbackHandler):
@@ -40,27 +41,39 @@ class Watch(BaseCallbackHandler):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._calls: dict[UUID, tuple[str, str]] = {}
+        self._denied: ToolDeniedError | None = None
         self.message: BaseMessage | None = None
 
     async def settle(self) -> None:
         """Put denied calls on record."""
         await self._work.context.tools.settle()
 
+    def refuse(self) -> None:
+        """End a run in which a call was denied; a node may have caught that, or told its model of it.
+
+        Raises:
+            ToolDeniedError: One was.
+        """
+        if self._denied is not None:
+            raise self._denied from None
+
     def on_chat_model_start(self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **kwargs: Any) -> None:
         """Count a request to a chat model.
 
         Raises:
             AgentError: It would be one too many.
+            ToolDeniedError: A call was denied before.
         """
-        self._in_loop(self._bill.request)
+        self._in_loop(self._ask)
 
     def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], **kwargs: Any) -> None:
         """Count a request to a model of texts.
 
         Raises:
             AgentError: It would be one too many.
+            ToolDeniedError: A call was denied before.
         """
-        self._in_loop(self._bill.request)
+        self._in_loop(self._ask)
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
         """Charge a request, and record what the model said.
@@ -104,13 +117,27 @@ class Watch(BaseCallbackHandler):
         """Record that a tool raised."""
         self._in_loop(self._end, run_id, f"{type(error).__name__}: {error}", False)
 
+    def _ask(self) -> None:
+        """Count a request, unless the run is to end.
+
+        Raises:
+            AgentError: It would be one too many.
+            ToolDeniedError: A call was denied before.
+        """
+        self.refuse()
+        self._bill.request()
+
     def _begin(self, run_id: UUID, name: str, shown: dict[str, JsonValue]) -> None:
         """Record a call, unless it is denied.
 
         Raises:
             ToolDeniedError: The contract does not allow it.
         """
-        self._work.context.tools.check(name)
+        try:
+            self._work.context.tools.check(name)
+        except ToolDeniedError as error:
+            self._denied = error
+            raise
         self._calls[run_id] = name, self._work.context.session.tool_call(name, shown)
 
     def _end(self, run_id: UUID, text: str, success: bool) -> None:

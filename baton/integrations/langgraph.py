@@ -139,6 +139,7 @@ class LangGraphAgent:
         except OutputParserException:  # it quotes the answer
             raise self._early(watch.message) or PatchError([NO_USABLE_FORM]) from None
         except Exception as error:
+            watch.refuse()
             if isinstance(error, KeyError) and error.args == (_OUTSIDE_A_GRAPH,):
                 raise self._interrupted() from None
             if (told := provider_error(error, self.name)) is not None:
@@ -148,6 +149,7 @@ class LangGraphAgent:
             raise
         finally:
             await watch.settle()
+        watch.refuse()
         state, goto = _state_of(returned, self.name)
         if _INTERRUPT in state:
             raise self._interrupted()

@@ -1,6 +1,7 @@
 """LangGraph nodes and graphs as stages: their state in and out, their tools and what they cost."""
 
 import asyncio
+import contextlib
 import operator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -73,8 +74,8 @@ def calling(name: str, customer: str) -> AIMessage:
     return AIMessage("", tool_calls=[call], usage_metadata=USAGE)
 
 
-def looping(chat: GenericFakeChatModel) -> Any:
-    """Return a graph of a model and its tools."""
+def looping(chat: GenericFakeChatModel, *, told: bool = False) -> Any:
+    """Return a graph of a model and its tools; whether the model is told of errors is as the graph says."""
 
     async def ask(state: MessagesState) -> dict[str, Any]:
         return {"messages": [await chat.ainvoke(state["messages"])]}
@@ -84,7 +85,7 @@ def looping(chat: GenericFakeChatModel) -> Any:
 
     graph = StateGraph(MessagesState)
     graph.add_node("ask", ask)
-    graph.add_node("tools", ToolNode([crm_lookup]))
+    graph.add_node("tools", ToolNode([crm_lookup], handle_tool_errors=True) if told else ToolNode([crm_lookup]))
     graph.add_edge(START, "ask")
     graph.add_conditional_edges("ask", more)
     graph.add_edge("tools", "ask")
@@ -315,6 +316,28 @@ class TestWatch:
             await done(node_stage(graph, into={"messages": "messages"}, uses=["crm_lookup"]), context)
         (denied,) = [event for event in context.session.events if event.tool_name == "crm_lookup"]
         assert denied.success is False
+
+    async def test_a_denied_call_ends_a_run_that_would_tell_its_model_of_it(self) -> None:
+        """It fails at once, and the model is not asked again."""
+        graph = looping(model(calling("crm_lookup", "c-1"), calling("crm_lookup", "c-2")), told=True)
+        context = StageContext.for_test(BATON, contract=contract("policy_search"))
+
+        with pytest.raises(ToolDeniedError, match="'crm_lookup' is not among the tools"):
+            await done(node_stage(graph, into={"messages": "messages"}, uses=["crm_lookup"]), context)
+        assert context.charged.prompt_tokens == 100
+        assert [event.success for event in context.session.events if event.tool_name == "crm_lookup"] == [False]
+
+    async def test_a_denied_call_ends_a_run_whose_node_caught_it(self) -> None:
+        """Whatever else the node did."""
+
+        async def look(state: Any) -> dict[str, Any]:
+            with contextlib.suppress(ToolDeniedError):
+                await crm_lookup.ainvoke({"customer": "c-1"})
+            raise RuntimeError("there is nothing to go by")
+
+        context = StageContext.for_test(BATON, contract=contract("policy_search"))
+        with pytest.raises(ToolDeniedError, match="'crm_lookup' is not among the tools"):
+            await done(node_stage(look, uses=["crm_lookup"]), context)
 
     async def test_a_tool_that_fails_becomes_no_fact(self) -> None:
         """A failure is recorded as one, also where the model is told of it and goes on."""
