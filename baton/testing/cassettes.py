@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
+from baton.protocol.json_values import spellings
 from baton.testing.scripts import not_again
 
 FORMAT = "baton.cassette/1"
@@ -227,7 +228,9 @@ def _refuse_secrets(agent: str, text: str) -> None:
         ValueError: It would; the message names the variable.
     """
     for name, value in os.environ.items():
-        if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET and value in text:
+        if not _SECRET_NAME.search(name) or len(value.strip()) < _SHORTEST_SECRET:
+            continue
+        if any(one in text for one in spellings(value)):  # an answer is looked at as JSON
             reason = (
                 f"what {agent!r} was asked or answered holds the value of the environment variable {name!r}, so it is "
                 "not recorded; keep keys out of prompts and answers"

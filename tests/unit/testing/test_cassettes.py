@@ -168,6 +168,7 @@ class TestCassette:
         [
             pytest.param("my key is sk-123456789", "thanks", id="in the prompt"),
             pytest.param("say it", {"said": ["sk-123456789"]}, id="in the answer"),
+            pytest.param("say it", 'the password is "Tür"\n1234\n.', id="as JSON spells it"),
         ],
     )
     async def test_a_key_of_the_environment_is_never_recorded(
@@ -175,9 +176,10 @@ class TestCassette:
     ) -> None:
         """A cassette is committed; the message names the variable and not the key."""
         monkeypatch.setenv("MODEL_API_KEY", "sk-123456789")
+        monkeypatch.setenv("MODEL_PASSWORD", '"Tür"\n1234\n')
 
         model = Model(answer)
-        with pytest.raises(ValueError, match="'MODEL_API_KEY', so it is not recorded") as raised:
+        with pytest.raises(ValueError, match=r"'MODEL_(API_KEY|PASSWORD)', so it is not recorded") as raised:
             await Cassette(file, record=True).answer("planner", prompt, model)
         assert "sk-123456789" not in str(raised.value)
         assert Cassette(file).recordings == []
