@@ -243,7 +243,7 @@ def agent_stage(
             context=context,
         )
         try:
-            answer = _as_json(_answered(await agent.run(work), agent.name), work)
+            answer = as_json(await agent.run(work), work, agent.name)
         except AgentError as error:
             # The chain would carry a provider's own words into the history.
             raise _failure(error, context, made.spec.retries) from None
@@ -298,19 +298,25 @@ def _answered(answer: Any, agent: str) -> AgentAnswer:
     raise AgentError(why, permanent=True)
 
 
-def _as_json(answer: AgentAnswer, work: AgentWork) -> AgentAnswer:
-    """Return an answer whose parts are JSON, which what an agent's own framework returned need not be.
+def as_json(answer: Any, work: AgentWork, agent: str) -> AgentAnswer:
+    """Return an agent's answer with parts that are JSON, which what its own framework returned need not be.
+
+    Args:
+        answer: What it returned.
+        work: Its work.
+        agent: Its name.
 
     Raises:
-        AgentError: One holds what JSON has no form for; another run would hold it as well.
+        AgentError: It is no answer, or holds what JSON has no form for; another run's would be the same.
     """
+    made = _answered(answer, agent)
     try:
-        patch = answer.patch if isinstance(answer.patch, BatonPatch) else to_jsonable_python(dict(answer.patch or {}))
-        return replace(answer, patch=patch, output=to_jsonable_python(answer.output))
+        patch = made.patch if isinstance(made.patch, BatonPatch) else to_jsonable_python(dict(made.patch or {}))
+        return replace(made, patch=patch, output=to_jsonable_python(made.output))
     except UnicodeEncodeError:  # half a character in a name: a finding, as one in a text is
-        return answer
+        return made
     except ValueError as error:
-        work.charge(answer.spend)
+        work.charge(made.spend)
         why = f"the answer of stage {work.context.given.stage!r} cannot be written as JSON: {error}"
         raise AgentError(f"{why}; make it of texts, numbers, lists and objects", permanent=True) from None
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.activity import Stage
-from baton.integrations.agents import Agent, AgentAnswer, AgentWork, BringsTools
+from baton.integrations.agents import Agent, AgentAnswer, AgentWork, BringsTools, as_json
 from baton.protocol.baton import BatonPatch
 from baton.protocol.history import Spend
 from baton.protocol.session import EventType, SessionEvent
@@ -186,7 +186,7 @@ async def _recorded(agent: Agent, work: AgentWork) -> JsonValue:
     """Run the real agent, and return its answer with what it charged and recorded on the way."""
     context = work.context
     charged, told = context.charged, len(context.session.events)
-    answer = await agent.run(work)
+    answer = as_json(await agent.run(work), work, agent.name)
     work.charge(answer.spend)
     patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else answer.patch
     now = datetime.now(UTC)

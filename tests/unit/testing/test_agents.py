@@ -1,5 +1,7 @@
 """Scripted and recorded agents behind the port: they work as stages, and tell what a test has to know."""
 
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,13 @@ class Real:
         return AgentAnswer(patch={"current_state": [found]}, spend=Spend(micro_usd=20), said=("I looked it up.",))
 
 
+@dataclass
+class Priced:
+    """What an agent's own code may return."""
+
+    since: date
+
+
 class TestRecordedAgent:
     """`RecordedAgent`."""
 
@@ -131,6 +140,16 @@ class TestRecordedAgent:
         assert recording.charged == replaying.charged == Spend(micro_usd=520, prompt_tokens=100)
         assert told(recording) == told(replaying)
         assert "brainstorm" in {kind for kind, *_ in told(replaying)}
+
+    async def test_what_the_agents_own_code_returns_is_recorded_as_json(self, file: Path) -> None:
+        """Records and dates too, as its stage takes them."""
+        answer = AgentAnswer(patch={"current_state": ["Priced"]}, output=Priced(date(2026, 1, 1)))  # type: ignore[arg-type]
+        for record in (True, False):
+            agent = RecordedAgent(ScriptedAgent("plan", answer), Cassette(file, record=record))
+            result = await agent_stage(agent)(context())
+
+            assert result.baton_patch == {"current_state": ["Priced"]}
+            assert result.output == {"since": "2026-01-01"}
 
     async def test_a_recording_that_somebody_changed_is_told_with_its_file(self, file: Path) -> None:
         """And not by the member that happens to be missing."""
