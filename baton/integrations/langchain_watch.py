@@ -15,6 +15,7 @@ from baton.activity.session import cut
 from baton.activity.toolbox import LONGEST_RESULT
 from baton.integrations.agents import AgentWork
 from baton.integrations.limiting import Bill
+from baton.protocol.errors import AgentError
 from baton.protocol.summarising import Price
 from baton.protocol.tools import ToolDeniedError
 
@@ -41,7 +42,7 @@ class Watch(BaseCallbackHandler):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._calls: dict[UUID, tuple[str, str]] = {}
-        self._denied: ToolDeniedError | None = None
+        self._ended: AgentError | ToolDeniedError | None = None
         self.message: BaseMessage | None = None
 
     async def settle(self) -> None:
@@ -49,19 +50,20 @@ class Watch(BaseCallbackHandler):
         await self._work.context.tools.settle()
 
     def refuse(self) -> None:
-        """End a run in which a call was denied; a node may have caught that, or told its model of it.
+        """End a run that was to end before; a node may have caught that, tried again, or told its model of it.
 
         Raises:
-            ToolDeniedError: One was.
+            AgentError: It had gone beyond its limits.
+            ToolDeniedError: A call was denied.
         """
-        if self._denied is not None:
-            raise self._denied from None
+        if self._ended is not None:
+            raise self._ended from None
 
     def on_chat_model_start(self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **kwargs: Any) -> None:
         """Count a request to a chat model.
 
         Raises:
-            AgentError: It would be one too many.
+            AgentError: It would be one too many, or the run had gone beyond its limits.
             ToolDeniedError: A call was denied before.
         """
         self._in_loop(self._ask)
@@ -70,7 +72,7 @@ class Watch(BaseCallbackHandler):
         """Count a request to a model of texts.
 
         Raises:
-            AgentError: It would be one too many.
+            AgentError: It would be one too many, or the run had gone beyond its limits.
             ToolDeniedError: A call was denied before.
         """
         self._in_loop(self._ask)
@@ -121,7 +123,7 @@ class Watch(BaseCallbackHandler):
         """Count a request, unless the run is to end.
 
         Raises:
-            AgentError: It would be one too many.
+            AgentError: It would be one too many, or the run had gone beyond its limits.
             ToolDeniedError: A call was denied before.
         """
         self.refuse()
@@ -133,11 +135,7 @@ class Watch(BaseCallbackHandler):
         Raises:
             ToolDeniedError: The contract does not allow it.
         """
-        try:
-            self._work.context.tools.check(name)
-        except ToolDeniedError as error:
-            self._denied = error
-            raise
+        self._work.context.tools.check(name)
         self._calls[run_id] = name, self._work.context.session.tool_call(name, shown)
 
     def _end(self, run_id: UUID, text: str, success: bool) -> None:
@@ -163,10 +161,18 @@ class Watch(BaseCallbackHandler):
     def _in_loop(self, act: Callable[..., Any], *args: Any) -> None:
         """Act in the thread of the event loop, where session, bill and heartbeats belong, and wait for it."""
         if threading.get_ident() == self._thread:
-            act(*args)
+            self._noted(act, *args)
             return
 
         async def there() -> None:
-            act(*args)
+            self._noted(act, *args)
 
         asyncio.run_coroutine_threadsafe(there(), self._loop).result()
+
+    def _noted(self, act: Callable[..., Any], *args: Any) -> None:
+        """Act, and note what is to end the run."""
+        try:
+            act(*args)
+        except (AgentError, ToolDeniedError) as error:
+            self._ended = self._ended or error
+            raise

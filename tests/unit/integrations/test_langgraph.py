@@ -23,6 +23,7 @@ from baton.activity import StageContext
 from baton.integrations.agents import AgentAnswer, AgentLimits, AgentWork, agent_stage
 from baton.integrations.langgraph import LangGraphAgent, node_stage
 from baton.protocol.contract import HandoffContract
+from baton.protocol.errors import AgentError
 from baton.protocol.history import Spend
 from baton.protocol.session import EventType
 from baton.protocol.summarising import Price
@@ -362,6 +363,25 @@ class TestWatch:
 
         with pytest.raises(ApplicationError, match=message) as caught:
             await done(agent_stage(LangGraphAgent(graph, into={"messages": "messages"}), limits=limits), context)
+        assert caught.value.non_retryable
+        assert context.charged.prompt_tokens == 100
+
+    @pytest.mark.parametrize("limits", [AgentLimits(requests=1), AgentLimits(tokens=100), AgentLimits(micro_usd=100)])
+    async def test_a_model_that_asks_again_by_itself_asks_no_more_beyond_a_limit(self, limits: AgentLimits) -> None:
+        """It would be paid each time; and a node that catches the error has no answer taken."""
+        price = Price(prompt=Decimal(2), completion=Decimal(8))
+        answers = [AIMessage("Priced", usage_metadata=USAGE) for _ in range(4)]
+        chat = model(*answers).with_retry(wait_exponential_jitter=False, stop_after_attempt=2)
+
+        async def ask(state: Any) -> dict[str, Any]:
+            for _ in range(2):
+                with contextlib.suppress(AgentError):
+                    await chat.ainvoke("What does it cost?")
+            return {"current_state": ["Priced"]}
+
+        context = StageContext.for_test(BATON)
+        with pytest.raises(ApplicationError, match=r"more than 1 requests|took 110 tokens|cost 280 µUSD") as caught:
+            await done(agent_stage(LangGraphAgent(ask, price=price), limits=limits), context)
         assert caught.value.non_retryable
         assert context.charged.prompt_tokens == 100
 
