@@ -7,6 +7,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError, validate_call
@@ -67,8 +68,8 @@ class AgentTool:
         Raises:
             TypeError: One of its parameters has a type that JSON cannot describe.
         """
-        doc = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
-        name = name or function.__name__
+        doc = inspect.cleandoc(_itself(function).__doc__ or "").partition("\n\n")[0]
+        name = name or name_of(function)
         try:
             described: TypeAdapter[Any] = TypeAdapter(function)  # type: ignore[arg-type]  # of its arguments
             schema = described.json_schema()
@@ -109,6 +110,21 @@ class AgentTool:
             return _sendable(result)
         except RecursionError:  # it refers to itself
             return well_formed(str(result))
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function; one that some arguments are bound to keeps its name.
+
+    Example:
+        >>> name_of(partial(wire_name, "crm.find"))
+        'wire_name'
+    """
+    return _itself(function).__name__
+
+
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what a partial function is made of, which has no name and the docstring of all of its kind."""
+    return function.func if isinstance(function, partial) else function
 
 
 def _is_of_arguments(error: ValidationError) -> bool:

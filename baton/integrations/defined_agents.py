@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from baton.activity import StageContext
 from baton.activity.stage import Stage
 from baton.edge.agent_files import AgentDefinition
-from baton.integrations.agent_tools import AgentTool
+from baton.integrations.agent_tools import AgentTool, name_of
 from baton.integrations.agents import Agent, AgentTerms, agent_stage
 from baton.integrations.answers import AnswerForm
 from baton.protocol.messages import StageResult
@@ -61,7 +61,7 @@ def defined_stage(
 
 def _name(tool: Callable[..., Any] | AgentTool) -> str:
     """Return the name of a tool, as a definition file spells it."""
-    return tool.name if isinstance(tool, AgentTool) else tool.__name__
+    return tool.name if isinstance(tool, AgentTool) else name_of(tool)
 
 
 def _is_listed(name: str, listed: Iterable[str]) -> bool:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from pydantic import BaseModel, ValidationError, validate_call
@@ -26,6 +27,19 @@ class TestAgentTool:
         assert tool.description == "Find what a customer pays."
         assert tool.parameters["properties"] == {"customer": {"title": "Customer", "type": "string"}}
         assert tool.wire_name == "crm_lookup"
+
+    async def test_a_function_with_bound_arguments_is_told_of_as_itself(self) -> None:
+        """As where a client is bound to it; what Python says of any such function says nothing of this one."""
+
+        def find(register: dict[str, int], customer: str) -> str:
+            """Find what a customer pays."""
+            return f"{customer} pays {register[customer]} USD"
+
+        [tool] = tools_of([partial(find, {"c-1": 20})])
+
+        assert (tool.name, tool.description) == ("find", "Find what a customer pays.")
+        assert list(tool.parameters["properties"]) == ["customer"]
+        assert await tool.guarded(context(contract(["find"]))).call({"customer": "c-1"}) == "c-1 pays 20 USD"
 
     def test_a_parameter_that_no_model_can_be_told_of_is_refused(self) -> None:
         """The remedy is in the message."""
