@@ -53,10 +53,13 @@ def checked_url(url: str, *, secret: bool) -> str:
         ...
         ValueError: 'http://models.example/v1/chat/completions' would carry the key in clear text; use https
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-        raise ValueError("an address is expected as https://host/path, without a name or a key in it")
-    if secret and parts.scheme == "http" and not is_this_machine(parts.hostname):
+    try:
+        parts = httpx2.URL(url)  # as it is read when it is asked
+    except httpx2.InvalidURL:
+        parts = httpx2.URL()
+    if parts.scheme not in ("http", "https") or not parts.host or parts.userinfo or url != url.strip():
+        raise ValueError("an address is expected as https://host/path, without blanks, and no name or key in it")
+    if secret and parts.scheme == "http" and not is_this_machine(parts.host):
         raise ValueError(f"{url!r} would carry the key in clear text; use https")
     return url
 

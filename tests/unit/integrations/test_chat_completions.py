@@ -104,6 +104,14 @@ class TestRequest:
         with pytest.raises(ValueError, match="https"):
             ChatCompletionsAgent("plan", url, "m", key_env=KEY_ENV)
 
+    @pytest.mark.parametrize(
+        "url", ["http://localhost:port/v1", "http://[::1/v1", "https://models.example/v1\n", " http://localhost/v1"]
+    )
+    def test_an_address_that_no_request_can_go_to_is_refused(self, url: str) -> None:
+        """Where the agent is made too: Temporal would run its stage again and again."""
+        with pytest.raises(ValueError, match="an address is expected as https://host/path, without blanks"):
+            ChatCompletionsAgent("plan", url, "m")
+
     async def test_a_worker_without_the_key_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """By the variable's name; another worker may have it."""
         monkeypatch.delenv(KEY_ENV)
