@@ -28,7 +28,6 @@ from agents import (
     Model,
     ModelBehaviorError,
     ModelProvider,
-    ModelSettings,
     OpenAIProvider,
     RunConfig,
     Runner,
@@ -36,7 +35,7 @@ from agents import (
 from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
 from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
-from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentWork
+from baton.integrations.agents import AgentAnswer, AgentWork
 from baton.integrations.endings import NO_USABLE_FORM, unfinished
 from baton.integrations.limiting import in_time
 from baton.integrations.openai_agents_run import (
@@ -165,16 +164,13 @@ class OpenAIAgent:
 
     def _config(self, work: AgentWork, passed_on: HandoffInputFilter) -> RunConfig:
         """Return the terms of a run."""
-        config = RunConfig(
+        return RunConfig(
             model_provider=self._models,
             handoff_input_filter=passed_on,
             tracing_disabled=True,
             trace_include_sensitive_data=False,
             tool_not_found_behavior="return_error_to_model",
         )
-        # Set afterwards: the constructor would read the types of all members at every run.
-        config.model_settings = ModelSettings(extra_headers={HANDOFF_HEADER: work.handoff_id})
-        return config
 
     @cached_property
     def _models(self) -> ModelProvider:

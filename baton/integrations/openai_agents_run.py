@@ -14,6 +14,7 @@ from agents import (
     HandoffInputData,
     HandoffInputFilter,
     ModelResponse,
+    ModelSettings,
     RunContextWrapper,
     RunHooks,
     Tool,
@@ -33,7 +34,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 from pydantic import ValidationError
 
 from baton.integrations.agent_tools import AgentTool, as_text, wire_name
-from baton.integrations.agents import AgentWork
+from baton.integrations.agents import HANDOFF_HEADER, AgentWork
 from baton.integrations.limiting import Bill
 from baton.protocol.compiling import ContractRequest, compile_contract
 from baton.protocol.contract import LONGEST_TASK
@@ -118,6 +119,7 @@ class Rehearsal:
             copied.tools = await self._tools(agent, context)
             copied.mcp_servers = []
             copied.instructions = self._instructions(agent)
+            copied.model_settings = self._settings(agent)
             copied.output_type = self._output(agent) if callable(self._output) else self._output
             self._copies[id(agent)] = copied  # before its handoffs, which may lead back to it
             copied.handoffs = [await self._handoff(one, context) for one in agent.handoffs]
@@ -161,6 +163,12 @@ class Rehearsal:
             checked += [_of_stage(tool) for tool in self._work.tools]
         self._given |= {id(tool): tool for tool in checked}
         return checked
+
+    def _settings(self, agent: Agent[Any]) -> ModelSettings:
+        """Return an agent's own settings; its requests name the handoff, beside headers that it has itself."""
+        made = copy.copy(agent.model_settings)
+        made.extra_headers = {**(made.extra_headers or {}), HANDOFF_HEADER: self._work.handoff_id}
+        return made
 
     def _instructions(self, agent: Agent[Any]) -> Any:
         """Return an agent's own instructions, and those of the stage after them."""

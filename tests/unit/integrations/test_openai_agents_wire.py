@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from agents import Agent, ToolOutputText
+from agents import Agent, ModelSettings, ToolOutputText
 from temporalio.exceptions import ApplicationError
 
 from baton.activity import StageContext
@@ -95,6 +95,22 @@ class TestOverTheWire:
         assert second["messages"][-1] == {"role": "tool", "tool_call_id": "call-1", "content": "c-1 pays 20 USD"}
         assert second["response_format"]["json_schema"]["strict"] is False
         assert context.charged.prompt_tokens == 200
+
+    async def test_an_agents_own_headers_are_sent_beside_the_handoff(self) -> None:
+        """A gateway wants its own; each agent of a run keeps those that it has."""
+        handing = {"name": "transfer_to_billing", "arguments": "{}"}
+        call = {"id": "call-1", "type": "function", "function": handing}
+        with serving((200, chat_reply(None, tool_calls=[call])), (200, chat_reply(ANSWER))) as server:
+            billing = Agent("billing", model="m", model_settings=ModelSettings(extra_headers={"X-Gateway": "b"}))
+            settings = ModelSettings(extra_headers={"X-Gateway": "a"}, temperature=0)
+            first = Agent("support", model="m", handoffs=[billing], model_settings=settings)
+            models = provider(base_url=server.url, api_key="key-1", api="chat")
+
+            await done(agent_stage(OpenAIAgent(first, provider=models)))
+        asked = [headers for _, headers, _ in server.asked]
+        assert [headers["x-gateway"] for headers in asked] == ["a", "b"]
+        assert HANDOFF_HEADER.lower() in asked[0].keys() & asked[1].keys()
+        assert settings.extra_headers == {"X-Gateway": "a"}
 
     async def test_a_call_whose_arguments_are_cut_off_is_not_made(self) -> None:
         """A tool whose parameters all have defaults would run with those, and do what nobody asked for."""
