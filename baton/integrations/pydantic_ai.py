@@ -29,16 +29,15 @@ from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, Structu
 from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import AgentStreamEvent
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from baton.integrations.agent_tools import AgentTool
-from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentLimits, AgentWork, AnswerForm
+from baton.integrations.agents import AgentAnswer, AgentLimits, AgentWork, AnswerForm
 from baton.integrations.pydantic_ai_errors import reported
 from baton.integrations.pydantic_ai_outputs import build_once
-from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools
+from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools, settings_under
 from baton.integrations.remembering import remembering
 from baton.integrations.schema_embedding import spelled_out
 from baton.protocol.misfit import misfit
@@ -99,7 +98,7 @@ class PydanticAgent:
                 output_type=self._output(work),
                 instructions=work.instructions or None,
                 deps=self.deps,
-                model_settings=_settings(work),
+                model_settings=settings_under(work.handoff_id),
                 usage=usage,
                 usage_limits=_limits(work.limits, self.price),
                 timeout=work.limits.seconds,
@@ -163,24 +162,6 @@ async def _beating(
             last = time.monotonic()
             work.context.heartbeat({"requests": run.usage.requests, "events": count})
         yield event
-
-
-def _settings(work: AgentWork) -> Callable[[RunContext[Any]], ModelSettings]:
-    """Return the settings of every request, as far as the model of the request knows them."""
-
-    def settings(run: RunContext[Any]) -> ModelSettings:
-        base: Any = run.model_settings or {}
-        made = ModelSettings(max_retries=0)
-        if work.handoff_id:
-            own: dict[str, str] = dict(base.get("extra_headers") or ())
-            made["extra_headers"] = own | {HANDOFF_HEADER: work.handoff_id}
-        ignored: frozenset[str] = frozenset(getattr(run.model, "unsupported_settings", ()))
-        for name in ("max_retries", "extra_headers"):
-            if name in ignored:
-                made.pop(name, None)
-        return made
-
-    return settings
 
 
 def _limits(most: AgentLimits, price: Price | None) -> UsageLimits:

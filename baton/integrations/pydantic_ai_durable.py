@@ -32,7 +32,7 @@ from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTerms, Agen
 from baton.integrations.answers import read_answer
 from baton.integrations.pydantic_ai_durable_errors import WithoutWords
 from baton.integrations.pydantic_ai_errors import reported
-from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, finished, names_of_tools, offered
+from baton.integrations.pydantic_ai_run import OUTPUT_TOOL, finished, names_of_tools, offered, settings_under
 from baton.integrations.schema_embedding import spelled_out
 from baton.protocol.baton import Baton
 from baton.protocol.errors import AgentError, PatchError, StageFailedError
@@ -263,7 +263,7 @@ class DurableAgent:
             opened["prompt"],
             output_type=ToolOutput(StructuredDict(spelled_out(opened["schema"]), name="answer"), name=OUTPUT_TOOL),
             instructions=self._instructions or None,
-            model_settings={"max_retries": 0},
+            model_settings=settings_under(opened["handoff_id"]),
             usage=usage,
             usage_limits=UsageLimits(
                 request_limit=opened["requests"],

@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.native_tools import AbstractNativeTool
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage, RunUsage
@@ -27,7 +28,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from baton.activity.session import cut
 from baton.activity.toolbox import LONGEST_RESULT, ToolAnswer
 from baton.integrations.agent_tools import as_text
-from baton.integrations.agents import AgentAnswer, AgentWork
+from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentWork
 from baton.integrations.limiting import refuse_too_dear
 from baton.protocol.errors import PatchError
 from baton.protocol.history import Spend
@@ -189,6 +190,28 @@ def names_of_tools(agent: Agent[Any, Any]) -> frozenset[str]:
     own = frozenset(name for one in agent.toolsets if isinstance(one, FunctionToolset) for name in one.tools)
     native = agent.root_capability.get_native_tools()
     return own | frozenset(one.unique_id for one in native if isinstance(one, AbstractNativeTool)) - _HARMLESS
+
+
+def settings_under(handoff_id: str) -> Callable[[RunContext[Any]], ModelSettings]:
+    """Return the settings of every request under a handoff, as far as the model of the request knows them.
+
+    Args:
+        handoff_id: The handoff, which each request names beside the headers that the agent has itself.
+    """
+
+    def settings(run: RunContext[Any]) -> ModelSettings:
+        base: Any = run.model_settings or {}
+        made = ModelSettings(max_retries=0)
+        if handoff_id:
+            own: dict[str, str] = dict(base.get("extra_headers") or ())
+            made["extra_headers"] = own | {HANDOFF_HEADER: handoff_id}
+        ignored: frozenset[str] = frozenset(getattr(run.model, "unsupported_settings", ()))
+        for name in ("max_retries", "extra_headers"):
+            if name in ignored:
+                made.pop(name, None)
+        return made
+
+    return settings
 
 
 def finished(response: ModelResponse) -> ModelResponse:

@@ -14,6 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from pydantic_ai.exceptions import ContentFilterError, ModelHTTPError, UnexpectedModelBehavior
     from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
+    from pydantic_ai.settings import ModelSettings
 
     from baton.integrations.agents import AgentLimits
     from baton.integrations.pydantic_ai_durable import DurableAgent, UnderContract
@@ -25,6 +26,8 @@ ANSWER = {"baton_patch": {"current_state": ["Found out"], "decision_log": ["Ask 
 ONCE = ActivityConfig(start_to_close_timeout=timedelta(seconds=60), retry_policy=RetryPolicy(maximum_attempts=1))
 REQUESTS: list[list[ModelMessage]] = []
 """What the model was asked, in order."""
+HEADERS: list[dict[str, str]] = []
+"""What headers its requests had, in order."""
 KEY = "sk-durable-0123456789"
 HALF = chr(0xD83D)
 """Half a character, which JSON can spell and no payload can hold."""
@@ -42,6 +45,7 @@ CALLS = {
 async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Call a tool once, then answer; one takes longer over its answer than a run may."""
     REQUESTS.append(messages)
+    HEADERS.append({**(info.model_settings or {}).get("extra_headers", {})})
     wishes = info.instructions or ""
     if "refused" in wishes:
         raise ModelHTTPError(401, "house-1", body={"error": {"message": f"no such key: {KEY}"}})
@@ -70,7 +74,10 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
 def made(name: str, instructions: str, limits: AgentLimits | None = None) -> DurableAgent:
     """Return a durable agent with two tools, of which it may not send."""
     agent = Agent(
-        FunctionModel(respond), name=name, capabilities=[UnderContract(), TemporalDurability(activity_config=ONCE)]
+        FunctionModel(respond),
+        name=name,
+        capabilities=[UnderContract(), TemporalDurability(activity_config=ONCE)],
+        model_settings=ModelSettings(extra_headers={"X-Gateway": "house"}),
     )
 
     @agent.tool_plain

@@ -22,6 +22,7 @@ from baton.devserver import DevServer
 from baton.edge.artifacts import MemoryArtifactStore
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import Ledger, LedgerOptions
+from baton.integrations.agents import HANDOFF_HEADER
 from baton.integrations.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
 from baton.plugin import BatonPlugin
 from baton.protocol.tools import TOOL_DENIED
@@ -37,6 +38,7 @@ from tests.support import Handle, event, failure, start
 from tests.temporal.durable_agents import (
     DURABLE_PIPELINES,
     DURABLE_STAGES,
+    HEADERS,
     KEY,
     REQUESTS,
     Delegates,
@@ -110,6 +112,17 @@ class TestDurableAgent:
         assert events[2]["content"] == "c-1 pays 20 USD"
         assert run.state.spend.prompt_tokens > 0
         assert explain(run, "looks").contract["allowedTools"] == ["lookup"]
+
+    async def test_each_request_names_the_handoff(self, worker: Worker) -> None:
+        """Beside the headers of the agent's own (S5-fields-a)."""
+        HEADERS.clear()
+        handle = await start(worker, Thinks.run)
+        await handle.result()
+        run = await read_run(worker.client, handle.id)
+        contract = explain(run, "looks").contract
+
+        named = {"X-Gateway": "house", HANDOFF_HEADER: contract["handoffId"]}
+        assert [named, named] == HEADERS
 
     async def test_a_forbidden_tool_does_not_run(self, worker: Worker) -> None:
         """The check is in workflow code, before an activity is scheduled (S5-fields-k)."""
