@@ -14,7 +14,7 @@ from uuid import uuid4
 from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from langgraph.errors import GraphRecursionError
+from langgraph.errors import GraphRecursionError, ParentCommand
 from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command
@@ -136,6 +136,10 @@ class LangGraphAgent:
                 returned = await self._runnable.ainvoke(given, config)
         except GraphRecursionError as error:
             raise AgentError(f"the graph {self.name!r} took too many steps; raise its recursion_limit") from error
+        except ParentCommand as error:
+            where = f"goes on to {_goto(error.args[0])!r} in a graph around it, and there is none"
+            why = f"the graph {self.name!r} {where}; make a stage of the graph around it"
+            raise AgentError(why, permanent=True) from None
         except OutputParserException:  # it quotes the answer
             raise self._early(watch.message) or PatchError([NO_USABLE_FORM]) from None
         except Exception as error:
@@ -301,11 +305,9 @@ def _stops(graph: Pregel[Any, Any, Any, Any]) -> Iterator[str]:
 def _state_of(returned: Any, name: str) -> tuple[dict[str, Any], JsonValue]:
     """Return the state in what a node returned, and where it wants to go on, if it says so."""
     if isinstance(returned, Command):
-        goto = returned.goto
-        wanted: JsonValue = [str(one) for one in goto] if isinstance(goto, list | tuple) else str(goto)
         update = returned.update
         state = dict(update) if isinstance(update, list | tuple) else _state_of(update, name)[0]
-        return state, {_GOTO: wanted} if goto else None
+        return state, {_GOTO: _goto(returned)} if returned.goto else None
     if returned is None:
         return {}, None
     if isinstance(returned, Mapping):
@@ -315,6 +317,12 @@ def _state_of(returned: Any, name: str) -> tuple[dict[str, Any], JsonValue]:
     if dataclasses.is_dataclass(returned) and not isinstance(returned, type):
         return {one.name: getattr(returned, one.name) for one in dataclasses.fields(returned)}, None
     raise AgentError(f"the node {name!r} returned a {type(returned).__name__}, no state", permanent=True)
+
+
+def _goto(command: Command[Any]) -> JsonValue:
+    """Return where a command goes, as JSON."""
+    goto = command.goto
+    return [str(one) for one in goto] if isinstance(goto, list | tuple) else str(goto)
 
 
 def _members(patch: Any) -> dict[str, Any]:

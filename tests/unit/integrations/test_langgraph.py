@@ -239,6 +239,7 @@ class TestNodeStage:
             pytest.param(lambda: node_stage(lambda state: 7, name="n"), "returned a int", True, id="no state"),
             pytest.param(lambda: node_stage(waiting()), "stopped at an interrupt", True, id="waits for a person"),
             pytest.param(lambda: node_stage(asks), "'asks' stopped at an interrupt", True, id="a bare node that waits"),
+            pytest.param(lambda: node_stage(leaving()), "goes on to 'legal' in a graph around", True, id="leaves"),
             pytest.param(lambda: node_stage(circling()), "took too many steps", False, id="goes in circles"),
         ],
     )
@@ -414,6 +415,18 @@ def waiting() -> Any:
         return {}
 
     return StateGraph(MessagesState).add_node(ask).add_edge(START, "ask").compile(checkpointer=None)
+
+
+def leaving() -> Any:
+    """Return a graph that goes on in the graph around it."""
+
+    def pass_on(state: MessagesState) -> Command[Any]:
+        return Command(goto="legal", graph=Command.PARENT)
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("pass_on", pass_on)
+    graph.add_edge(START, "pass_on")
+    return graph.compile()
 
 
 def circling() -> Any:
