@@ -14,7 +14,6 @@ Example:
 """
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from baton.integrations.agent_tools import as_text
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentTool, AgentWork
 from baton.integrations.endings import unfinished
 from baton.integrations.http_post import Answered, checked_url, key_from, post_json
+from baton.integrations.limiting import in_time
 from baton.integrations.prices import cost
 from baton.integrations.provider_errors import code_of, is_permanent, of_redirect
 from baton.protocol.errors import AgentError, PatchError
@@ -82,6 +82,11 @@ class ChatCompletionsAgent:
             ToolDeniedError: It called a tool that its contract does not allow.
         """
         talk = _Conversation(self, work, key_from(self.key_env))
+        async with in_time(work, self.name):  # a tool may take its time as well
+            return await self._answered(talk, work)
+
+    async def _answered(self, talk: "_Conversation", work: AgentWork) -> AgentAnswer:
+        """Return the model's answer, after its calls and what had to be mended."""
         mends = self.mends
         while True:
             message = await talk.ask()
@@ -106,7 +111,6 @@ class _Conversation:
         self._key = key
         self._requests = 0
         self._spent = Spend()
-        self._until = time.monotonic() + (work.limits.seconds or float("inf"))
         system = [{"role": "system", "content": work.instructions}] if work.instructions else []
         turn = work.user_turn(with_schema=agent.structured != "json_schema")
         self._messages: list[dict[str, Any]] = [*system, {"role": "user", "content": turn}]
@@ -115,14 +119,11 @@ class _Conversation:
         """Return the model's next message, charged and recorded."""
         self._keep_limits()
         self._requests += 1
-        left = self._until - time.monotonic()
         headers = {HANDOFF_HEADER: self._work.handoff_id} if self._work.handoff_id else {}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         agent = self._agent
-        answered = await post_json(
-            agent.url, self._request(), headers, seconds=min(agent.seconds, left), ca_file=agent.ca_file
-        )
+        answered = await post_json(agent.url, self._request(), headers, seconds=agent.seconds, ca_file=agent.ca_file)
         found = _parsed(answered.body)
         if told := isinstance(found, dict) and isinstance(found.get("usage"), Mapping):
             self._charge(found)  # what is not taken was paid as well
@@ -198,8 +199,6 @@ class _Conversation:
             reached = f"{most.micro_usd} millionths of a US dollar"
         if reached is not None:
             raise AgentError(f"agent {self._agent.name!r} reached a limit of its run: {reached}", permanent=True)
-        if time.monotonic() >= self._until:
-            raise AgentError(f"agent {self._agent.name!r} did not come to an end in the time that its stage has")
 
     def _charge(self, body: Mapping[str, Any]) -> None:
         """Charge a request; where the endpoint does not say what it used, the tokens are estimated."""

@@ -410,6 +410,19 @@ class TestFailure:
             await stage(server, seconds=0.2)(context())
         assert not raised.value.non_retryable
 
+    async def test_a_run_whose_tool_takes_too_long_ends_in_its_time(self) -> None:
+        """So that it still tells its bill."""
+
+        async def waits(customer: str) -> None:
+            await asyncio.Event().wait()
+
+        crm, of = AgentTool.of(waits, name="crm.lookup"), context()
+        with chat_server(CALL) as server, pytest.raises(ApplicationError, match="an end within 2 s") as raised:
+            async with asyncio.timeout(60):
+                await stage(server, tools=[crm], limits=AgentLimits(seconds=2.0))(of)
+        assert not raised.value.non_retryable
+        assert of.charged.prompt_tokens == 1_000
+
     async def test_a_cancelled_stage_leaves_the_endpoint_at_once(self) -> None:
         """The connection is closed; the endpoint may stop its work."""
         with chat_server(Reply(b"{", slow=True)) as server:
