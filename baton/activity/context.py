@@ -2,9 +2,10 @@
 
 import asyncio
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -122,6 +123,8 @@ class StageContext(Generic[BatonT]):
     able: frozenset[str] = frozenset()
     forbids: frozenset[str] = frozenset()
     _loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, init=False, repr=False)
+    _around: Context = field(default_factory=copy_context, init=False, repr=False)
+    _charging: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _telling: asyncio.TimerHandle | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -287,12 +290,20 @@ class StageContext(Generic[BatonT]):
             details: JSON values; the next run finds them in `resumed`.
         """
         self.last_heartbeat = details
-        if activity.in_activity() and not activity.info().is_local:  # nobody waits for one of a light stage
-            activity.heartbeat(*details, *self.told())
+        self.still_alive()
 
     def still_alive(self) -> None:
         """Send the last heartbeat again, with what was charged by now."""
-        self.heartbeat(*self.last_heartbeat)
+        if self._loop is None or _running_loop() is self._loop:
+            self._send()
+        else:  # a thread of the stage's; Temporal takes heartbeats in the stage's own loop, and knows it by its context
+            with suppress(RuntimeError):  # that loop has ended, and nobody is left to be told
+                self._loop.call_soon_threadsafe(self._send, context=self._around)
+
+    def _send(self) -> None:
+        """Send the last heartbeat, with what was charged by now."""
+        if activity.in_activity() and not activity.info().is_local:  # nobody waits for one of a light stage
+            activity.heartbeat(*self.last_heartbeat, *self.told())
 
     def charge(self, spend: Spend) -> None:
         """Charge what something cost, at once: it is paid whether or not the stage succeeds.
@@ -311,7 +322,8 @@ class StageContext(Generic[BatonT]):
             >>> context.charged.micro_usd
             500
         """
-        self.charged = self.charged + spend
+        with self._charging:  # threads of a stage charge at the same time
+            self.charged = self.charged + spend
         if self._loop is None or _running_loop() is not self._loop:  # in a thread of the stage's
             self.still_alive()
         elif self._telling is None:

@@ -24,7 +24,7 @@ _RUNS: Counter[tuple[str, int, str]] = Counter()
 
 
 async def _pay(context: StageContext[Baton], name: str) -> StageResult:
-    """Do what the parameter `does` says of this stage's n-th run: `note`, `charge`, `spend`, how to `end`."""
+    """Do what the parameter `does` says of this stage's n-th run: `note`, `charge`, `thread`, `spend`, how to `end`."""
     run = activity.info().workflow_id or ""
     place = (run, context.given.seq, name)
     _RUNS[place] += 1
@@ -35,6 +35,9 @@ async def _pay(context: StageContext[Baton], name: str) -> StageResult:
     for amount in act.get("charge", []):
         BILLS[run] += amount
         context.charge(Spend(micro_usd=amount))
+    for amount in act.get("thread", []):  # as a client without `await` does
+        BILLS[run] += amount
+        await asyncio.to_thread(context.charge, Spend(micro_usd=amount))
     if act.get("end") == "raise before a ledger that is busy":
         await _keep_busy(str(context.params["ledger"]))
         raise RuntimeError("the answer was cut off")

@@ -63,6 +63,8 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
         pytest.param(["brief"], {"brief": LOST}, 500, id="the first stage lost for good"),
         pytest.param([{"child": ["brief"]}], {"brief": LOST}, 500, id="a child's first stage lost for good"),
         pytest.param(["first", ["brief", "second"]], {"brief": LOST}, 2_500, id="a branch that is lost for good"),
+        pytest.param(["first"], {"first": [{"thread": [500, 7], "end": "raise"}]}, 1_521, id="raised after a thread"),
+        pytest.param(["brief"], {"brief": [{"thread": [500, 7], "end": "lost"}]}, 507, id="lost after a thread"),
         pytest.param(["first"], {"first": REFUSED}, 407, id="refused"),
         pytest.param(["first"], {"first": [{"spend": 400, "end": "unreadable"}, {"spend": 7}]}, 407, id="unreadable"),
         pytest.param([["first", "second"]], {"first": RAISES}, 2_500, id="a branch that raised"),

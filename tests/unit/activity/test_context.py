@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -124,17 +125,47 @@ class TestCharge:
         heartbeats: list[object] = []
         environment = ActivityEnvironment()
         environment.on_heartbeat = lambda *details: heartbeats.append(details)
-        one = context()
-
-        async def pay() -> None:
-            one.charge(Spend(micro_usd=500))
 
         async def thinks_in_a_thread() -> None:
+            one = context()
+
+            async def pay() -> None:
+                one.charge(Spend(micro_usd=500))
+
             await asyncio.to_thread(asyncio.run, pay())
 
         await environment.run(thinks_in_a_thread)
 
         assert heartbeats == [({SPENT: Spend(micro_usd=500).model_dump(mode="json")},)]
+
+    async def test_threads_that_charge_at_the_same_time_are_charged_each(self) -> None:
+        """A sum that is read, and written by another thread before it is written back, would lose that one's bill."""
+        one = StageContext.for_test(Baton(goal="Pay"))
+
+        def pay() -> None:
+            for _ in range(5_000):
+                one.charge(Spend(micro_usd=1))
+
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            await asyncio.gather(*(asyncio.to_thread(pay) for _ in range(4)))
+        finally:
+            sys.setswitchinterval(usual)
+
+        assert one.charged == Spend(micro_usd=20_000)
+
+    def test_a_context_may_outlive_its_loop(self) -> None:
+        """As in a test that makes one in a loop, and looks at it in another."""
+
+        async def made() -> StageContext[Baton]:
+            return StageContext.for_test(Baton(goal="Pay"))
+
+        one = asyncio.run(made())
+
+        one.charge(Spend(micro_usd=500))
+
+        assert one.charged == Spend(micro_usd=500)
 
     async def test_a_stage_that_goes_on_is_told_of_soon(self) -> None:
         """If its worker is lost, the next run knows what was paid, all of it in one heartbeat."""
