@@ -239,7 +239,7 @@ class SqliteDatabase:
                     connection.execute(f"PRAGMA {pragma}")
                 return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                if not _is_busy(error) or time.monotonic() > until:
                     raise
             time.sleep(_PAUSE)
 
@@ -285,4 +285,5 @@ class SqliteDatabase:
 
 
 def _is_busy(error: BaseException | None) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+    """Return whether somebody else has the file, also for bringing it in order after a writer that was killed."""
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY

@@ -32,6 +32,20 @@ async def main():
 asyncio.run(main())
 """
 
+_RECOVERS = """
+import fcntl, mmap, sys
+
+with open(sys.argv[1] + "-shm", "r+b") as index:
+    for lock in (120, 122):  # of who writes, and of who recovers: SQLite's "WAL-mode file format", 2.3.1
+        fcntl.lockf(index, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, lock)
+    shared = mmap.mmap(index.fileno(), 0)
+    whole, shared[:96] = shared[:96], bytes(96)  # its headers, as a writer leaves them that is killed halfway
+    print("recovering", flush=True)
+    sys.stdin.readline()
+    shared[:96] = whole
+"""
+"""What SQLite does to a log whose writer was killed; it takes a moment, and here until a line is read."""
+
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
@@ -123,6 +137,20 @@ class TestWritingAtOnce:
 
         assert (await waiting).sequence == 2
         other.close()
+
+    async def test_a_file_that_is_brought_in_order_is_waited_for_as_well(self, ledger: Ledger, path: Path) -> None:
+        """Another worker was killed while it wrote, and a third does it: SQLite has an error of its own for that."""
+        await ledger.append(entry(0))
+        arguments = [sys.executable, "-c", _RECOVERS, str(path)]
+        third = await asyncio.create_subprocess_exec(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert third.stdout is not None
+        await third.stdout.readline()
+
+        waiting = asyncio.create_task(ledger.append(entry(1), flush=False))
+        await asyncio.sleep(0)
+        await third.communicate(b"\n")
+
+        assert (await waiting).sequence == 2
 
     async def test_a_slow_disk_is_waited_for_beside_the_loop(
         self, done: list[tuple[str, bool]], ledger: Ledger
