@@ -9,7 +9,7 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Generic, Self
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -37,6 +37,8 @@ from baton.protocol.stages import StageSpec
 from baton.protocol.summarising import Summariser
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
 from baton.workflow.metrics import Metrics
+
+T = TypeVar("T")
 
 _UNMEASURED = Metrics(MetricMeter.noop)
 _TOLD_WITHIN = 0.05  # seconds; so much of a bill a lost worker may cost
@@ -188,7 +190,8 @@ class StageContext(Generic[BatonT]):
     def personal(self) -> PersonalDesk:
         """Where personal data is read and written, as far as the stage declared it; never in baton or output."""
         given = self.given
-        return PersonalDesk(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
+        made = PersonalDesk(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
+        return self._first("personal", made)
 
     def sealed_personal_data(self) -> dict[str, JsonValue] | None:
         """Return the personal data that the stage has written, if it has any."""
@@ -209,7 +212,8 @@ class StageContext(Generic[BatonT]):
         prefix = ".".join(
             [str(given.seq), given.stage, *([f"{given.attempt}", f"{run}"] if given.attempt + run > 2 else [])]
         )
-        return SessionLog(given.stage, prefix, self.handoff_id, self.parts.counter, self.parts.clock)
+        made = SessionLog(given.stage, prefix, self.handoff_id, self.parts.counter, self.parts.clock)
+        return self._first("session", made)
 
     @cached_property
     def tools(self) -> Toolbox:
@@ -221,7 +225,12 @@ class StageContext(Generic[BatonT]):
             allowed: frozenset[str] | None = frozenset(self.contract.allowed_tools)
         else:
             allowed = self.able - self.forbids or None
-        return Toolbox(allowed, self.session, self.handoff_id, self._denied)
+        return self._first("tools", Toolbox(allowed, self.session, self.handoff_id, self._denied))
+
+    def _first(self, name: str, made: T) -> T:
+        """Return what was made first of threads that ask for it at once: what the others note would be lost."""
+        first: T = self.__dict__.setdefault(name, made)
+        return first
 
     async def _denied(self, tool: str, handoff_id: str, number: int) -> None:
         """Put a denied call on record."""

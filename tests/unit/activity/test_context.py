@@ -88,6 +88,19 @@ class TestWorkerParts:
         assert current_parts() == WorkerParts()
 
 
+class TestThreads:
+    """Threads of a stage that ask for the same thing for the first time."""
+
+    @pytest.mark.parametrize("name", ["session", "tools", "personal"])
+    def test_all_get_the_same(self, name: str) -> None:
+        """Nothing keeps the second one from making it as well, and what it noted in that would be lost."""
+        one = context()
+
+        first, second = (vars(StageContext)[name].func(one) for _ in range(2))
+
+        assert first is second is getattr(one, name)
+
+
 class TestCharge:
     """`StageContext.charge`."""
 
