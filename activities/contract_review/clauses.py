@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from activities.contract_review.facts import find_facts
 from activities.contract_review.headings import (
@@ -43,6 +44,7 @@ class _Draft:
     first: Line
     last: Line
     words: list[str] = field(default_factory=list)
+    style: str = ""  # `heading` or `attached` where it has no number
 
     def take(self, line: Line, text: str) -> None:
         """Add a line's words."""
@@ -68,11 +70,9 @@ def extract(document: Document) -> Extraction:
     """
     lines = unfolded(document.lines)
     reader = _read(lines)
-    if not {draft.id for draft in reader.drafts} - {PREAMBLE, "I"}:  # `I.` by itself is the letter after `H.`
-        reader = _read(lines, points=True)
-    if len(reader.drafts) == 1:
-        titled = _read(lines, titles=True)
-        if sum(kind_of(draft.title, "") != "general" for draft in titled.drafts[1:]) > 1:  # no lines of an address
+    if _is_undivided(reader.drafts):
+        reader, titled = _read(lines, points=True), _read(lines, titles=True)
+        if len(_telling(titled.drafts)) > max(1, len(_telling(reader.drafts))):  # no lines of an address
             reader = titled
     clauses = _with_kinds(reader.drafts)
     title = reader.title or document.name
@@ -88,6 +88,22 @@ def extract(document: Document) -> Extraction:
         facts=tuple(find_facts(clauses)),
         notes=document.notes if is_one else (*document.notes, _NO_CONTRACT),
     )
+
+
+def _is_undivided(drafts: Sequence[_Draft]) -> bool:
+    """Return whether nothing was found but headings that tell nothing, such as those of signatures, and attachments."""
+    body = list(takewhile(lambda draft: draft.style != "attached", drafts))
+    others = [draft for draft in body if draft.style]
+    lengths = [sum(map(len, draft.words)) for draft in others]
+    is_counted = any(not (draft.style or draft.point or draft.id in (PREAMBLE, "I")) for draft in body)
+    is_most = 2 * sum(lengths) <= sum(sum(map(len, draft.words)) for draft in body)
+    return not is_counted and is_most and not _telling(others)  # `I.` by itself is the letter after `H.`
+
+
+def _telling(drafts: Sequence[_Draft]) -> set[str]:
+    """Return the titles that name what contracts settle."""
+    titles = {draft.title for draft in drafts if not draft.point and draft.id != PREAMBLE}
+    return {title for title in titles if kind_of(title, "") != "general"}
 
 
 def _read(lines: Sequence[Line], *, points: bool = False, titles: bool = False) -> "_Reader":
@@ -209,6 +225,7 @@ class _Reader:
         self._headings += not found.label
         id = found.label or f"H{self._headings}"
         self._section = self._heading = self._add(line, id, title or id, None, rest)
+        self.drafts[-1].style = found.style
         self._level = line.heading
         self._may_restart = True
         self._points = Points()

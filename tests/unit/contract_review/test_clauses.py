@@ -163,6 +163,28 @@ class TestExtract:
                 id="titles that stand alone",
             ),
             pytest.param(
+                "Payment Terms\n\nThey are due:\n\n(a) at once; and\n\n(b) in cash.\n\n"
+                "Limitation of liability\n\nNone is.\n",
+                [("H1", None), ("H1(a)", "H1"), ("H1(b)", "H1"), ("H2", None)],
+                id="titles that stand alone, and points below them",
+            ),
+            pytest.param(
+                "Payment Terms\n\nThey are due each month.\n\nLiability\n\nNone is.\n\n"
+                "IN WITNESS WHEREOF we sign.\n\nASH LTD\n\nAnn, its director.\n",
+                [("H1", None), ("H2", None), ("H3", None), ("H4", None)],
+                id="titles that stand alone, above signatures",
+            ),
+            pytest.param(
+                "(1) Fees. They are due each month.\n(2) Term. A year.\n\nSUPPLIER: ASH LTD\n\nAnn, its director.\n",
+                [("(1)", None), ("(2)", None), ("H1", None)],
+                id="numbers in brackets above signatures",
+            ),
+            pytest.param(
+                "A. Fees\nThey are due.\nB. Term\nA year.\n\nEXHIBIT A\n\n1. Services\nWe dig.\n",
+                [("A", None), ("B", None), ("Exhibit A", None), ("Exhibit A 1", "Exhibit A")],
+                id="capital letters above an exhibit",
+            ),
+            pytest.param(
                 "1. Fees ........ 2\n2. Term ........ 3\n\n1. Fees\nDue.\n2. Term\nA year.\n",
                 [("1", None), ("2", None)],
                 id="a table of contents",
