@@ -15,6 +15,7 @@ from activities.contract_review.headings import (
     follows,
     is_heading,
     opening_of,
+    runs_in,
     split_title,
     stands_alone,
 )
@@ -44,7 +45,7 @@ class _Draft:
     first: Line
     last: Line
     words: list[str] = field(default_factory=list)
-    style: str = ""  # `heading` or `attached` where it has no number
+    style: str = ""  # `heading`, `run-in` or `attached` where it has no number
 
     def take(self, line: Line, text: str) -> None:
         """Add a line's words."""
@@ -160,14 +161,25 @@ class _Reader:
             self.drafts[-1].title = self._titles[self.drafts[-1].id] = line.text
             return
         found = opening_of(line, before, after)
-        if found is None and self._stand_alone and stands_alone(line.text, before, after):
-            found = Opening("heading", "", (), line.text.rstrip(":"))
+        if found is None and self._stand_alone:
+            found = self._titled(line.text, before, after)
         if not self.drafts:
             self._begin(line, found)
             if found is None or found.style == "heading":
                 return
         if found is None or not self._open(line, found, after):
             self.drafts[-1].take(line, line.text)
+
+    def _titled(self, text: str, before: str, after: str) -> Opening | None:
+        """Return what a title without number or capitals opens, on a line of its own or at the head of a paragraph.
+
+        The first of the latter has to name what contracts settle: before it stand `Date:` and the like.
+        """
+        if stands_alone(text, before, after):
+            return Opening("heading", "", (), text.rstrip(":"))
+        title = runs_in(text, before)
+        is_title = title and (self._headings or kind_of(title, "") != "general")
+        return Opening("run-in", "", (), text) if is_title else None
 
     def _begin(self, line: Line, found: Opening | None) -> None:
         """Open the preamble; a heading at the very top is the contract's title."""
@@ -201,12 +213,12 @@ class _Reader:
             return True
         self._untitled = found.style in ("article", "attached") and not found.rest
         title, rest = split_title(found.rest, after, heading=bool(line.heading))
-        if found.style in ("heading", "attached"):
+        if found.style in ("heading", "attached", "run-in"):
             if found.style == "heading" and self._titles_still(line):
                 return False
             if found.rest.upper().startswith("IN WITNESS WHEREOF"):
                 title, rest = "Signatures", found.rest
-            elif not found.label:  # a heading is a title as a whole
+            elif found.style == "heading":  # a heading is a title as a whole
                 title, rest = found.rest, ""
             self._open_heading(line, found, title or found.label, rest)
             return True

@@ -339,6 +339,28 @@ def stands_alone(text: str, before: str, after: str) -> bool:
     )
 
 
+def runs_in(text: str, before: str) -> str:
+    """Return the title that a paragraph without a number begins with, empty where it has none.
+
+    Args:
+        text: The line.
+        before: The text of the line before.
+
+    Example:
+        >>> runs_in("Governing law. This is governed by", ""), runs_in("Fees: The Customer shall pay", "It ends.")
+        ('Governing law', 'Fees')
+        >>> runs_in("The Supplier pays. It shall", ""), runs_in("Delaware. The courts", "by the laws of")
+        ('', '')
+    """
+    found = _RUN_IN.match(text)
+    if found is None or (before and before[-1] not in ".;:"):
+        return ""
+    title = found[1]
+    is_short = len(title.split()) <= _MOST_BEFORE_COLON and title.split()[0].lower() not in _SMALL
+    fits = is_title(title) or (is_short and is_title(title, strict=False))
+    return title if fits and not _VERB.search(title.lower()) else ""
+
+
 def _in_capitals(text: str) -> bool:
     """Return whether a line shouts, as disclaimers do over many lines."""
     beginning = text[:_LONGEST_TITLE]

@@ -169,6 +169,12 @@ class TestExtract:
                 id="titles that stand alone, and points below them",
             ),
             pytest.param(
+                "Date: May 2026\n\nPayment Terms. They are due.\nAt once.\n\nNo cap. There is none.\n\n"
+                "Governing law: That of York.\n\nThe rest. It stays.\n",
+                [("H1", None), ("H2", None), ("H3", None)],
+                id="titles that run into their paragraphs",
+            ),
+            pytest.param(
                 "Payment Terms\n\nThey are due each month.\n\nLiability\n\nNone is.\n\n"
                 "IN WITNESS WHEREOF we sign.\n\nASH LTD\n\nAnn, its director.\n",
                 [("H1", None), ("H2", None), ("H3", None), ("H4", None)],
@@ -229,6 +235,17 @@ class TestExtract:
             ("H1(1)", "liability", "H1", "For Ash."),
             ("H1(2)", "liability", "H1", "For Elm."),
             ("2", "general", None, "Kept."),
+        ]
+
+    def test_reads_titles_without_numbers_at_the_head_of_paragraphs(self, tmp_path: Path) -> None:
+        """In bold type or in a list of Markdown; the words behind them are the clause's."""
+        text = "# Terms\n\nFor Ash.\n\n- **Fees.** Ash pays.\n- **Term**: A year.\n\n**Audits.** One a year.\n"
+        clauses = extracted(tmp_path, text, "c.md").clauses
+        assert [(one.title, one.kind, one.text) for one in clauses] == [
+            ("Terms", "parties", "For Ash."),
+            ("Fees", "payment", "Ash pays."),
+            ("Term", "term", "A year."),
+            ("Audits", "audit", "One a year."),
         ]
 
     def test_says_that_it_may_be_no_contract(self, tmp_path: Path) -> None:
