@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from markdown_it import MarkdownIt
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from activities.compliance_review.records import ComplianceError, Domain, Reference, Severity
 from baton.protocol.record import Record
@@ -22,6 +22,16 @@ from baton.protocol.record import Record
 MOST_BYTES = 1_000_000
 _MOST_FAULTS = 5
 _HEADING = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9-]{0,19})\s*[:—–]\s*(?P<title>.+)")
+
+
+def _extension(spelt: Any) -> Any:
+    """Return a type of file as those of attachments are told: people write `.exe` and `EXE` as well."""
+    return spelt.strip().removeprefix(".").lower() if isinstance(spelt, str) else spelt
+
+
+# One that no attachment can have would forbid nothing, and nobody would know.
+FileType = Annotated[str, BeforeValidator(_extension), Field(pattern=r"^[a-z0-9]{1,12}$")]
+"""A type of attached files: the extension of their names, in lower case and without the dot."""
 
 
 class RuleTerms(Record):
@@ -103,8 +113,8 @@ class AttachmentsRule(RuleTerms):
     """
 
     kind: Literal["attachments"]
-    allowed: tuple[str, ...] = ()
-    forbidden: tuple[str, ...] = ()
+    allowed: tuple[FileType, ...] = ()
+    forbidden: tuple[FileType, ...] = ()
     max_kilobytes: int = Field(default=10_240, ge=0)
     max_count: int = Field(default=10, ge=0)
 

@@ -32,6 +32,14 @@ class TestReadPolicy:
         (tmp_path / "p.md").write_text(text, "utf-8-sig")
         assert [rule.id for rule in read_policy(tmp_path / "p.md").rules] == ["A-1"]
 
+    def test_takes_types_of_files_however_people_write_them(self, tmp_path: Path) -> None:
+        """`.exe` or `ZIP` is no type that an attachment is told to have: as it stood, it forbade nothing."""
+        rule = RULE.replace("status", "attachments")
+        told = [f"{rule}\nforbidden = ['exe', 'zip']", f"{rule}\nforbidden = ['.exe', ' ZIP']"]
+        for name, one in zip(("a.toml", "b.toml"), told, strict=True):
+            (tmp_path / name).write_text(toml(one))
+        assert read_policy(tmp_path / "a.toml") == read_policy(tmp_path / "b.toml")
+
     def test_gives_another_digest_to_other_rules(self, tmp_path: Path) -> None:
         """A threshold that is moved is another policy."""
         moved = (SAMPLES / "policy.toml").read_text().replace("above = 25000", "above = 90000")
@@ -52,6 +60,12 @@ class TestReadPolicy:
             ),
             pytest.param(
                 "p.toml", toml(RULE + "\nacepted = ['x']"), "rules.0.status.acepted: Extra", id="a typing mistake"
+            ),
+            pytest.param(
+                "p.toml",
+                toml(RULE.replace("status", "attachments") + "\nforbidden = ['tar.gz']"),
+                "rules.0.attachments.forbidden.0: String should match",
+                id="a type that no attachment has",
             ),
             pytest.param(
                 "p.md",
