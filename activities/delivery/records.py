@@ -14,7 +14,7 @@ from baton.protocol.misfit import misfit
 from baton.protocol.record import Record
 
 _SLUG = re.compile(r"[^a-z0-9]+")
-_BRANCH = re.compile(r"(?!-)(?!.*(\.\.|//|@\{|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")
+_BRANCH = re.compile(r"(?![-./]|HEAD$)(?!.*(\.\.|//|/\.|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")
 _LONGEST_SLUG = 40
 
 

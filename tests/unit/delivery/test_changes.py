@@ -143,6 +143,8 @@ class TestOrder:
             pytest.param({"repository": "r", "approval_hours": 1e9}, "less than or equal to 87600", id="for ever"),
             pytest.param({"repository": "r", "branch": "-x"}, "no name for a branch", id="an option for a branch"),
             pytest.param({"repository": "r", "branch": "a..b"}, "no name for a branch", id="a range for a branch"),
+            pytest.param({"repository": "r", "branch": "HEAD"}, "no name for a branch", id="HEAD for a branch"),
+            pytest.param({"repository": "r", "branch": "a/.b"}, "no name for a branch", id="a hidden part of a branch"),
         ],
     )
     def test_is_refused_with_a_reason(self, params: dict[str, Any], message: str) -> None:
