@@ -47,6 +47,17 @@ _BEGINNING = re.compile(rb"From +\S.*[0-9]:[0-9][0-9].*\n(>From |[!-9;-~]+:)")
 # Where a line or a table's cell ends within an amount.
 _BEFORE_UNIT = re.compile(rf"(?<!\s)\s+(?={CURRENCY}|{SCALED})")
 _AFTER_CURRENCY = re.compile(rf"({CURRENCY})\s+(?=\d)")
+# What mail programs read a charset as, since what is written under its name is the larger one.
+_AS_READ = {
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "big5": "big5hkscs",
+    "shift_jis": "cp932",
+    "euc_jp": "euc_jis_2004",
+    "euc_kr": "cp949",
+}
 _BROKEN = (ValueError, IndexError, AttributeError, TypeError, RecursionError)  # of the parser, on broken headers
 
 
@@ -317,9 +328,23 @@ def _content(part: EmailMessage) -> str:
         named = "utf-8"
     marked = ["utf-16"] if payload.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else []
     for charset in (*marked, named, "utf-8", "cp1252"):
-        with contextlib.suppress(LookupError, ValueError):
-            return payload.decode(charset).replace("\r\n", "\n")
+        text = _decoded(payload, charset)
+        if text is not None:
+            return text.replace("\r\n", "\n")
     return payload.decode("latin-1")
+
+
+def _decoded(payload: bytes, charset: str) -> str | None:
+    """Return bytes as text in a charset, or None if they are not in it; most of what is no ASCII has to be."""
+    with contextlib.suppress(LookupError, ValueError):
+        charset = codecs.lookup(charset).name
+        charset = _AS_READ.get(charset, charset)
+        with contextlib.suppress(UnicodeDecodeError):
+            return payload.decode(charset)
+        text = payload.decode(charset, "replace")
+        if 2 * text.count("\ufffd") <= sum(not sign.isascii() for sign in text):
+            return text
+    return None
 
 
 class _Words(HTMLParser):

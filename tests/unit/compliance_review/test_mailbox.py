@@ -222,6 +222,7 @@ class TestContents:
             pytest.param("Content-Type: text/plain; charset=utf-8", "cp1252", id="Windows that says it is UTF-8"),
             pytest.param("Content-Type: text/plain; charset=nobody-knows", "cp1252", id="a charset that nobody knows"),
             pytest.param("Content-Type: text/plain; charset=utf-8", "utf-16", id="UTF-16 with its mark"),
+            pytest.param("Content-Type: text/plain; charset=iso-8859-1", "cp1252", id="Windows that says Latin 1"),
             pytest.param("Content-Type: multipart/mixed", "utf-8", id="parts without a boundary"),
         ],
     )
@@ -232,6 +233,22 @@ class TestContents:
         mail = read_mail(message, data)
         assert mail.amounts == (Amount(currency="EUR", cents=1_200_000),)
         assert phrases_in(mail.text, ["we guarantee"])
+
+    @pytest.mark.parametrize(
+        ("charset", "body", "phrase"),
+        [
+            pytest.param("gb2312", "朱镕基：全额退款".encode("gbk"), "全额退款", id="a larger one of its family"),
+            pytest.param("shift_jis", "①全額返金".encode("cp932"), "全額返金", id="signs of Windows"),
+            pytest.param("euc-kr", "똠방 전액 환불".encode("cp949"), "전액 환불", id="syllables of Windows"),
+            pytest.param("iso-2022-jp", b"\x1b$B-!A43[JV6b\x1b(B", "全額返金", id="a bad sign"),
+            pytest.param("utf-8", "全額返金".encode() + b"\xff", "全額返金", id="a bad byte"),
+        ],
+    )
+    def test_phrases_are_found_beside_signs_that_a_charset_lacks(self, charset: str, body: bytes, phrase: str) -> None:
+        """Mail programs show the rest, so it is no text in another charset."""
+        data = f"Content-Type: text/plain; charset={charset}\n\n".encode() + body
+        message = email.message_from_bytes(data, policy=email.policy.default)
+        assert phrases_in(read_mail(message, data).text, [phrase])
 
     @pytest.mark.parametrize(
         ("words", "currency", "units"),
