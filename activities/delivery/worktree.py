@@ -182,7 +182,7 @@ class Worktree:
         return sorted((found | links) - {entry.partition("\n")[2] for entry in paths_of(told.output)})
 
     async def diff(self) -> str:
-        """Return what the branch changes, as a unified diff.
+        """Return what the branch changes, as a unified diff, also of texts that attributes hide (`-diff`).
 
         Raises:
             GitError: Git fails.
@@ -196,7 +196,10 @@ class Worktree:
             "--src-prefix=a/",
             "--dst-prefix=b/",
         )
-        changed = await self.main.run("diff", *options, self.plan.base, f"refs/heads/{self.plan.branch}")
+        # Without a working copy git reads no attributes; from 2.43 on it does so in a tree, unless there is none.
+        bare = Git(Path(await self.main.line("rev-parse", "--path-format=absolute", "--git-common-dir")))
+        blind = ("--bare", "-c", "attr.tree=refs/baton/none")
+        changed = await bare.run(*blind, "diff", *options, self.plan.base, f"refs/heads/{self.plan.branch}")
         return changed.decode("utf-8", "replace")
 
     async def head(self) -> str | None:

@@ -264,6 +264,16 @@ class TestWorktree:
         await tree.commit("round-1", "Add", lambda: make_change(tree, Change(command=("sh", "-c", add))))
         assert "lib/other" in [one.path for one in parse_diff(await tree.diff())]
 
+    async def test_reads_texts_that_attributes_hide(self, repo: Path) -> None:
+        """With `-diff` a text went for a binary file, in which no review finds anything."""
+        write(repo, {".gitattributes": "*.py -diff\n"})
+        git(repo, "add", ".gitattributes")
+        tree = worktree(repo)
+        await tree.open()
+        await tree.commit("round-1", "Fix", lambda: make_change(tree, Change(patch=FIX)))
+        [diff] = parse_diff(await tree.diff())
+        assert (diff.binary, [text for _, text in diff.added]) == (False, ["    return one + two"])
+
     async def test_keeps_commits_of_somebody_else(self, repo: Path) -> None:
         """A branch that was committed to by another hand is not deleted with theirs."""
         tree = worktree(repo)
