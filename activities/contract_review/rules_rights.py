@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from activities.contract_review.facts import PERIOD, days_in
-from activities.contract_review.scope import Hit, Missing, Rule, Scope
+from activities.contract_review.scope import Hit, Missing, Rule, Scope, Sentence
 
 _FOREVER = re.compile(
     r"(?i)\bperpetu\w+|\bindefinite(?:ly)?\b|\bwithout (?:any )?limit (?:of|in) time\b|\bin perpetuity\b|\bforever\b"
@@ -95,18 +95,25 @@ def _deliverables(scope: Scope) -> Iterator[Hit]:
             yield Hit(sentence)
 
 
+def _about_data(scope: Scope) -> list[Sentence]:
+    """Return the sentences of clauses about personal data; of a contract without clauses, if one names a duty."""
+    loose = scope.unparted.get("data_protection", [])
+    named = any(words.search(sentence.text) for sentence in loose for _, words in _DUTIES)
+    return list(scope.of_kind("data_protection")) or (loose if named else [])
+
+
 def _no_data_clause(scope: Scope) -> Iterator[Missing]:
     """Find personal data that are processed under no clause about them; the gaps of a clause are DPA-2."""
-    if any(True for _ in scope.matching(_PERSONAL)) and not scope.has("data_protection"):
+    if any(True for _ in scope.matching(_PERSONAL)) and not _about_data(scope):
         yield Missing("data_protection", "personal data are named, and nothing says how they are protected")
 
 
 def _data_gaps(scope: Scope) -> Iterator[Hit]:
-    about = list(scope.of_kind("data_protection"))
+    about = _about_data(scope)
     personal = next((sentence for sentence in about if _PERSONAL.search(sentence.text)), None)
     if personal is None:
         return
-    said = " ".join(dict.fromkeys(sentence.unit.text for sentence in about))
+    said = " ".join(sentence.text for sentence in about)
     gaps = [duty for duty, words in _DUTIES if not words.search(said)]
     if gaps:
         because = "nothing says that the processor " + ", ".join(gaps)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import date
 
 from activities.contract_review.facts import AMOUNT, DATE, PERIOD, amount_of, date_of, spelled
-from activities.contract_review.kinds import EXPECTED, kind_of, names
+from activities.contract_review.kinds import EXPECTED, names
 from activities.contract_review.records import Kind
 from activities.contract_review.scope import Hit, Missing, Rule, Scope, Sentence
 
@@ -40,19 +40,11 @@ def _missing(scope: Scope) -> Iterator[Missing]:
     Insurance and data protection have rules of their own, which know when they are needed.
     """
     expected: tuple[Kind, ...] = (*EXPECTED[scope.extraction.type], *scope.policy.expected)
-    said = _said(scope)
     for kind in dict.fromkeys(expected):
-        if not (scope.has(kind) or kind in said or _is_named(scope, kind)) and (
+        if not (scope.has(kind) or kind in scope.unparted or _is_named(scope, kind)) and (
             kind not in ("insurance", "data_protection") or kind in scope.policy.expected
         ):
             yield Missing(kind, f"contracts of the sort {scope.extraction.type!r} have one")
-
-
-def _said(scope: Scope) -> set[Kind]:
-    """Return what the sentences are about of a contract that is not parted into clauses, most of which is one."""
-    lengths = [len(unit.text) for unit in scope.units]
-    undivided = 2 * max(lengths, default=0) > sum(lengths)
-    return {kind_of("", sentence.text) for sentence in scope.sentences} if undivided else set()
 
 
 def _is_named(scope: Scope, kind: Kind) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from activities.contract_review.kinds import kind_of
 from activities.contract_review.records import Clause, Extraction, Finding, Grade, Kind, Policy, ReviewError
 
 _SENTENCE_END = re.compile(r'(?<=[.;])(?<!\b[A-Z]\.)\s+(?=[A-Z(“"])')
@@ -155,6 +156,17 @@ class Scope:
     def of_kind(self, *kinds: Kind) -> Iterator[Sentence]:
         """Yield the sentences of clauses of these kinds."""
         return (sentence for sentence in self.sentences if sentence.unit.clause.kind in kinds)
+
+    @cached_property
+    def unparted(self) -> dict[Kind, list[Sentence]]:
+        """The sentences by what each is about, of a contract that is not parted into clauses, most of which is one."""
+        lengths = [len(unit.text) for unit in self.units]
+        if 2 * max(lengths, default=0) <= sum(lengths):
+            return {}
+        found: dict[Kind, list[Sentence]] = {}
+        for sentence in self.sentences:
+            found.setdefault(kind_of("", sentence.text), []).append(sentence)
+        return found
 
     def matching(self, pattern: re.Pattern[str], *kinds: Kind) -> Iterator[tuple[Sentence, re.Match[str]]]:
         """Yield the sentences, of these kinds or of any, in which a pattern is found."""

@@ -260,6 +260,16 @@ class TestRules:
         assert (rule, kind) in absent
         assert not any(one.quote for one in analysis.findings if one.clause is None)
 
+    def test_hear_how_data_are_protected_without_a_clause_of_its_own(self, tmp_path: Path) -> None:
+        """A contract that is not parted into clauses was said to leave them without protection."""
+        text = (
+            "We dig. The Supplier processes personal data on instructions of the Customer as GDPR demands, deletes "
+            "them at the end, and assists data subjects.\n"
+        )
+        rules = found(tmp_path, text)
+        assert "DPA-1" not in rules
+        assert "DPA-2" in rules
+
     def test_follow_the_policy(self, tmp_path: Path) -> None:
         """What is long, short or unusual is the reviewing side's to say."""
         text = "1. Payment\nInvoices are payable within 45 days.\n2. Law\nIt is governed by the laws of Ohio."
