@@ -120,12 +120,15 @@ class Session:
             yield
 
     def show(self, *rows: RenderableType) -> None:
-        """Write rows to the output; in a file or a pipe no line ends in blanks."""
+        """Write rows to the output; in a file or a pipe no line ends in blanks.
+
+        What is too long for a line and may not be broken, as a command is, goes on in the next one: nothing is cut.
+        """
         if self.out.is_terminal:
-            self.out.print(*rows, sep="\n")
+            self.out.print(*rows, sep="\n", crop=False)
             return
         with self.out.capture() as written:
-            self.out.print(*rows, sep="\n")
+            self.out.print(*rows, sep="\n", crop=False)
         self.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
 
     def write_json(self, value: Any) -> None:

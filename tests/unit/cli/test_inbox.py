@@ -12,7 +12,9 @@ from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
 from baton.cli.inbox_pages import chosen, decided_line, handoff_page, inbox_table, reason, text_at
+from baton.cli.options import GlobalOptions
 from baton.cli.output import moment
+from baton.cli.session import Session
 from baton.client import WaitingHandoff
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.protocol.verdict import Code, Fate, Finding
@@ -216,3 +218,12 @@ class TestPages:
         page = shown(inbox_table(waiting, NOW), columns=80)
 
         assert [word for word in ("run-1", "detect-tech-stack,", "SAFETY_VIOLATION") if word not in page.split()] == []
+
+    @pytest.mark.parametrize("terminal", [True, False])
+    def test_the_commands_are_whole_where_lines_are_short(self, terminal: bool) -> None:
+        """A decision that lost its handoff and its options at the terminal's edge cannot be copied."""
+        page, letter = io.StringIO(), pending()
+        console = Console(file=page, width=40, color_system=None, force_terminal=terminal)
+        Session(GlobalOptions(), out=console).show(handoff_page(of_run(letter), letter, None, {}))
+
+        assert f"    baton inbox edit run-1 {IDS[0][:8]} --patch fix.json --why '…'" in page.getvalue().splitlines()
