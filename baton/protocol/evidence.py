@@ -145,7 +145,7 @@ class EvidenceFile:
             if manifest.line != line or not isinstance(signature, dict):
                 raise ValueError("its manifest is not in canonical form")
         except (ValidationError, ValueError, HandoffError, EvidenceError) as error:
-            raise EvidenceError(f"it is no file of {BUNDLE!r} or {SEGMENT!r}: {_first_line(error)}") from error
+            raise EvidenceError(f"it is no file of {BUNDLE!r} or {SEGMENT!r}: {_first_fault(error)}") from error
         return cls(manifest, signature, rest)
 
     def records(self) -> Iterator[AuditRecord]:
@@ -343,5 +343,10 @@ def _unreadable(ledger: str, reason: str) -> EvidenceReport:
     )
 
 
-def _first_line(error: Exception) -> str:
+def _first_fault(error: Exception) -> str:
+    """Return what is wrong in one line; of a record that does not fit, the member and why."""
+    if isinstance(error, ValidationError):
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        return f"{where}: {fault['msg']}" if where else fault["msg"]
     return str(error).partition("\n")[0]
