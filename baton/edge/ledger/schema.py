@@ -105,7 +105,7 @@ def bind_name(connection: Connection, name: str, where: str) -> None:
     elif found != name:
         raise LedgerError(
             f"the ledger at {where!r} is named {found!r}, not {name!r}; open it under its own name: "
-            "BATON_LEDGER_NAME, `--name`, or `Safeguards(name=…)`"
+            "BATON_LEDGER_NAME, `--ledger-name`, or `Safeguards(name=…)`"
         )
 
 

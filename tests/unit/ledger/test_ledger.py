@@ -203,7 +203,7 @@ class TestOpen:
         """Whoever opens it under another name is told, before a record of a test gets into production."""
         await ledger.append(entry(0))
 
-        with pytest.raises(LedgerError, match="is named 'baton', not 'test'"):
+        with pytest.raises(LedgerError, match=r"is named 'baton', not 'test'.* `--ledger-name`"):
             async with Ledger(path, replace(options, name="test")):
                 pass
 
