@@ -104,7 +104,7 @@ class Ledger:
             if self._database.dialect == "sqlite" and self._options.create and found != VERSION:
                 await migrate(self._database)
                 found = VERSION
-            check_revision(found, self.where)
+            check_revision(found, self.where, self._database.dialect)
             name = await self._database.read(name_of)
             if name != self.name and (name or self._options.create):
                 await self._database.write(lambda connection: bind_name(connection, self.name, self.where))

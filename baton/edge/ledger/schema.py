@@ -69,21 +69,24 @@ async def revision(database: Database) -> str | None:
     return await database.read(_revision)
 
 
-def check_revision(found: str | None, where: str) -> None:
-    """Make sure that the tables are those of this version.
+def check_revision(found: str | None, where: str, dialect: str) -> None:
+    """Make sure that the tables are those of this version; a file gets its own from the worker that opens it.
 
     Raises:
         LedgerSchemaError: They are not.
     """
+    in_file = dialect == "sqlite"
     if found is None:
+        makes = "a worker that opens it makes them" if in_file else "its owner makes them by `baton audit migrate`"
         raise LedgerSchemaError(
-            f"the ledger at {where!r} has no tables; its owner makes them by `baton audit migrate` if it is new, or "
+            f"the ledger at {where!r} has no tables; {makes} if it is new, or "
             "restore it with all of its files if it had records"
         )
     if found != VERSION:
+        migrates = "a worker that opens it migrates it" if in_file else "its owner migrates it by `baton audit migrate`"
         raise LedgerSchemaError(
             f"the ledger at {where!r} has tables of revision {found!r}, this version of Baton works with {VERSION!r}; "
-            "its owner migrates it by `baton audit migrate`, or upgrade temporal-baton if the ledger is the newer one"
+            f"{migrates}, or upgrade temporal-baton if the ledger is the newer one"
         )
 
 

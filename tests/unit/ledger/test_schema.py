@@ -91,7 +91,9 @@ class TestMigrate:
         await database.close()
         os.truncate(path, 0)
 
-        with pytest.raises(LedgerSchemaError, match=r"has no tables; .* or restore it with all of its files"):
+        with pytest.raises(
+            LedgerSchemaError, match=r"no tables; a worker .* makes them .* or restore it with all of its files"
+        ):
             async with Ledger(path, LedgerOptions(create=False)):
                 pass
 
