@@ -45,7 +45,10 @@ TUNED: Mapping[str, object] = {
 }
 """The server settings that `DevServerOptions.tuned` stands for."""
 
-_QUIET: Mapping[str, object] = {"frontend.enableServerVersionCheck": False}  # else it asks a host outside
+_USUAL: Mapping[str, object] = {
+    "frontend.enableServerVersionCheck": False,  # else it asks a host outside
+    "frontend.WorkflowPauseEnabled": True,  # operators may pause a run
+}
 _PRAGMAS = ("journal_mode=wal", "synchronous=normal")
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
@@ -121,7 +124,7 @@ class DevServerOptions:
                 arguments += ["--sqlite-pragma", pragma]
         for name in self.search_attributes:
             arguments += ["--search-attribute", f"{name}=Keyword"]
-        for name, value in {**_QUIET, **(TUNED if self.tuned else {}), **self.settings}.items():
+        for name, value in {**_USUAL, **(TUNED if self.tuned else {}), **self.settings}.items():
             arguments += ["--dynamic-config-value", f"{name}={json.dumps(value)}"]
         return arguments
 

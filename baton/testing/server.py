@@ -32,11 +32,8 @@ __all__ = [
     "time_skipping_server",
 ]
 
-TEST_SETTINGS: Mapping[str, object] = {
-    "frontend.WorkflowTimeSkippingEnabled": True,
-    "frontend.WorkflowPauseEnabled": True,
-}
-"""Server settings that tests want beyond the tuned ones of `DevServer`: a run can skip time, and be paused."""
+TEST_SETTINGS: Mapping[str, object] = {"frontend.WorkflowTimeSkippingEnabled": True}
+"""Server settings that tests want beyond those of `DevServer`: a run can skip time."""
 
 TEST_OPTIONS = DevServerOptions(ui_port=None, settings=TEST_SETTINGS)
 """What tests' servers are started with: in memory, without the web UI, on a free port of this machine."""

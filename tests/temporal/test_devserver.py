@@ -270,9 +270,9 @@ class TestDevServerOptions:
 
     def test_own_settings_win(self) -> None:
         """A test can turn on what it needs, or turn off what is tuned; values are JSON."""
-        options = DevServerOptions(settings={"frontend.WorkflowPauseEnabled": True, **dict.fromkeys(TUNED, "x")})
+        options = DevServerOptions(settings={"frontend.WorkflowPauseEnabled": False, **dict.fromkeys(TUNED, "x")})
         values = [value for value in options.arguments(7233, None) if value.startswith(("history.", "frontend.W"))]
-        assert sorted(values) == sorted(["frontend.WorkflowPauseEnabled=true", *(f'{name}="x"' for name in TUNED)])
+        assert sorted(values) == sorted(["frontend.WorkflowPauseEnabled=false", *(f'{name}="x"' for name in TUNED)])
 
     def test_every_tuned_setting_is_one_that_the_server_knows(self) -> None:
         """The server ignores a name that it does not know without a word, so a typing mistake would go unseen."""

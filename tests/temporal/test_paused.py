@@ -35,9 +35,8 @@ from tests.temporal.stages import STAGES
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    """Return a client of a server on which runs may be paused."""
-    options = DevServerOptions(ui_port=None, settings={"frontend.WorkflowPauseEnabled": True})
-    async with DevServer(options) as server:
+    """Return a client of a server as `baton dev` starts it, on which runs may be paused."""
+    async with DevServer(DevServerOptions(ui_port=None)) as server:
         parts = WorkerParts(artifacts=MemoryArtifactStore())
         yield await Client.connect(server.address, plugins=[BatonPlugin(parts)])
 
