@@ -158,7 +158,7 @@ def seconds_of(retry_after: str | None, now: datetime | None = None) -> float | 
     except ValueError:
         try:
             at = parsedate_to_datetime(retry_after or "")
-        except ValueError:
+        except (ValueError, OverflowError):  # a year of twenty digits
             return None
         found = (at.replace(tzinfo=at.tzinfo or UTC) - (now or datetime.now(UTC))).total_seconds()
     return max(0.0, found) if math.isfinite(found) else None

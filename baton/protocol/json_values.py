@@ -59,9 +59,12 @@ def spellings(text: str) -> set[str]:
     Example:
         >>> sorted(spellings("line 1\nä\n"))
         ['line 1\nä', 'line 1\\n\\u00e4', 'line 1\\nä']
+        >>> sorted(spellings("a/b"))
+        ['a/b', 'a\\/b']
     """
     bare = text.strip()
-    return {bare, *(json.dumps(bare, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))}
+    told = [json.dumps(bare, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
+    return {bare, *told, *(one.replace("/", "\\/") for one in told)}
 
 
 def mended(value: Any) -> Any:

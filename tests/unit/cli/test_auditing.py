@@ -244,6 +244,19 @@ class TestVerify:
         assert (done.exit_code, unproved.exit_code) == (0, 4)
         assert "1 task proved to stand in a checkpoint" in done.stdout
 
+    def test_a_bundle_that_is_there_is_written_over_if_that_is_said(self, baton: Desk) -> None:
+        """What was given to an auditor is not lost by the next export."""
+        file = baton.folder / "evidence.zst"
+        file.write_text("what an auditor was given", encoding="utf-8")
+
+        refused = baton("export", TASK, "-o", "evidence.zst")
+        kept = file.read_bytes()
+        done = baton("export", TASK, "-o", "evidence.zst", "--force")
+
+        assert (refused.exit_code, kept, done.exit_code) == (2, b"what an auditor was given", 0)
+        assert "--force writes over it" in refused.stderr
+        assert baton("verify", "evidence.zst", *baton.keys()).exit_code == 0
+
     def test_a_changed_bundle_is_invalid(self, baton: Desk) -> None:
         """A byte that was flipped in the file is found."""
         baton("export", TASK, "-o", "evidence.zst")

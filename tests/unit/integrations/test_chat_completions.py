@@ -340,6 +340,7 @@ class TestFailure:
             pytest.param("0", None, id="at once"),
             pytest.param("99999999999999", 366 * 86_400, id="never"),
             pytest.param("soon", None, id="neither"),
+            pytest.param("Thu, 31 Dec 99999999999999999999 23:59:59 GMT", None, id="a year that is none"),
         ],
     )
     async def test_the_endpoint_says_when_to_ask_again(self, header: str, seconds: float | None) -> None:
