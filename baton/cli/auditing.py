@@ -23,6 +23,7 @@ from baton.cli.audit_sources import (
     task_of,
 )
 from baton.cli.exits import ExitCode
+from baton.cli.options import ForceOption, check_new
 from baton.cli.output import counted
 from baton.cli.running import command
 from baton.cli.session import Session
@@ -115,7 +116,7 @@ async def export(
         Path, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Where the bundle goes.")
     ] = Path("evidence.zst"),
     everything: Annotated[bool, typer.Option("--all", help="The whole ledger.")] = False,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Write over a file that is there.")] = False,
+    force: ForceOption = False,
     ledger: LedgerOption = None,
     name: NameOption = None,
     keys: KeysOption = None,
@@ -128,8 +129,7 @@ async def export(
     """
     if bool(task) is everything:
         raise typer.BadParameter("name the tasks, or say --all", param_hint="TASK|RUN")
-    if output.exists() and not force:  # what was given to others is kept
-        raise typer.BadParameter(f"{str(output)!r} is there already; --force writes over it", param_hint="--output")
+    check_new(output, force, "--output")  # what was given to others is kept
     known = Keys.of(keys)
     async with opened(session, ledger, name, signer=known.signer) as open_ledger:
         tasks = None if everything else [await task_of(session, open_ledger, one) for one in task or []]

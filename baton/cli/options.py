@@ -1,4 +1,4 @@
-"""The options that every command takes, before its name or after it."""
+"""The options that every command takes, before its name or after it, and the one of those that write a file."""
 
 import os
 from dataclasses import dataclass, fields, replace
@@ -44,6 +44,30 @@ ArtifactsOption = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Write over a file that is there.")]
+
+
+def check_new(file: Path, force: bool, hint: str) -> None:
+    """Refuse to write over a file that nobody gave up.
+
+    Args:
+        file: The file to write.
+        force: What `--force` says.
+        hint: How the command calls the file.
+
+    Raises:
+        typer.BadParameter: It is there already.
+
+    Example:
+        >>> check_new(Path("/"), True, "FILE")
+        >>> try:
+        ...     check_new(Path("/"), False, "FILE")
+        ... except typer.BadParameter as error:
+        ...     print(error.message)
+        '/' is there already; --force writes over it
+    """
+    if file.exists() and not force:
+        raise typer.BadParameter(f"{str(file)!r} is there already; --force writes over it", param_hint=hint)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from temporalio.workflow import NondeterminismError
 
 from baton.cli.completion import complete_run
 from baton.cli.exits import ExitCode
+from baton.cli.options import ForceOption, check_new
 from baton.cli.output import plain
 from baton.cli.running import command
 from baton.cli.session import Session
@@ -108,7 +109,7 @@ async def export(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", dir_okay=False, help="The file to write; `-` for the output.")
     ],
-    force: Annotated[bool, typer.Option("--force", "-f", help="Write over a file that is there.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Save a run's history as JSON, to replay it later.
 
@@ -117,8 +118,8 @@ async def export(
     """
     target = Target.of(run)
     to_output = str(file) == "-"
-    if file.exists() and not to_output and not force:
-        raise typer.BadParameter(f"{str(file)!r} is there already; --force writes over it", param_hint="FILE")
+    if not to_output:
+        check_new(file, force, "FILE")
     client = await session.client()
     with session.progress("reading the history"):
         history = await client.get_workflow_handle(target.workflow_id, run_id=target.run_id).fetch_history()

@@ -232,6 +232,12 @@ class TestVerify:
         assert f"record {named}:" in one.stdout
         assert json.loads(whole.stdout)["flawed"][0]["sequence"] == named
 
+    def test_a_chain_is_told_by_how_it_ends(self, baton: Desk) -> None:
+        """It was called completed, also where its run waits for a person, or was ended by one."""
+        told = baton("verify", TASK, *baton.keys()).stdout
+
+        assert told.splitlines()[1].split(" · ")[-1] == "ends with a completion"
+
     def test_a_bundle_is_checked_with_the_public_keys_alone(self, baton: Desk) -> None:
         """One file, no ledger, no server: S3-12.1-a can be shown to a third party (P10, C-25b)."""
         exported = baton("export", TASK, "-o", "evidence.zst", *baton.keys())
