@@ -23,4 +23,4 @@ def changed(change: str) -> bool:
     Args:
         change: What holds with the change, as `workflow.patched` takes it.
     """
-    return workflow.info().workflow_start_time >= SETTLED or workflow.patched(change)
+    return workflow.info().workflow_start_time >= SETTLED or workflow.patched(change)  # noqa: TID251 - as ever

@@ -276,7 +276,8 @@ class Handing:
         if self.escalation.on_record or error.is_outage:
             return self.escalation.on_record
         # A replay may have other keys: it goes by what was noted.
-        return (self._relay is not None or workflow.unsafe.is_replaying()) and workflow.patched(FIRST_ON_RECORD)
+        sealed = self._relay is not None or workflow.unsafe.is_replaying()
+        return sealed and workflow.patched(FIRST_ON_RECORD)  # noqa: TID251
 
     async def _mend(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
         """Run the sender's stage again with the findings, and keep its answer aside."""
@@ -347,4 +348,4 @@ class Handing:
             return self._relay is None
         # Receivers say so, unless this worker cannot seal. A replay may have other keys: it goes by what was noted.
         unsealed = self._relay is None or workflow.unsafe.is_replaying()
-        return unsealed and workflow.patched(f"{UNSEALED_ASKS}: {passage.handoff_id}")
+        return unsealed and workflow.patched(f"{UNSEALED_ASKS}: {passage.handoff_id}")  # noqa: TID251

@@ -248,6 +248,7 @@ class TestReplaySafety:
         pytest.param("import secrets\n\nsecrets.token_hex()\n", id="a secret"),
         pytest.param("import os\n\nos.environ.get('X')\n", id="the environment"),
         pytest.param("import os\n\nos.urandom(8)\n", id="random bytes"),
+        pytest.param("from temporalio import workflow\n\nworkflow.patched('x')\n", id="a patch asked for anywhere"),
     )
 
     @pytest.mark.parametrize("code", CALLS)
