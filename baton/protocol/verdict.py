@@ -55,30 +55,13 @@ class Fate(StrEnum):
     """It is not executed; it waits for a person to put money into the budget."""
     REROUTE = "reroute"
     """It reached an agent it is not meant for; it is not executed, and not sent there again."""
-    ROLL_BACK = "roll_back"
-    """The receiver failed right after it had accepted; the handoff may be tried again."""
     ESCALATE = "escalate"
     """It failed as often as it may; a person decides."""
-
-    @property
-    def executes(self) -> bool:
-        """Whether the receiver runs."""
-        return self is Fate.RUN
 
     @property
     def rolls_back(self) -> bool:
         """Whether the sender's checkpoint is restored, the task PENDING_HANDOFF, and an alert is raised."""
         return self not in (Fate.RUN, Fate.BACK_TO_SENDER)
-
-    @property
-    def retries(self) -> bool:
-        """Whether the handoff is tried again without a person."""
-        return self in (Fate.BACK_TO_SENDER, Fate.ROLL_BACK)
-
-    @property
-    def asks_a_person(self) -> bool:
-        """Whether the handoff waits for a person."""
-        return self in (Fate.DEAD_LETTER, Fate.TOP_UP, Fate.REROUTE, Fate.ESCALATE)
 
 
 class Finding(CompactRecord):
@@ -204,20 +187,3 @@ def fate_of(code: Code, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Fate:
             return Fate.TOP_UP
         case Code.ROUTING_ERROR:
             return Fate.REROUTE
-
-
-def fate_of_failed_receiver(attempt: int, most: int = MOST_ATTEMPTS) -> Fate:
-    """Return what becomes of a handoff whose receiver failed before its first unit of work was done.
-
-    Args:
-        attempt: Which attempt failed, from 1.
-        most: How many attempts there are.
-
-    Returns:
-        ROLL_BACK, and at the last attempt ESCALATE (S3-6.3-b, S3-6.3-g).
-
-    Example:
-        >>> fate_of_failed_receiver(1).value, fate_of_failed_receiver(3).value
-        ('roll_back', 'escalate')
-    """
-    return Fate.ROLL_BACK if attempt < most else Fate.ESCALATE
