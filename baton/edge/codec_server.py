@@ -1,8 +1,8 @@
 """A codec server: lets the Temporal UI and CLI show what a payload codec made unreadable.
 
 The UI's page, in the operator's browser, posts payloads here and shows what comes back; `temporal …
---codec-endpoint URL` does the same. So this server answers a browser's preflight for the origins it is told
-and no others, and listens on this machine unless told otherwise.
+--codec-endpoint URL` does the same, and names no origin. So this server answers pages of the origins it is told and no
+others, and listens on this machine unless told otherwise.
 
 It decodes whatever it is asked to. With a codec that encrypts, who may call it may read: then set a token. It never
 seals a handoff, so nobody can have it vouch for one.
@@ -57,8 +57,8 @@ def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: 
 
     Body and answer are Temporal's `Payloads` as JSON. References to payloads in external storage pass
     through untouched, as the UI's `?preserveStorageRefs=true` asks. A request that can't be answered gets
-    400, 401 or 413 and one sentence of plain text. What keeps payloads from being shown is logged as well, each reason
-    once: the UI says of every refusal that it could not connect.
+    400, 401, 403 or 413 and one sentence of plain text. What keeps payloads from being shown is logged as well, each
+    reason once: the UI says of every refusal that it could not connect.
 
     Args:
         codecs: The codecs in the order in which they encode; decoding goes through them backwards.
@@ -76,6 +76,10 @@ def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: 
 
     def endpoint(transform: _Transform) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
+            # A page whose name was made to lead here (DNS rebinding) may read any answer: to its browser both are one.
+            origin = request.headers.get("origin")
+            if origin is not None and origin not in origins:
+                return PlainTextResponse(_foreign(origin, origins), status_code=403)
             if token is not None and not bears(request, token):
                 return PlainTextResponse("expected 'Authorization: Bearer <the token>'", status_code=401)
             return await _answer(request, transform, warn)
@@ -146,6 +150,11 @@ def _through(steps: Sequence[_Transform]) -> _Transform:
         return done
 
     return transform
+
+
+def _foreign(origin: str, origins: Sequence[str]) -> str:
+    known = ", ".join(origins) or "none"
+    return f"pages of {origin[:200]!r} are not answered; of these they are: {known}"
 
 
 async def _gone(_: Request, __: Exception) -> Response:

@@ -206,15 +206,28 @@ class TestOrigins:
         allowed = answer.headers["access-control-allow-headers"].lower()
         assert all(name in allowed for name in ("content-type", "x-namespace", "authorization-extras"))
 
-    async def test_another_page_may_not(self) -> None:
+    @pytest.mark.parametrize(
+        "origin",
+        ["http://evil.example", "http://localhost:8233.evil.example", "https://localhost:8233", "null"],
+        ids=["another host", "ours as the beginning of another", "another scheme", "none of its own"],
+    )
+    async def test_another_page_may_not(self, origin: str) -> None:
         """A page of another origin gets no permission, neither before its call nor with the answer."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
-            asked = await _call(
-                f"{url}/decode", method="OPTIONS", origin="http://evil.example", access_control_request_method="POST"
-            )
-            called = await _call(f"{url}/decode", _body(PLAIN), origin="http://evil.example")
+            asked = await _call(f"{url}/decode", method="OPTIONS", origin=origin, access_control_request_method="POST")
+            called = await _call(f"{url}/decode", _body(PLAIN), origin=origin)
         assert asked.status == 400
         assert "access-control-allow-origin" not in called.headers
+
+    async def test_a_page_that_passes_for_this_server_is_not_answered(self) -> None:
+        """Its browser takes both for one origin once its name leads here, so that no permission is asked for."""
+        [secret] = await CompressionCodec().encode([PLAIN])
+        async with serve_codec([CompressionCodec()], origins=[UI]) as url:
+            port = url.rpartition(":")[2]
+            host = f"evil.example:{port}"
+            answer = await _call(f"{url}/decode", _body(secret), host=host, origin=f"http://{host}")
+        refusal = f"pages of 'http://{host}' are not answered; of these they are: {UI}"
+        assert (answer.status, answer.body.decode()) == (403, refusal)
 
     def test_every_page_is_not_an_origin(self) -> None:
         """A star would let any page in the operator's browser decode."""
