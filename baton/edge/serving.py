@@ -27,14 +27,16 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve an application while the context is open; on leaving, calls under way get two seconds to finish.
 
-    A caller who holds a connection without asking is let go: each is a file of this process, which may be the worker.
+    A caller who holds a connection without asking is let go, and so is one who does not take the answer: each is a file
+    of this process, which may be the worker, and holds what was not taken.
 
     Args:
         app: The application.
         what: What it is called in an error.
         host: The address to listen on; only this machine reaches the default.
         port: The port, or 0 for a free one.
-        patience: How many seconds a caller may take to send a request's head, and then its body.
+        patience: How many seconds a caller may take to send a request's head, and then its body; and twice as many to
+            take the answer.
 
     Yields:
         The server's URL.
@@ -96,12 +98,17 @@ class _Server(uvicorn.Server):
         self._waits: dict[H11Protocol, float] = {}
 
     async def on_tick(self, counter: int) -> bool:
-        """Close connections that have waited too long for the head of a request; uvicorn itself never does."""
+        """Close connections that have waited too long for the head of a request; uvicorn itself never does.
+
+        What was answered is still sent then; whoever has not taken it by another patience is cut off.
+        """
         if counter % _TICKS_A_SECOND == 0:
             now = time.monotonic()
             self._waits = {one: self._waits.get(one, now) for one in self.server_state.connections if _is_idle(one)}
             for connection, since in self._waits.items():
-                if now - since > self._patience:
+                if now - since > 2 * self._patience:
+                    connection.transport.abort()
+                elif now - since > self._patience:
                     connection.transport.close()
         return await super().on_tick(counter)
 

@@ -12,6 +12,9 @@ from starlette.routing import Route
 
 from baton.edge.serving import serving
 
+LARGE = 64 * 1024 * 1024
+"""More than the system keeps on its way."""
+
 
 async def _echo(request: Request) -> Response:
     return PlainTextResponse(await request.body())
@@ -23,13 +26,21 @@ async def _refuse(request: Request) -> Response:
     return PlainTextResponse("too large", status_code=413)
 
 
+async def _large(_: Request) -> Response:
+    return PlainTextResponse(bytes(LARGE))
+
+
 async def _gone(_: Request, __: Exception) -> Response:
     return PlainTextResponse("the body ended too soon", status_code=400)
 
 
 def app() -> Starlette:
     """Return an application that says what it is told."""
-    routes = [Route("/", _echo, methods=["POST"]), Route("/small", _refuse, methods=["POST"])]
+    routes = [
+        Route("/", _echo, methods=["POST"]),
+        Route("/small", _refuse, methods=["POST"]),
+        Route("/large", _large),
+    ]
     return Starlette(routes=routes, exception_handlers={ClientDisconnect: _gone})
 
 
@@ -42,6 +53,14 @@ async def answered(url: str, sent: bytes) -> bytes:
         return await reader.read()
     finally:
         writer.close()
+
+
+async def pestered(writer: asyncio.StreamWriter) -> None:
+    """Send, and read nothing, until the system says that the other end is gone."""
+    while True:
+        writer.write(b".")
+        await writer.drain()
+        await asyncio.sleep(0.05)
 
 
 class TestServing:
@@ -71,6 +90,16 @@ class TestServing:
         """Otherwise a thousand such connections would leave the process no file for its own work."""
         async with serving(app(), "the echo", patience=0.1) as url:
             assert (await answered(url, sent)).endswith(answer)
+
+    async def test_who_never_takes_the_answer_is_cut_off(self) -> None:
+        """Otherwise a few short requests would hold the memory of their long answers for ever."""
+        async with serving(app(), "the service", patience=0.1) as url:
+            host, _, port = url.removeprefix("http://").partition(":")
+            _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+            writer.write(b"GET /large HTTP/1.1\r\nHost: here\r\n\r\n")
+            with pytest.raises(ConnectionError):
+                await pestered(writer)
+            writer.close()
 
     @pytest.mark.parametrize(("path", "status"), [("/small", 413), ("/nowhere", 404)], ids=["begun", "not read at all"])
     async def test_who_is_refused_is_told_so_however_long_they_send(self, path: str, status: int) -> None:
