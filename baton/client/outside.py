@@ -51,6 +51,8 @@ from baton.protocol.receipts import Receipt
 from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.sealed import UnverifiedHandoff
 
+LONGEST_REASON = 10_000
+"""How many characters a reason may have, and so may all that is missing together: a run remembers both to its end."""
 MOST_PIPELINES = 1_000
 """How many waiting pipelines are asked for what they have; the newest first."""
 # One that waits for a person as well is shown as pending.
@@ -235,11 +237,11 @@ class OutsideAgents:
         return receipt
 
     async def reject(self, found: Found, agent: str, reason: str, *, holder: str | None = None) -> Found:
-        """Say no to a claimed handoff, with a reason."""
+        """Say no to a claimed handoff, with a reason of `LONGEST_REASON` characters at most."""
         return await self._move(found, agent, holder, MoveKind.REJECT, reason=reason)
 
     async def needs_input(self, found: Found, agent: str, unmet: Sequence[str], *, holder: str | None = None) -> Found:
-        """Say what a claimed handoff lacks, a sentence each."""
+        """Say what a claimed handoff lacks, a sentence each, together of `LONGEST_REASON` characters at most."""
         return await self._move(found, agent, holder, MoveKind.NEEDS_INPUT, unmet=list(unmet))
 
     async def return_patch(
@@ -276,7 +278,7 @@ class OutsideAgents:
             if kind in ENDS and (end.kind, end.holder) == (kind, holder):
                 return _as_brought(found, move)
             raise PipelineError(f"handoff {end.handoff_id!r} is done: {end.kind.value} by {end.holder!r}")
-        if self.client.data_converter.external_storage is None and (why := _too_large(move)):
+        if why := _too_long(move) or (self.client.data_converter.external_storage is None and _too_large(move)):
             raise PipelineError(why)
         handle = self.client.get_workflow_handle(found.workflow_id)
         try:
@@ -335,6 +337,14 @@ def _as_brought(found: Found, move: Move) -> Found:
 def _warn(why: str) -> None:
     """Put into the log, once, why a pipeline's handoffs are not listed."""
     _log.warning("%s; what waits in it is not listed", why)
+
+
+def _too_long(move: Move) -> str | None:
+    """Return why what a move says to people is more than they read, and than a run can remember, or None."""
+    size = len(move.reason) + sum(map(len, move.unmet))
+    if size <= LONGEST_REASON:
+        return None
+    return f"what it says has {size:,} characters, and {LONGEST_REASON:,} is the most; say it in short"
 
 
 def _too_large(move: Move) -> str | None:

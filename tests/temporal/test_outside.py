@@ -18,7 +18,7 @@ from temporalio.worker import Worker
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
-from baton.client.outside import OutsideAgents
+from baton.client.outside import LONGEST_REASON, OutsideAgents
 from baton.client.outside_http import outside_app, serve_outside
 from baton.devserver import DevServer
 from baton.edge.keyring import Keyring
@@ -422,6 +422,24 @@ class TestOutsideAgents:
         await agents.return_report(found, "reviewer", report)
 
         assert (await handle.result()).output["report"] == report
+
+    @pytest.mark.parametrize("verb", ["reject", "needs_input"])
+    async def test_a_long_reason_does_not_end_the_pipeline(
+        self, exchange: Worker, agents: OutsideAgents, verb: str
+    ) -> None:
+        """Nor is it remembered for as long as the run lives."""
+        handle = await waiting(exchange)
+        found = await agents.claim(await self.found(agents, handle), "reviewer")
+
+        async def say(text: str) -> None:
+            said = text if verb == "reject" else [text[:50], text[50:]]
+            await getattr(agents, verb)(found, "reviewer", said)
+
+        with pytest.raises(PipelineError, match="what it says has 1,500,000 characters, and 10,000 is the most"):
+            await say(LONG)
+        await say(LONG[:LONGEST_REASON])
+        answer = (await handle.result()).output["answer"]
+        assert answer["reason"] + "".join(answer["unmet"]) == LONG[:LONGEST_REASON]
 
     async def test_nobody_comes_until_the_deadline(self, exchange: Worker) -> None:
         """The step fails with the reason, and the task is PENDING_HANDOFF (S3-6.3-e)."""
