@@ -10,6 +10,7 @@ of a move is looked at here, because the pipeline refuses a move before it enter
 
 import copy
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -32,7 +33,7 @@ from baton.edge.clear_text import ClearText
 from baton.edge.compression import CompressionCodec
 from baton.edge.encryption import EncryptionCodec, MissingKeyError, is_encrypted
 from baton.edge.external import external_storage
-from baton.edge.keyring import Keyring
+from baton.edge.keyring import Keyring, is_production
 from baton.edge.sealing import open_sealed, seal_json
 from baton.protocol.errors import NewerPayloadError, PayloadError
 from baton.protocol.misfit import misfit
@@ -140,9 +141,12 @@ def data_converter(
 
     Raises:
         ValueError: ``encrypt`` without a keyring.
+        KeyringError: This is production, and the keys are development ones, however they were come by.
     """
     if encrypt and keyring is None:
         raise ValueError("encrypt needs a keyring, for example keyring=Keyring.find_out(os.environ)")
+    if keyring is not None and is_production(os.environ):
+        keyring.require_production()
     codec = (_EncryptingCodec if encrypt else _Codec)(compress=compress, keyring=keyring)
     return _DataConverter(
         payload_converter_class=BatonPayloadConverter,

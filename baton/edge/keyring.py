@@ -267,6 +267,8 @@ class Keyring:
         self._stamp = stamp
         try:
             found = read_file(self._source)
+            if found.is_development and not self.is_development:
+                raise KeyringError(f"those in {str(self._source)!r} are development keys now, and were not")
             self._take(found.keys)
         except KeyringError as error:
             _log.warning("the keys stay as they were: %s", error)

@@ -1,6 +1,7 @@
 """The data converter: handoffs are sealed as they leave and read back as unverified; all of it can be secret."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from temporalio.exceptions import ApplicationError
 
 from baton.edge.conversion import RECORD, SEALED, TO_SEAL, data_converter
 from baton.edge.encryption import ENCODING, EncryptionCodec, MissingKeyError
-from baton.edge.keyring import Keyring
+from baton.edge.key_files import development_file
+from baton.edge.keyring import Keyring, KeyringError
 from baton.edge.runner import takes_context
 from baton.edge.sealing import open_sealed, seal
 from baton.protocol.handoff import Handoff
@@ -211,3 +213,16 @@ class TestEncryption:
         """Nobody runs in clear by mistake."""
         with pytest.raises(ValueError, match="encrypt needs a keyring"):
             data_converter(encrypt=True)
+
+    @pytest.mark.parametrize("environment", ["production", " Production\n"])
+    def test_production_takes_no_development_keys(
+        self, environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not even from who names their file in code, as a worker of one's own does."""
+        ring = Keyring.from_file(development_file(tmp_path))
+        data_converter(keyring=ring)
+        monkeypatch.setenv("BATON_ENV", environment)
+
+        with pytest.raises(KeyringError, match="these are development keys"):
+            data_converter(keyring=ring)
+        data_converter(keyring=KEYS)

@@ -352,6 +352,19 @@ class TestDevelopment:
             Keyring.find_out({"BATON_ENV": "production", "BATON_KEYS": str(tmp_path / "keys.toml")})
         Keyring.generate().require_production()
 
+    def test_they_do_not_take_the_place_of_others(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """A worker that was given real keys goes on with those, and asks nobody for the environment that it was in."""
+        path = written(tmp_path / "keys.toml", key("k"))
+        ring = Keyring.from_file(path)
+        theirs = Keyring.development(tmp_path / "theirs", {})
+        os.replace(tmp_path / "theirs/keys.toml", path)
+
+        with pytest.raises(UnknownKeyError):
+            ring.find(Purpose.SEAL, theirs.current(Purpose.SEAL).id)
+
+        assert (ring.current(Purpose.SEAL).id, ring.is_development) == ("k", False)
+        assert "are development keys now" in caplog.text
+
 
 class TestFindOut:
     """What the environment says, or what is here."""
