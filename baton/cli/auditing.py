@@ -30,6 +30,7 @@ from baton.cli.session import Session
 from baton.edge.ledger import verify_bundle
 from baton.protocol.audit_chain import ChainReport, Verdict
 from baton.protocol.audit_proof import LedgerReport
+from baton.protocol.ledger_errors import LedgerError
 
 _EXITS = {Verdict.VALID: ExitCode.OK, Verdict.UNVERIFIED: ExitCode.UNVERIFIED, Verdict.INVALID: ExitCode.NO}
 
@@ -89,14 +90,14 @@ async def verify(
     """
     if ((target or run) is None) is not everything:
         raise typer.BadParameter("name a task, a bundle or --run, or else say --all", param_hint="TASK|BUNDLE")
-    known, kept = Keys.of(keys), Anchors.of(anchors)
+    known, kept, of_run = Keys.of(keys), Anchors.of(anchors), None
     if run is not None:
-        task_id, heads = await heads_of_run(session, run, ledger_name(name))
-        target, kept = target or task_id, kept.with_heads(heads)
+        of_run, heads = await heads_of_run(session, run, ledger_name(name))
+        target, kept = target or of_run, kept.with_heads(heads)
     report, page = (
         _verified_bundle(bundle, ledger_name(name), known, kept)
         if target is not None and (bundle := bundle_of(target)) is not None
-        else await _verified_ledger(session, target, known, kept, ledger, name)
+        else await _verified_ledger(session, target, known, kept, ledger, name, of_run)
     )
     if session.json:
         session.write_json(report.model_dump(mode="json", exclude_none=True))
@@ -215,12 +216,24 @@ def _verified_bundle(bundle: Path, ledger: str, known: Keys, kept: Anchors) -> V
 
 
 async def _verified_ledger(
-    session: Session, target: str | None, known: Keys, kept: Anchors, ledger: str | None, name: str | None
+    session: Session,
+    target: str | None,
+    known: Keys,
+    kept: Anchors,
+    ledger: str | None,
+    name: str | None,
+    of_run: str | None,
 ) -> Verified:
-    """Return the report on a task's chain, or on the whole ledger if none is named, and its page."""
+    """Return the report on a task's chain, or on the whole ledger if none is named, and its page.
+
+    Raises:
+        LedgerError: The task is not the one of the run that it was to be checked with.
+    """
     async with opened(session, ledger, name) as open_ledger:
         if target is not None:
             task_id = target if kept.knows(target) else await task_of(session, open_ledger, target)
+            if of_run not in (None, task_id):
+                raise LedgerError(f"the run is one of task {of_run!r}, whose heads tell nothing of task {task_id!r}")
             chain = await open_ledger.verify(task_id, verifier=known.public, anchors=kept.heads)
             return chain, chain_page(chain)
         with session.progress("verifying the ledger"):
