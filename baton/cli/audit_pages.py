@@ -13,6 +13,7 @@ from baton.protocol.evidence import EvidenceReport
 
 _STYLES = {Verdict.VALID: "bold green", Verdict.UNVERIFIED: "bold yellow", Verdict.INVALID: "bold red"}
 _NAME_AT_LEAST = 18
+_NAMED = 3  # tasks of a bundle
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
 
 
@@ -47,12 +48,15 @@ def ledger_page(report: LedgerReport, where: str) -> RenderableType:
 
 
 def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
-    """Return the verdict on a bundle."""
+    """Return the verdict on a bundle, with the tasks that it is of: its name may say another one."""
     vouched = [f"sealed by key {report.signed_by}"] if report.signed_by else []
     made = [f"made {moment(report.created_at)}"] if report.created_at else []
+    others = report.tasks - _NAMED
+    named = ", ".join(report.task_ids[:_NAMED]) + (f" and {counted(others, 'task')} more" if others > 0 else "")
     proved = [f"{counted(len(report.witnessed), 'task')} proved to stand in a checkpoint"] if report.witnessed else []
     return stack(
         ledger_page(report, file),
+        plain(f"  of {named}") if named else None,
         plain("  " + " · ".join([*made, *vouched, *proved]), "dim") if made else None,
     )
 

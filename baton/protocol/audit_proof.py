@@ -250,6 +250,11 @@ class LedgerWalk:
         for checkpoint in claimed:
             self._expect(checkpoint, trusted=False)
 
+    @property
+    def task_ids(self) -> list[str]:
+        """The tasks of the records that were fed."""
+        return [task_id for task_id, walk in self._walks.items() if walk.sequence]
+
     def chain(self, task_id: str) -> ChainWalk | None:
         """Return how far the chain of a task was walked, or None if nothing of it was fed."""
         return self._walks.get(task_id)

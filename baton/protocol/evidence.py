@@ -34,7 +34,7 @@ from baton.protocol.audit_chain import (
     from_base64url,
     to_base64url,
 )
-from baton.protocol.audit_proof import Checkpoint, LedgerReport, LedgerWalk
+from baton.protocol.audit_proof import MOST_REPORTED, Checkpoint, LedgerReport, LedgerWalk
 from baton.protocol.handoff_errors import HandoffError
 from baton.protocol.hashing import digest_of, hash_of
 from baton.protocol.ledger_errors import EvidenceError
@@ -107,11 +107,13 @@ class EvidenceReport(LedgerReport):
         created_at: When the file says it was made; None if it has no manifest.
         signed_by: The key whose signature over the manifest is good, or None.
         witnessed: The tasks that are proved to stand in a checkpoint of the whole ledger.
+        task_ids: The tasks that it has records of, in the order of their first; the first `MOST_REPORTED` of them.
     """
 
     created_at: Instant | None = None
     signed_by: str | None = None
     witnessed: tuple[str, ...] = ()
+    task_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,13 @@ def verify_evidence(
     reasons += _contradictions(file, walk)  # 3.-4.
     found = walk.finish()
     about = dict(found) | {"reasons": (*reasons, *found.reasons)} | ({"verdict": Verdict.INVALID} if reasons else {})
-    return EvidenceReport(**about, created_at=manifest.created_at, signed_by=signed_by, witnessed=tuple(witnessed))
+    return EvidenceReport(
+        **about,
+        created_at=manifest.created_at,
+        signed_by=signed_by,
+        witnessed=tuple(witnessed),
+        task_ids=tuple(walk.task_ids[:MOST_REPORTED]),
+    )
 
 
 def _signed(line: bytes, signer: HeadSigner | None) -> bytes:

@@ -250,6 +250,18 @@ class TestVerify:
         assert (done.exit_code, unproved.exit_code) == (0, 4)
         assert "1 task proved to stand in a checkpoint" in done.stdout
 
+    def test_a_bundle_tells_whose_records_it_has(self, baton: Desk) -> None:
+        """The genuine bundle of another task is valid, under whatever name it is handed in."""
+        for at, tasks in enumerate((["other"], [TASK, "other"])):
+            baton("export", *tasks, "-o", f"{at}.zst")
+        (baton.folder / "0.zst").rename(baton.folder / f"{TASK}.zst")
+
+        one, both = (baton("verify", file, *baton.keys()).stdout for file in (f"{TASK}.zst", "1.zst"))
+
+        assert (one.splitlines()[0], one.splitlines()[2]) == (f"VALID  ledger baton in {TASK}.zst", "  of other")
+        assert both.splitlines()[2] == f"  of {TASK}, other"
+        assert json.loads(baton("verify", "1.zst", "--json").stdout)["taskIds"] == [TASK, "other"]
+
     def test_a_bundle_that_is_there_is_written_over_if_that_is_said(self, baton: Desk) -> None:
         """What was given to an auditor is not lost by the next export."""
         file = baton.folder / "evidence.zst"
