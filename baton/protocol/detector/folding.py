@@ -24,7 +24,7 @@ odd = automaton(
     rf"[a-z0-9][{_WIDTHLESS}]|[{_WIDTHLESS}]{{2}}|[{_WIDTHLESS}][a-z]|[{_ACCENTS}]|[{_FOREIGN}ѕјһԁԛԝѡ]"
     r"|[a-z][\u{370}-\u{5ff}०๐໐]|[\u{370}-\u{5ff}०๐໐][a-z]"
     r"|[\u{2100}-\u{214f}\u{2160}-\u{217f}\u{2460}-\u{24ff}\u{ff10}-\u{ff19}\u{ff21}-\u{ff3a}\u{ff41}-\u{ff5a}\u{ff66}-\u{ffdc}]"
-    r"|[\u{fb00}-\u{fb06}\u{1d00}-\u{1d7f}\u{1d400}-\u{1d7ff}\u{1f130}-\u{1f189}\u{1f1e6}-\u{1f1ff}\u{1100}-\u{11ff}]"
+    r"|[\u{fb00}-\u{fb06}\u{1d00}-\u{1d7f}\u{1d400}-\u{1d7ff}\u{1f110}-\u{1f189}\u{1f1e6}-\u{1f1ff}\u{1100}-\u{11ff}]"
     rf"|[\u{{4e00}}-\u{{9fff}}\u{{3040}}-\u{{30ff}}\u{{ac00}}-\u{{d7a3}}\u{{590}}-\u{{97f}}][{_WIDTHLESS}]"
 )
 """Says whether a text in lower case holds anything that disguises words, beyond accents."""
