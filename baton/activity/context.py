@@ -28,6 +28,7 @@ from baton.protocol.contract_rendering import render_contract
 from baton.protocol.fencing import fence, single_line
 from baton.protocol.handoff import Turn
 from baton.protocol.history import SPENT, Spend, told_spend
+from baton.protocol.json_values import Json
 from baton.protocol.messages import StageInput
 from baton.protocol.output_schemas import OutputSchemas
 from baton.protocol.personal import written_onto
@@ -135,7 +136,7 @@ class StageContext(Generic[BatonT]):
         baton: BatonT,
         *,
         stage: str = "test",
-        params: dict[str, JsonValue] | None = None,
+        params: dict[str, Json] | None = None,
         findings: list[str] | None = None,
         artifacts: ArtifactStore | None = None,
         contract: HandoffContract | None = None,
@@ -244,7 +245,7 @@ class StageContext(Generic[BatonT]):
         return self.given.handoff_id or str(named)
 
     @property
-    def params(self) -> dict[str, JsonValue]:
+    def params(self) -> dict[str, Json]:
         """The pipeline's parameters."""
         return self.given.params
 

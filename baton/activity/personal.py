@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from baton.edge.vault import Vault
 from baton.protocol.errors import BatonError
+from baton.protocol.json_values import Json
 from baton.protocol.personal import PersonalData
 
 
@@ -60,7 +61,7 @@ class PersonalDesk:
         self._check(fields)
         return await self._require_vault().open(self.payload, self._task_id, fields or self._declared)
 
-    async def write(self, subject: str, fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    async def write(self, subject: str, fields: Mapping[str, Json]) -> dict[str, Json]:
         """Seal personal data of a subject, and return the payload to be handed on with it.
 
         Args:

@@ -12,11 +12,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from pydantic import JsonValue
-
 from baton.activity.receiving import now_utc
 from baton.edge.artifacts import ArtifactStore
-from baton.protocol.json_values import well_formed
+from baton.protocol.json_values import Json, well_formed
 from baton.protocol.session import EventType, SessionEvent
 from baton.protocol.tokens import TokenEstimator, estimate_tokens
 
@@ -67,7 +65,7 @@ class SessionLog:
         self._lock = threading.Lock()  # tools that are not async run in threads, several at once
         self.events: list[SessionEvent] = []
 
-    def tool_call(self, name: str, arguments: JsonValue = None, *, exclude: bool = False) -> str:
+    def tool_call(self, name: str, arguments: Json = None, *, exclude: bool = False) -> str:
         """Record that a tool is called, and return the call's id for its result.
 
         Args:

@@ -10,6 +10,7 @@ from baton.client.record import RunRecord, Step
 from baton.protocol.billing import forked_purse
 from baton.protocol.errors import HistoryError
 from baton.protocol.history import CANCELED_WITH_RUN, StepKind
+from baton.protocol.json_values import Json
 from baton.protocol.messages import Origin, PipelineInput
 from baton.protocol.patching import patch_effect
 from baton.protocol.personal import merged
@@ -20,7 +21,7 @@ def forked_input(
     run: RunRecord,
     step: Step,
     *,
-    patch: Mapping[str, JsonValue] | None,
+    patch: Mapping[str, Json] | None,
     by: str,
     why: str,
     source: RunRecord | None = None,

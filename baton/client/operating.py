@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from pydantic import JsonValue
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
@@ -19,6 +18,7 @@ from baton.client.record import RunRecord, Step
 from baton.client.updating import decided_by_update
 from baton.protocol.errors import HistoryError
 from baton.protocol.history import Spend
+from baton.protocol.json_values import Json
 from baton.protocol.messages import Decided, Decision, Overview, RolledBack
 from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
 
@@ -151,7 +151,7 @@ async def fork(
     *,
     by: str,
     why: str,
-    patch: Mapping[str, JsonValue] | None = None,
+    patch: Mapping[str, Json] | None = None,
     new_id: str | None = None,
     task_queue: str | None = None,
     run_id: str | None = None,

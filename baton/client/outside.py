@@ -17,7 +17,6 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from pydantic import JsonValue
 from pydantic_core import to_json
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -33,6 +32,7 @@ from baton.protocol.audit_entries import run_name
 from baton.protocol.contract_expiry import is_expired_contract
 from baton.protocol.errors import HistoryError, PipelineError
 from baton.protocol.exchange import message_digest
+from baton.protocol.json_values import Json
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import ATTRIBUTE_STATUS
 from baton.protocol.outside import (
@@ -245,7 +245,7 @@ class OutsideAgents:
         return await self._move(found, agent, holder, MoveKind.NEEDS_INPUT, unmet=list(unmet))
 
     async def return_patch(
-        self, found: Found, agent: str, patch: Mapping[str, JsonValue], *, holder: str | None = None, report: Any = None
+        self, found: Found, agent: str, patch: Mapping[str, Json], *, holder: str | None = None, report: Any = None
     ) -> Found:
         """Return a patch for the baton, and a report if there is one; the handoff is done.
 
@@ -254,7 +254,7 @@ class OutsideAgents:
         """
         return await self._move(found, agent, holder, MoveKind.PATCH, patch=dict(patch), report=report)
 
-    async def return_report(self, found: Found, agent: str, report: JsonValue, *, holder: str | None = None) -> Found:
+    async def return_report(self, found: Found, agent: str, report: Json, *, holder: str | None = None) -> Found:
         """Return a report; the handoff is done and the baton unchanged."""
         return await self._move(found, agent, holder, MoveKind.REPORT, report=report)
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from pydantic import JsonValue
-
 from baton.edge.schema_gate import SchemaGate
 from baton.integrations.remembering import remembering
 from baton.integrations.schema_embedding import embedded
@@ -21,6 +19,7 @@ from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.errors import PatchError
 from baton.protocol.handoff_errors import MalformedMessageError
 from baton.protocol.history import Spend
+from baton.protocol.json_values import Json
 from baton.protocol.patching import short_findings
 from baton.protocol.report_rendering import FORMAT
 from baton.protocol.strict_json import loads_strict
@@ -68,12 +67,12 @@ class AgentAnswer:
         {'passed': 12}
     """
 
-    patch: BatonPatch | Mapping[str, JsonValue] | None = None
-    output: JsonValue = None
+    patch: BatonPatch | Mapping[str, Json] | None = None
+    output: Json = None
     report: str | None = None
     spend: Spend = field(default_factory=Spend)
     said: tuple[str, ...] = ()
-    turns: tuple[dict[str, JsonValue], ...] = ()
+    turns: tuple[dict[str, Json], ...] = ()
     claimed: bool = True
 
 

@@ -28,6 +28,7 @@ from baton.integrations.langchain_watch import Watch
 from baton.integrations.limiting import in_time
 from baton.integrations.provider_errors import provider_error, stumbled, unreadable
 from baton.protocol.errors import AgentError, PatchError
+from baton.protocol.json_values import Json
 from baton.protocol.messages import StageResult
 from baton.protocol.summarising import Price
 
@@ -41,7 +42,7 @@ of messages whose last one it is; and the stage's output."""
 
 StateIn = Mapping[str, str] | Callable[[AgentWork], Any]
 """How the state is made: a member's name and what it holds, or a function."""
-StateOut = Mapping[str, str] | Callable[[Mapping[str, Any]], AgentAnswer | Mapping[str, JsonValue]]
+StateOut = Mapping[str, str] | Callable[[Mapping[str, Any]], AgentAnswer | Mapping[str, Json]]
 """What becomes of the state: a field of the baton and the member that it is taken from, or a function."""
 
 _INTERRUPT = "__interrupt__"

@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from baton.protocol.artifacts import Name
 from baton.protocol.baton import Baton
+from baton.protocol.json_values import Json
 from baton.protocol.merge import merge_patch
 from baton.protocol.record import CompactRecord, Timestamp, Whole
 
@@ -125,7 +126,7 @@ class Conflict(CompactRecord):
 
     field: str
     strategy: str
-    values: dict[str, JsonValue]
+    values: dict[str, Json]
 
 
 class HistoryEntry(CompactRecord):
@@ -151,8 +152,8 @@ class HistoryEntry(CompactRecord):
     stage_id: Name
     kind: StepKind = Field(default=StepKind.STAGE, strict=False)
     timestamp: Timestamp
-    patch: dict[str, JsonValue] = Field(default_factory=dict)
-    change: dict[str, JsonValue] | None = None
+    patch: dict[str, Json] = Field(default_factory=dict)
+    change: dict[str, Json] | None = None
     attempt: Whole = Field(default=1, ge=1)
     by: str | None = None
     why: str | None = None
@@ -162,7 +163,7 @@ class HistoryEntry(CompactRecord):
     spend: Spend = Spend()
 
     @property
-    def effective(self) -> dict[str, JsonValue]:
+    def effective(self) -> dict[str, Json]:
         """What the step did to the baton; a branch does nothing by itself, its merge does."""
         if self.kind is StepKind.BRANCH:
             return {}

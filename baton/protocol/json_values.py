@@ -2,11 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
 from baton.protocol.strict_json import holds_long_number
+
+if TYPE_CHECKING:
+    Json: TypeAlias = Any
+else:
+    Json = JsonValue
+"""JSON that a team hands over or reads: pydantic checks it as `JsonValue`. To type checkers it is `Any`, because they
+let nobody index a `JsonValue`, nor pass a `dict[str, list[str]]` as one; only the team knows what its own JSON is."""
 
 _EXACT = 2**53  # whole numbers below it are exact doubles
 

@@ -10,6 +10,7 @@ from baton.protocol.artifacts import Name
 from baton.protocol.baton import Baton, BatonPatch, BatonT
 from baton.protocol.budget import Budget
 from baton.protocol.history import Outcome, Spend
+from baton.protocol.json_values import Json
 from baton.protocol.record import CompactRecord, Statement, Timestamp, Whole
 from baton.protocol.verdict import Verdict
 
@@ -65,8 +66,8 @@ class PipelineInput(CompactRecord):
     """
 
     goal: Statement
-    baton: dict[str, JsonValue] = Field(default_factory=dict)
-    params: dict[str, JsonValue] = Field(default_factory=dict)
+    baton: dict[str, Json] = Field(default_factory=dict)
+    params: dict[str, Json] = Field(default_factory=dict)
     task_id: str | None = None
     budget: Budget | None = None
     traceparent: TraceHeader | None = None
@@ -175,12 +176,12 @@ class PipelineResult(CompactRecord):
     """
 
     task_id: str
-    baton: dict[str, JsonValue]
+    baton: dict[str, Json]
     steps: Whole = Field(ge=0)
     spend: Spend = Spend()
     billed: Spend | None = None
     topped_up_micro_usd: Whole = Field(default=0, ge=0)
-    output: JsonValue = None
+    output: Json = None
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
 
     @overload
@@ -349,11 +350,11 @@ class StageResult(CompactRecord):
         {'passed': 12}
     """
 
-    baton_patch: BatonPatch | dict[str, JsonValue] = Field(default_factory=dict)
-    output: JsonValue = None
+    baton_patch: BatonPatch | dict[str, Json] = Field(default_factory=dict)
+    output: Json = None
     spend: Spend = Spend()
-    turns: list[dict[str, JsonValue]] = Field(default_factory=list)
-    tool_calls: list[dict[str, JsonValue]] = Field(default_factory=list)
+    turns: list[dict[str, Json]] = Field(default_factory=list)
+    tool_calls: list[dict[str, Json]] = Field(default_factory=list)
     report: str | None = None
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
-from baton.protocol.json_values import spellings
+from baton.protocol.json_values import Json, spellings
 from baton.testing.scripts import not_again
 
 FORMAT = "baton.cassette/1"
@@ -115,7 +115,7 @@ class Cassette:
 
     Example:
         >>> import asyncio
-        >>> async def model() -> JsonValue:
+        >>> async def model() -> Json:
         ...     return {"plan": "Use JWT"}
         >>> file = Path(tempfile.mkdtemp()) / "plan.json"
         >>> asyncio.run(Cassette(file, record=True).answer("planner", "Add login", model))
@@ -139,7 +139,7 @@ class Cassette:
         """The recordings that were not played: they are of prompts that nobody asks any more."""
         return [one for one in self.recordings if not one.used]
 
-    async def answer(self, agent: str, prompt: str, ask: Callable[[], Awaitable[JsonValue]]) -> JsonValue:
+    async def answer(self, agent: str, prompt: str, ask: Callable[[], Awaitable[Json]]) -> Json:
         """Return what is recorded for a prompt; when recording, ask the agent for what is not.
 
         Args:

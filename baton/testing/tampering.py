@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 import rfc8785
-from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
@@ -21,6 +20,7 @@ from temporalio.common import RawValue
 from baton.edge.keyring import Keyring
 from baton.edge.keys import Key, Purpose
 from baton.edge.sealing import seal
+from baton.protocol.json_values import Json
 from baton.protocol.relay import STEP_WORKFLOW
 from baton.protocol.sealed import HMAC_SHA256, KEY_ID, SIGNATURE
 
@@ -45,7 +45,7 @@ async def sealed_handoffs(handle: WorkflowHandle[Any, Any], client: Client) -> l
     return found
 
 
-def changed(raw: bytes, pointer: str, value: JsonValue) -> bytes:
+def changed(raw: bytes, pointer: str, value: Json) -> bytes:
     """Return a handoff with one member set, its signature left as it was.
 
     Args:
@@ -83,7 +83,7 @@ def unsigned(raw: bytes) -> bytes:
     return without(without(raw, SIGNATURE), KEY_ID)
 
 
-def forged(raw: bytes, **members: JsonValue) -> bytes:
+def forged(raw: bytes, **members: Json) -> bytes:
     """Return a handoff that was changed and sealed anew, with another key under the id of the sender's.
 
     Args:

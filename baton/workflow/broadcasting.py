@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from pydantic import JsonValue
-
 from baton.protocol.errors import StageFailedError
 from baton.protocol.exchange import Acknowledgement
 from baton.protocol.gathering import Broadcast, Standing
 from baton.protocol.handoff import Handoff
+from baton.protocol.json_values import Json
 from baton.protocol.messages import StageReturn
 from baton.workflow.changes import changed
 from baton.workflow.correspondence import Receiver, ended_once
@@ -30,7 +29,7 @@ async def hand_off_to_all(
     quorum: int | None = None,
     timeout_suffices: bool = False,
     constraints: Sequence[str] = (),
-    state: Mapping[str, JsonValue] | None = None,
+    state: Mapping[str, Json] | None = None,
     attempts: int = ATTEMPTS,
 ) -> Broadcast:
     """Hand the same task to several pipelines, and wait until all, or as many as declared, have accepted.

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.protocol.errors import StageFailedError
 from baton.protocol.fencing import single_line
 from baton.protocol.handoff_errors import BudgetExhaustedError
 from baton.protocol.history import Undone
+from baton.protocol.json_values import Json
 from baton.protocol.names import MEMO_UNDONE
 from baton.protocol.stages import HasSpec
 from baton.workflow.changes import changed
@@ -50,10 +50,10 @@ class Compensations:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._later: list[tuple[HasSpec, Mapping[str, JsonValue] | None]] = []
+        self._later: list[tuple[HasSpec, Mapping[str, Json] | None]] = []
         self._since = pipeline._desk.steps + 1
 
-    def later(self, stage: HasSpec, *, params: Mapping[str, JsonValue] | None = None) -> None:
+    def later(self, stage: HasSpec, *, params: Mapping[str, Json] | None = None) -> None:
         """Have a stage run if the block fails.
 
         Args:

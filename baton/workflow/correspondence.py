@@ -14,6 +14,7 @@ from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, AcceptRequest, Admission, Opened
+from baton.protocol.json_values import Json
 from baton.protocol.messages import PipelineInput
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.workflow.changes import changed
@@ -62,7 +63,7 @@ class Receiver:
     agent: str
     version: str = "*"
     starts: Callable[..., Any] | str | None = None
-    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    params: Mapping[str, Json] = field(default_factory=dict)
     task_queue: str | None = None
 
 

@@ -22,6 +22,7 @@ from baton.protocol.baton import Baton
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff
 from baton.protocol.history import Spend, told_spend, told_top_up
+from baton.protocol.json_values import Json
 from baton.protocol.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.protocol.stages import Retries
 from baton.workflow.changes import changed
@@ -33,7 +34,7 @@ from baton.workflow.raised import StageRaisedError
 from baton.workflow.visibility import labels
 
 AcceptedT = TypeVar("AcceptedT")
-Takes = Callable[[Baton, PipelineResult], Mapping[str, JsonValue]]
+Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
 
 LIGHT_FAILURES_TOLD = "a light stage that raised for good is told as any other"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""

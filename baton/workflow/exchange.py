@@ -38,6 +38,7 @@ from baton.protocol.exchange import (
 )
 from baton.protocol.handoff import Handoff
 from baton.protocol.history import StepKind
+from baton.protocol.json_values import Json
 from baton.protocol.messages import PipelineInput, PipelineStatus, StageReturn
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.protocol.routing import ReceiverRequirements
@@ -77,7 +78,7 @@ _TIMERS: ContextVar[tuple[list[asyncio.Task[None]], list[asyncio.Task[None]]]] =
 """The timers that the step before this one and this one have started; those are stopped once this one has sent."""
 
 Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
-Takes = Callable[[Baton, Received], Mapping[str, JsonValue]]
+Takes = Callable[[Baton, Received], Mapping[str, Json]]
 
 
 class Exchange:
@@ -131,7 +132,7 @@ class Exchange:
         *,
         within: timedelta,
         constraints: Sequence[str] = (),
-        state: Mapping[str, JsonValue] | None = None,
+        state: Mapping[str, Json] | None = None,
         mends: Acknowledgement | None = None,
         attempts: int = ATTEMPTS,
     ) -> Acknowledgement:

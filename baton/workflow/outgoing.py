@@ -14,6 +14,7 @@ from baton.protocol.handoff import CompletedSubtask, Handoff, Sender, Subtask, T
 from baton.protocol.handoff_errors import RoutingError
 from baton.protocol.history import Spend, StepKind
 from baton.protocol.hops import Trail
+from baton.protocol.json_values import Json
 from baton.protocol.misfit import misfit
 from baton.protocol.sealed import SealError
 from baton.protocol.tracing import task_traceparent
@@ -68,7 +69,7 @@ class Outgoing:
         to: Receiver,
         description: str,
         constraints: Sequence[str],
-        state: Mapping[str, JsonValue] | None,
+        state: Mapping[str, Json] | None,
         expires: timedelta | None,
         *,
         named: tuple[str, int] | None = None,

@@ -17,6 +17,7 @@ from baton.protocol.admission import Opened
 from baton.protocol.contract_expiry import expiry_findings
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff
+from baton.protocol.json_values import Json
 from baton.protocol.messages import PipelineStatus, StageInput, StageReturn
 from baton.protocol.metric_names import Transport, slo_breach
 from baton.protocol.outside import (
@@ -94,7 +95,7 @@ class Outside:
         within: timedelta,
         version: str = "*",
         constraints: Sequence[str] = (),
-        state: Mapping[str, JsonValue] | None = None,
+        state: Mapping[str, Json] | None = None,
         tools: Iterable[str] = (),
     ) -> OutsideResult:
         """Hand the task to an agent outside, and wait for what it returns.

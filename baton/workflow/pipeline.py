@@ -13,6 +13,7 @@ from temporalio import workflow
 from baton.protocol.baton import Baton
 from baton.protocol.errors import ApprovalDeniedError, PatchError, StageFailedError
 from baton.protocol.history import Outcome, StepKind
+from baton.protocol.json_values import Json
 from baton.protocol.merging import DEFAULT_STRATEGIES, MergeStrategy
 from baton.protocol.messages import (
     Decided,
@@ -123,12 +124,12 @@ class Pipeline:
         return self.state.baton.model_copy(deep=True)
 
     @property
-    def params(self) -> dict[str, JsonValue]:
+    def params(self) -> dict[str, Json]:
         """The parameters the pipeline was started with."""
         return self._start.params
 
     async def stage(
-        self, stage: HasSpec, *, params: Mapping[str, JsonValue] | None = None, task_queue: str | None = None
+        self, stage: HasSpec, *, params: Mapping[str, Json] | None = None, task_queue: str | None = None
     ) -> StageResult:
         """Run a stage and apply its patch.
 
@@ -166,7 +167,7 @@ class Pipeline:
         self,
         *stages: HasSpec,
         merge: Mapping[str, MergeStrategy] | None = None,
-        params: Mapping[str, JsonValue] | None = None,
+        params: Mapping[str, Json] | None = None,
         task_queue: str | None = None,
     ) -> list[StageResult]:
         """Run several stages at once on the same baton, and merge their patches into one change.
@@ -292,7 +293,7 @@ class Pipeline:
         goal: str,
         *,
         name: str | None = None,
-        params: Mapping[str, JsonValue] | None = None,
+        params: Mapping[str, Json] | None = None,
         takes: Takes = child_patch,
         task_queue: str | None = None,
     ) -> PipelineResult:
@@ -381,7 +382,7 @@ class Pipeline:
         """Keep a note for the operators; it is shown in the status and in the run's details."""
         self._desk.note(text)
 
-    def result(self, output: JsonValue = None) -> PipelineResult:
+    def result(self, output: Json = None) -> PipelineResult:
         """Return what the pipeline's `run` is to return.
 
         Args:
@@ -409,7 +410,7 @@ class Pipeline:
         return self.state.baton, len(self.state.outcomes)
 
     def _passage(
-        self, spec: StageSpec, seq: int, params: Mapping[str, JsonValue] | None, branches: Sequence[str] = ()
+        self, spec: StageSpec, seq: int, params: Mapping[str, Json] | None, branches: Sequence[str] = ()
     ) -> Passage:
         """Return the handoff to a stage, before its first attempt."""
         given = (LocalStageInput if spec.light else StageInput)(

@@ -18,7 +18,7 @@ from baton.protocol.admission import Received
 from baton.protocol.chunks import MOST_AHEAD, Arrival, CheckChunk, Chunk, ChunkStream, whole_digest
 from baton.protocol.errors import StageFailedError
 from baton.protocol.exchange import MOST_REMEMBERED, Acknowledgement, Reply
-from baton.protocol.json_values import unwritable
+from baton.protocol.json_values import Json, unwritable
 from baton.protocol.messages import StageReturn
 from baton.protocol.misfit import misfit
 from baton.protocol.names import HANDOFF_CHUNK
@@ -85,10 +85,10 @@ class Streams:
         self,
         to: Receiver,
         description: str,
-        chunks: AsyncIterable[Mapping[str, JsonValue]] | Iterable[Mapping[str, JsonValue]],
+        chunks: AsyncIterable[Mapping[str, Json]] | Iterable[Mapping[str, Json]],
         *,
         within: timedelta,
-        state: Mapping[str, JsonValue] | None = None,
+        state: Mapping[str, Json] | None = None,
         attempts: int = ATTEMPTS,
     ) -> Acknowledgement:
         """Hand on in chunks: open, send each one as it comes, close, and wait until the receiver has all of it.
@@ -124,14 +124,14 @@ class Streams:
         self,
         to: Receiver,
         stream: str,
-        chunks: AsyncIterable[Mapping[str, JsonValue]] | Iterable[Mapping[str, JsonValue]],
+        chunks: AsyncIterable[Mapping[str, Json]] | Iterable[Mapping[str, Json]],
         within: timedelta,
         attempts: int,
     ) -> Acknowledgement:
         """Send the chunks and what closes them; return the answer to the whole."""
         sent: list[Chunk] = []
 
-        async def put(content: Mapping[str, JsonValue], whole: str | None = None) -> None:
+        async def put(content: Mapping[str, Json], whole: str | None = None) -> None:
             seq, last = len(sent) + 1, whole is not None
             try:
                 ending: dict[str, Any] = {"last": True, "whole": whole} if last else {"content": _writable(content)}
@@ -285,7 +285,7 @@ class Streams:
             del self._unsafe[next(iter(self._unsafe))]
 
 
-def _writable(content: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _writable(content: Mapping[str, Json]) -> dict[str, Json]:
     """Return the content of a chunk over which a seal can be made.
 
     Raises:
@@ -327,12 +327,12 @@ class Incoming:
         self._seen = 0
 
     @property
-    def chunks(self) -> list[dict[str, JsonValue]]:
+    def chunks(self) -> list[dict[str, Json]]:
         """The contents so far, in order, without a gap."""
         self._take()
         return self.stream.taken
 
-    async def rest(self, *, within: timedelta) -> list[dict[str, JsonValue]]:
+    async def rest(self, *, within: timedelta) -> list[dict[str, Json]]:
         """Wait until the whole is here, answer the sender, and return all contents.
 
         Args:

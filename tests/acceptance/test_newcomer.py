@@ -90,6 +90,14 @@ def test_the_readmes_test_passes(newcomer: tuple[Path, Path, dict[str, str]]) ->
     assert "Warning" not in printed
 
 
+def test_a_strict_type_checker_has_nothing_to_say(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
+    """The README's files are typed, and the wheel's own types take what teams hand over and let them read it."""
+    folder, bin_folder, variables = newcomer
+    files = sorted(path.name for path in folder.glob("*.py"))
+    cache = folder.parent / "types"
+    run([bin_folder / "python", "-m", "mypy", "--strict", f"--cache-dir={cache}", *files], folder, variables)
+
+
 async def test_worker_service_and_command_line_work_together(
     newcomer: tuple[Path, Path, dict[str, str]], server: DevServer
 ) -> None:

@@ -28,7 +28,7 @@ async def _pay(context: StageContext[Baton], name: str) -> StageResult:
     run = activity.info().workflow_id or ""
     place = (run, context.given.seq, name)
     _RUNS[place] += 1
-    acts: Any = (context.params.get("does") or {}).get(name) or [{"spend": 1_000}]  # type: ignore[union-attr]
+    acts: Any = (context.params.get("does") or {}).get(name) or [{"spend": 1_000}]
     act = acts[min(_RUNS[place], len(acts)) - 1]
     if "note" in act:
         context.session.internal_note(act["note"])

@@ -24,7 +24,7 @@ class Reviewed:
         """Explore, audit and profile; the output is the merged report."""
         await self.pipeline.stage(explorer)
         results = await self.pipeline.fan_out(auditor, profiler)
-        reports = [HandoffReport.from_json_object(dict(one.output)) for one in results]  # type: ignore[arg-type]
+        reports = [HandoffReport.from_json_object(dict(one.output)) for one in results]
         merged = merge_reports(reports, sender="code-reviewer", receiver="parent")
         return self.pipeline.result(merged.to_json_object())
 

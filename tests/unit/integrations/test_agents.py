@@ -117,7 +117,7 @@ class TestAnswer:
     async def test_what_a_framework_returned_goes_on_as_json(self) -> None:
         """Members of enumerations, times and amounts have a form in it."""
         found: Any = {"verdict": Code.BUDGET_EXHAUSTED, "at": datetime(2026, 11, 1, tzinfo=UTC), "usd": Decimal("0.5")}
-        agent = Scripted(lambda work: AgentAnswer(patch={"current_state": ("Checked",)}, output=found))  # type: ignore[dict-item]
+        agent = Scripted(lambda work: AgentAnswer(patch={"current_state": ("Checked",)}, output=found))
         result = await agent_stage(agent)(context())
 
         assert result.baton_patch == {"current_state": ["Checked"]}

@@ -143,7 +143,7 @@ class TestRecordedAgent:
 
     async def test_what_the_agents_own_code_returns_is_recorded_as_json(self, file: Path) -> None:
         """Records and dates too, as its stage takes them."""
-        answer = AgentAnswer(patch={"current_state": ["Priced"]}, output=Priced(date(2026, 1, 1)))  # type: ignore[arg-type]
+        answer = AgentAnswer(patch={"current_state": ["Priced"]}, output=Priced(date(2026, 1, 1)))
         for record in (True, False):
             agent = RecordedAgent(ScriptedAgent("plan", answer), Cassette(file, record=record))
             result = await agent_stage(agent)(context())
