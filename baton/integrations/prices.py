@@ -31,6 +31,7 @@ def cost(
     if price is not None:
         return price.micro_usd(read, written)
     if not _has_price_list():
+        _unknown(model, "give the agent a price, or install genai-prices")
         return None
     from genai_prices import Usage, calc_price  # noqa: PLC0415 - optional, and half a second of import
 
@@ -41,7 +42,7 @@ def cost(
         try:
             found = calc_price(usage, model)
         except LookupError:
-            _unknown(model)
+            _unknown(model, "give the agent a price")
             return None
     return micro_usd(found.total_price)
 
@@ -52,6 +53,6 @@ def _has_price_list() -> bool:
 
 
 @cache
-def _unknown(model: str) -> None:
+def _unknown(model: str, remedy: str) -> None:
     """Say once that a model's tokens are counted and its money is not."""
-    _log.warning("nobody knows what %r costs; its tokens are charged, and no money: give the agent a price", model)
+    _log.warning("nobody knows what %r costs; its tokens are charged, and no money: %s", model, remedy)

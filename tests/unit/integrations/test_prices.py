@@ -1,9 +1,13 @@
 """What a request costs."""
 
+import sys
+import tomllib
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
+from baton.integrations import prices
 from baton.integrations.prices import cost
 from baton.protocol.summarising import Price
 
@@ -35,3 +39,23 @@ class TestCost:
     def test_a_price_that_is_given_counts(self) -> None:
         """Whatever the list says."""
         assert cost("gpt-4o", 1_000, 100, price=Price(prompt=Decimal(1), completion=Decimal(2))) == 1_200
+
+    def test_it_is_told_once_where_there_is_no_price_list(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Whoever set a budget learns that it never runs out, and what to install."""
+        monkeypatch.setitem(sys.modules, "genai_prices", None)
+        monkeypatch.setattr(prices, "_has_price_list", prices._has_price_list.__wrapped__)
+
+        assert [cost("model-of-nobody", 1_000, 100) for _ in range(2)] == [None, None]
+        assert [record.getMessage() for record in caplog.records] == [
+            "nobody knows what 'model-of-nobody' costs; its tokens are charged, and no money: give the agent a price, "
+            "or install genai-prices"
+        ]
+
+    @pytest.mark.parametrize("extra", ["agents", "openai-agents", "chat", "langgraph"])
+    def test_every_adapter_that_charges_brings_the_price_list(self, extra: str) -> None:
+        """Known models have their prices, whichever of the extras is installed alone."""
+        project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+        assert any(needed.startswith("genai-prices") for needed in project["optional-dependencies"][extra])
