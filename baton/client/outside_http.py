@@ -25,11 +25,16 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+
+from baton.edge.extras import needs_extra
+
+with needs_extra("codec", __name__):
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+
 from temporalio.exceptions import TemporalError
 
 from baton.client.outside import Found, OutsideAgents

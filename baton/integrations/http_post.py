@@ -12,7 +12,10 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
+from baton.edge.extras import needs_extra
+
+with needs_extra("chat", "baton.integrations.chat_completions"):
+    import httpx2
 
 from baton.edge.addresses import is_this_machine
 from baton.integrations.provider_errors import wait_of

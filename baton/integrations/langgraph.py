@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Unpack
 from uuid import uuid4
 
-from langchain_core.exceptions import OutputParserException
-from langchain_core.language_models import BaseLanguageModel
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from langgraph.errors import GraphRecursionError, ParentCommand
-from langgraph.graph import StateGraph
-from langgraph.pregel import Pregel
-from langgraph.types import Command
+from baton.edge.extras import needs_extra
+
+with needs_extra("langgraph", __name__):
+    from langchain_core.exceptions import OutputParserException
+    from langchain_core.language_models import BaseLanguageModel
+    from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+    from langgraph.errors import GraphRecursionError, ParentCommand
+    from langgraph.graph import StateGraph
+    from langgraph.pregel import Pregel
+    from langgraph.types import Command
+
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 

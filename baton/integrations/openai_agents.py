@@ -21,19 +21,22 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from agents import (
-    Agent,
-    AgentOutputSchemaBase,
-    HandoffInputFilter,
-    Model,
-    ModelBehaviorError,
-    ModelProvider,
-    OpenAIProvider,
-    RunConfig,
-    Runner,
-)
-from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
-from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
+from baton.edge.extras import needs_extra
+
+with needs_extra("openai-agents", __name__):
+    from agents import (
+        Agent,
+        AgentOutputSchemaBase,
+        HandoffInputFilter,
+        Model,
+        ModelBehaviorError,
+        ModelProvider,
+        OpenAIProvider,
+        RunConfig,
+        Runner,
+    )
+    from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
+    from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
 from baton.integrations.agents import AgentAnswer, AgentWork
 from baton.integrations.endings import NO_USABLE_FORM, unfinished

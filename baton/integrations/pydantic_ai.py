@@ -25,13 +25,17 @@ from functools import partial
 from typing import Any, Literal
 
 from pydantic import ValidationError
-from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, StructuredDict, ToolOutput
-from pydantic_ai.agent import EventStreamHandler
-from pydantic_ai.exceptions import ModelRetry
-from pydantic_ai.messages import AgentStreamEvent
-from pydantic_ai.tools import Tool
-from pydantic_ai.toolsets import FunctionToolset
-from pydantic_ai.usage import RunUsage, UsageLimits
+
+from baton.edge.extras import needs_extra
+
+with needs_extra("agents", __name__):
+    from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, StructuredDict, ToolOutput
+    from pydantic_ai.agent import EventStreamHandler
+    from pydantic_ai.exceptions import ModelRetry
+    from pydantic_ai.messages import AgentStreamEvent
+    from pydantic_ai.tools import Tool
+    from pydantic_ai.toolsets import FunctionToolset
+    from pydantic_ai.usage import RunUsage, UsageLimits
 
 from baton.integrations.agent_tools import AgentTool
 from baton.integrations.agents import AgentAnswer, AgentLimits, AgentWork, AnswerForm

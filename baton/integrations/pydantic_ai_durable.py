@@ -15,14 +15,18 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Unpack
 
-from pydantic_ai import Agent, AgentRunResult, RunContext, StructuredDict, ToolOutput, capture_run_messages
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
-from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.usage import RunUsage, UsageLimits
+from baton.edge.extras import needs_extra
+
+with needs_extra("agents", __name__):
+    from pydantic_ai import Agent, AgentRunResult, RunContext, StructuredDict, ToolOutput, capture_run_messages
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
+    from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
+    from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
+    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.usage import RunUsage, UsageLimits
+
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
