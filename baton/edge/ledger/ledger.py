@@ -16,7 +16,7 @@ from baton.edge.ledger.database import Connection, Database, shown
 from baton.edge.ledger.exporting import Exporter
 from baton.edge.ledger.opening import open_database
 from baton.edge.ledger.reading import Reader
-from baton.edge.ledger.schema import VERSION, bind_name, check_revision, migrate, name_of, revision
+from baton.edge.ledger.schema import VERSION, bind_name, check_name, check_revision, migrate, name_of, revision
 from baton.edge.ledger.storing import restore
 from baton.edge.ledger.writing import Appended, Prepared, Writer
 from baton.protocol.audit import AuditEntry, AuditRecord, stamp
@@ -99,15 +99,17 @@ class Ledger:
         self._exporter = Exporter(self._reader, self._checkpoints, options.name, options.signer, options.clock)
 
     async def __aenter__(self) -> Self:
+        makes = self._database.dialect == "sqlite" and self._options.create
         try:
             found = await revision(self._database)
-            if self._database.dialect == "sqlite" and self._options.create and found != VERSION:
+            if makes and found != VERSION:
                 await migrate(self._database)
                 found = VERSION
             check_revision(found, self.where, self._database.dialect)
             name = await self._database.read(name_of)
-            if name != self.name and (name or self._options.create):
-                await self._database.write(lambda connection: bind_name(connection, self.name, self.where))
+            if makes or (name is None and self._options.create):  # also finds out a file that can only be read
+                name = await self._database.write(lambda connection: bind_name(connection, self.name))
+            check_name(name, self.name, self.where)
         except BaseException:
             await self._database.close()
             raise

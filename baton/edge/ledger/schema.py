@@ -96,16 +96,20 @@ def name_of(connection: Connection) -> str | None:
     return name
 
 
-def bind_name(connection: Connection, name: str, where: str) -> None:
-    """Give a new ledger its name; every record carries it, so an old one keeps its own.
+def bind_name(connection: Connection, name: str) -> str | None:
+    """Give a new ledger its name, and return the one it has: every record carries it, so an old one keeps its own."""
+    unnamed = "NOT EXISTS (SELECT 1 FROM handoff_audit_ledger)"
+    connection.rows(f"INSERT INTO handoff_audit_ledger (one, name) SELECT 1, ? WHERE {unnamed}", name)
+    return name_of(connection)
+
+
+def check_name(found: str | None, name: str, where: str) -> None:
+    """Make sure that a ledger that has a name has this one.
 
     Raises:
-        LedgerError: The ledger has another name.
+        LedgerError: It has another one.
     """
-    found = name_of(connection)
-    if found is None:
-        connection.rows("INSERT INTO handoff_audit_ledger (one, name) VALUES (1, ?)", name)
-    elif found != name:
+    if found not in (None, name):
         raise LedgerError(
             f"the ledger at {where!r} is named {found!r}, not {name!r}; open it under its own name: "
             "BATON_LEDGER_NAME, `--ledger-name`, or `Safeguards(name=…)`"

@@ -31,13 +31,13 @@ _SOON = 0.001  # seconds for which a commit may hold up an event loop
 _LATELY = 8  # so many commits tell whether the disk is as quick as that
 _FLUSHED_WITHIN = 0.02  # seconds after which the disk has what was not waited for
 _LOG_COMMITS = 128  # after so many the log is brought into the file, which takes some hundredths of a second
+_MISTRUST = ("trusted_schema=off", "cell_size_check=on")
 _PRAGMAS = (
     "journal_mode=wal",
     "synchronous=full",
     "foreign_keys=on",
-    "trusted_schema=off",
     "recursive_triggers=on",  # or INSERT OR REPLACE deletes a row without asking the delete trigger
-    "cell_size_check=on",
+    *_MISTRUST,
 )
 
 
@@ -88,7 +88,7 @@ class SqliteDatabase:
 
     async def read(self, work: Work[T]) -> T:
         """Return what ``work`` returns, within one transaction that only reads."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._transaction, "BEGIN", work)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def write(self, work: Work[T]) -> T:
         """Return what ``work`` returns, once what it wrote is on the disk."""
@@ -174,17 +174,62 @@ class SqliteDatabase:
                 self._here = here
         return result
 
+    def _read(self, work: Work[T]) -> T:
+        """Read; a file beside which none may be made is read as it lies there, and only while nobody writes it."""
+        still = self._still()
+        if still is None:
+            return self._transaction("BEGIN", work)
+        try:
+            where = f"{self.path.absolute().as_uri()}?immutable=1"
+            with contextlib.closing(sqlite3.connect(where, uri=True, isolation_level=None)) as opened:
+                opened.row_factory = sqlite3.Row
+                for pragma in _MISTRUST:
+                    opened.execute(f"PRAGMA {pragma}")
+                return work(SqliteConnection(opened))
+        except sqlite3.Error as error:
+            raise self._unavailable(error, writing=False) from error
+        finally:
+            if self._still() != still:
+                raise LedgerUnavailableError(
+                    f"the ledger at {str(self.path)!r} was written while it was read, so that may not fit together; "
+                    "read it again"
+                )
+
+    def _still(self) -> tuple[int, ...] | None:
+        """Return which state the file is in, or None where SQLite can read it as usual, or somebody has it open."""
+        path = Path(os.path.realpath(self.path))
+        if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal") or not path.is_file():
+            return None
+        found = path.stat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _unavailable(self, error: Exception, *, writing: bool) -> LedgerUnavailableError:
+        """Return the error for a file that cannot be used; where rights are missing, it says which."""
+        may_write = os.access(self.path.parent, os.W_OK)
+        if writing and self.path.exists() and not (may_write and os.access(self.path, os.W_OK)):
+            remedy = "who records must be allowed to write the file and its folder, and nothing was recorded"
+        elif not writing and not may_write and os.access(self.path, os.R_OK):
+            remedy = (
+                "of one that is in use, or was when it was copied, SQLite must read the files -wal and -shm beside it "
+                "as well: have its owner make a copy (`.backup` of sqlite3)"
+            )
+        else:
+            return unavailable(str(self.path), error, writing=writing)
+        return LedgerUnavailableError(f"the ledger at {str(self.path)!r} cannot be used: {first_line(error)}; {remedy}")
+
     def _transaction(self, begin: str, work: Work[T], connection: sqlite3.Connection | None = None) -> T:
         """Run ``work`` between a BEGIN and a COMMIT, by default on this thread's connection."""
         try:
             connection = connection or self._connected()
             self._check_still_there()
             try:
+                before = connection.total_changes
                 connection.execute(begin)
                 result = work(SqliteConnection(connection))
                 began = time.perf_counter()
                 connection.execute("COMMIT")
-                if begin == _WRITING and (connection is not self._here or self._flushes):
+                wrote = connection.total_changes > before
+                if wrote and (connection is not self._here or self._flushes):
                     self._commits.append(time.perf_counter() - began)
             except BaseException:
                 connection.rollback()  # does nothing where nothing was begun
@@ -195,12 +240,7 @@ class SqliteDatabase:
                 raise refused(str(self.path), error) from error
             raise LedgerConflictError(f"the ledger at {str(self.path)!r} refused a row: {first_line(error)}") from error
         except (sqlite3.Error, OSError) as error:
-            if begin != _WRITING and os.access(self.path, os.R_OK) and not os.access(self.path.parent, os.W_OK):
-                raise LedgerUnavailableError(
-                    f"the ledger at {str(self.path)!r} cannot be used: {first_line(error)}; SQLite reads it only where "
-                    "it may make files beside it: have its owner make a copy (`.backup` of sqlite3) where you may"
-                ) from error
-            raise unavailable(str(self.path), error, writing=begin == _WRITING) from error
+            raise self._unavailable(error, writing=begin == _WRITING) from error
 
     def _connected(self) -> sqlite3.Connection:
         found: sqlite3.Connection | None = getattr(self._mine, "connection", None)
