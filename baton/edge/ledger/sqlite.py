@@ -85,13 +85,16 @@ class SqliteDatabase:
         self._flushes = True  # whether the disk has a commit there before the next step
         self._unflushed: float | None = None  # since when there are some that the disk may not have
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def read(self, work: Work[T]) -> T:
         """Return what ``work`` returns, within one transaction that only reads."""
+        self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def write(self, work: Work[T]) -> T:
         """Return what ``work`` returns, once what it wrote is on the disk."""
+        self._check_open()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._writer, self._wait_and_write, work)
 
@@ -101,6 +104,7 @@ class SqliteDatabase:
         Raises:
             NotAtOnceError: The disk is slow, or somebody else is writing.
         """
+        self._check_open()
         if self._here is None or (flush and self._commits and min(self._commits) > _SOON):
             raise NotAtOnceError
         if flush is not self._flushes:
@@ -131,6 +135,7 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         """Close the file once what was begun is done."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._writer.submit(self._flush)
@@ -287,6 +292,18 @@ class SqliteDatabase:
         """Return which file is at the path now."""
         found = os.stat(self.path)
         return found.st_dev, found.st_ino
+
+    def _check_open(self) -> None:
+        """Make sure that the file was not closed.
+
+        Raises:
+            LedgerUnavailableError: It was.
+        """
+        if self._closed:
+            raise LedgerUnavailableError(
+                f"the ledger at {str(self.path)!r} was closed, and nothing is recorded in it or read from it; use it "
+                "within its `async with`"
+            )
 
     def _check_still_there(self) -> None:
         """Make sure that the file at the path is the one that is open.

@@ -1,11 +1,12 @@
-"""Ledgers in files that may not be written, or not beside."""
+"""Ledgers in files that may not be written, or not beside; and those that were closed."""
 
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,3 +134,22 @@ async def test_another_name_is_told_where_nothing_may_be_written(folder: Path) -
     with somebody(), pytest.raises(LedgerError, match="is named 'baton', not 'other'"):
         async with Ledger(path, LedgerOptions(name="other", create=False)):
             pass
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(lambda ledger: ledger.append(entry(9)), id="append"),
+        pytest.param(lambda ledger: ledger.append(entry(9), flush=False), id="append without waiting for the disk"),
+        pytest.param(lambda ledger: ledger.append_all([entry(8), entry(9)]), id="append several"),
+        pytest.param(lambda ledger: ledger.trace(TASK), id="read"),
+    ],
+)
+async def test_one_that_was_closed_says_so(tmp_path: Path, use: Callable[[Ledger], Any]) -> None:
+    """The driver's own words named neither the ledger nor what to do."""
+    async with Ledger(tmp_path / "ledger.db") as ledger:
+        await ledger.append(entry(0))
+        await ledger.append(entry(1))
+
+    with pytest.raises(LedgerUnavailableError, match=r"ledger\.db' was closed"):
+        await use(ledger)
