@@ -65,12 +65,18 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         plain(run.start.goal, "italic"),
         Text(" · ".join(facts), "dim"),
         plain(_fork_note(run), "dim") if origin else None,
-        plain(f"failed: {run.failure}", "red") if run.failure else None,
+        plain(_ended(run, run.failure), "red") if run.failure else None,
         plain(suspension(run.suspended, waits), "yellow") if run.suspended else None,
         plain(_misfit(waits.fault), "yellow") if waits and waits.fault and not run.suspended else None,
         plain(_unanswered(waits), "yellow") if waits and waits.tries >= _UNUSUAL_TRIES and not run.suspended else None,
         *(plain(f"note: {note}", "yellow") for note in run.notes),
     )
+
+
+def _ended(run: RunRecord, why: str) -> str:
+    """Return why a run did not complete; one that somebody ended has not failed."""
+    how = {RunStatus.FAILED: "failed: ", RunStatus.TERMINATED: "terminated: "}
+    return f"{how.get(run.status, '')}{why}"
 
 
 def suspension(reason: str, waits: Waits | None = None) -> str:

@@ -99,7 +99,7 @@ def _said(news: News, run: RunRecord) -> str:
             attempts = f", at attempt {step.attempts}" if step.attempts > 1 else ""
             return f"{name}: done in {length(between(step.began, step.ended))}{attempts}"
         case NewsKind.STEP_FAILED:
-            return f"{name}: failed: {news.text}"
+            return f"{name}: failed: {news.text}" if news.text else f"{name}: the run ended before it did"
         case NewsKind.STEP_UNDONE:
             return f"{name}: undone"
         case NewsKind.TAKEN_OVER:

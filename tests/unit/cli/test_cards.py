@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console, RenderableType
 
 from baton.cli.cards import heading, repair_hints, standing, waits_card
@@ -126,6 +127,18 @@ class TestHeading:
             "its worker's code has failed 4 times: NotFoundError: no such pipeline. The run goes on"
         )
         assert "failed: NotFound" in shown(heading(stuck))[-1]
+
+    @pytest.mark.parametrize(
+        ("status", "why", "told"),
+        [
+            (RunStatus.FAILED, "StageFailedError: no", "failed: StageFailedError: no"),
+            (RunStatus.TERMINATED, "not needed any more", "terminated: not needed any more"),
+            (RunStatus.CANCELED, "canceled", "canceled"),
+        ],
+    )
+    def test_a_run_that_somebody_ended_has_not_failed(self, status: RunStatus, why: str, told: str) -> None:
+        """The reason of whoever terminated it stood there as if it were why it failed."""
+        assert shown(heading(run(status=status, failure=why, ended=UNTIL)))[-1] == told
 
 
 class TestRepairHints:

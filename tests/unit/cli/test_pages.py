@@ -36,3 +36,12 @@ class TestNewsLines:
         assert step.plain.endswith("✗ 1 plan: failed: OSError: no")
         assert end.plain.endswith("■ FAILED: StageFailedError: stage 'plan' failed")
         assert ends[""][1].plain.endswith("■ FAILED: StageFailedError: stage 'plan' failed: OSError: no")
+
+    def test_a_step_that_a_run_left_behind_is_not_told_without_a_reason(self) -> None:
+        """Of a run that was terminated while it waited, "failed:" stood there, and nothing behind it."""
+        ended = failed_run("")
+        ended.status, ended.failure = RunStatus.TERMINATED, "not needed any more"
+
+        step, end = list(news_lines(news_of(None, ended, AT), ended))[-2:]
+        assert step.plain.endswith("✗ 1 plan: the run ended before it did")
+        assert end.plain.endswith("■ TERMINATED: not needed any more")
