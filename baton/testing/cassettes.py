@@ -177,11 +177,12 @@ class Cassette:
         if prune:
             self.recordings = [one for one in self.recordings if one.used]
         content = {"format": FORMAT, "answers": [one.to_json_object() for one in self.recordings]}
+        # Half a character, which UTF-8 has no bytes for, is escaped: JSON reads it back as it was.
+        data = json.dumps(content, indent=2, ensure_ascii=False).encode(errors="backslashreplace")
         self.file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".new-", dir=self.file.parent)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=2, ensure_ascii=False)
-            file.write("\n")
+        with open(descriptor, "wb") as file:
+            file.write(data + b"\n")
         os.chmod(name, 0o644)
         os.replace(name, self.file)
 

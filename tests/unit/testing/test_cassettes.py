@@ -163,6 +163,13 @@ class TestCassette:
         assert "0123456789abcdef" not in recorded.read_text(encoding="utf-8")
         assert [path.name for path in recorded.parent.iterdir()] == ["plan.json"]
 
+    async def test_half_a_character_in_an_answer_is_kept(self, file: Path) -> None:
+        """A model may break off in one; nothing is left beside the cassette."""
+        await Cassette(file, record=True).answer("planner", FIRST, Model("cut \ud83d"))
+
+        assert await Cassette(file).answer("planner", AGAIN, Model()) == "cut \ud83d"
+        assert [*file.parent.iterdir()] == [file]
+
     @pytest.mark.parametrize(
         ("prompt", "answer"),
         [
