@@ -182,8 +182,9 @@ def _tool(tool: AgentTool) -> Tool[Any]:
 
     async def call(**arguments: Any) -> Any:
         try:
-            return await tool.call(arguments)
+            result = await tool.call(arguments)
         except ValidationError as error:
             raise ModelRetry(misfit(error)) from error
+        return "null" if result is None else result  # as JSON; the framework would send an empty text
 
     return Tool.from_schema(call, tool.wire_name, tool.description, dict(tool.parameters))

@@ -169,6 +169,13 @@ class TestRun:
 
         assert of.session.events[1].content == '{"paid": true}'
 
+    async def test_a_tool_that_found_nothing_says_so(self) -> None:
+        """An empty text may be anything; nothing is `null`, as under every framework."""
+        script = Script([ToolCallPart("find", {})], final())
+        await agent_stage(script.agent, tools=[AgentTool.of(lambda: None, name="find")])(context(contract(["find"])))
+
+        assert getattr(script.asked[1][0][-1].parts[0], "content", "") == "null"
+
     async def test_its_providers_tools_are_offered_only_where_they_are_allowed(self) -> None:
         """They run where nobody could check them, so a model that may not use one is not given it (S5-fields-k)."""
         script = Script([ToolCallPart("final_result", ANSWER)], [ToolCallPart("final_result", ANSWER)])
