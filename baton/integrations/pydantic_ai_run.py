@@ -30,6 +30,7 @@ from baton.activity.toolbox import LONGEST_RESULT, ToolAnswer
 from baton.integrations.agent_tools import as_text
 from baton.integrations.agents import HANDOFF_HEADER, AgentAnswer, AgentWork
 from baton.integrations.limiting import refuse_too_dear
+from baton.integrations.prices import cost
 from baton.protocol.errors import PatchError
 from baton.protocol.history import Spend
 from baton.protocol.money import micro_usd
@@ -84,7 +85,7 @@ class RunOnRecord(AbstractCapability[Any]):
             ContentFilterError: The model refused, or a filter stopped it.
             OutputTokenLimitExceeded: It was cut off.
         """
-        self._charge(self._spend(response.usage))
+        self._charge(self._cost(response))
         self._record(response)
         if self._price is not None:  # the framework knows only the prices of its own list
             refuse_too_dear(self._charged, self._work.limits)
@@ -147,6 +148,17 @@ class RunOnRecord(AbstractCapability[Any]):
     def _charge(self, spend: Spend) -> None:
         self._charged = self._charged + spend
         self._work.charge(spend)
+
+    def _cost(self, response: ModelResponse) -> Spend:
+        """Return what a response cost; some endpoints count more tokens of their cache than were read."""
+        usage = response.usage
+        spend = self._spend(usage)
+        cached = usage.cache_read_tokens
+        if self._price is not None or usage.cost is not None or cached <= usage.input_tokens:
+            return spend
+        read, written = usage.input_tokens, usage.output_tokens
+        money = cost(response.model_name or "", read, written, cached, url=response.provider_url)
+        return spend.model_copy(update={"micro_usd": money or 0})
 
     def _spend(self, usage: RequestUsage | RunUsage) -> Spend:
         """Return what was used; a model that nobody has a price for costs its tokens alone."""

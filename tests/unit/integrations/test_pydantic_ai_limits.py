@@ -1,4 +1,4 @@
-"""How far an agent of Pydantic AI may go where its model has a price that is given."""
+"""What a run of a Pydantic AI agent costs, and how far it may go, where the framework has no price for it."""
 
 from decimal import Decimal
 
@@ -10,9 +10,10 @@ from temporalio.exceptions import ApplicationError
 
 from baton.integrations.agents import AgentLimits, AgentTool, agent_stage
 from baton.integrations.pydantic_ai import PydanticAgent
+from baton.protocol.history import Spend
 from baton.protocol.summarising import Price
 from tests.chat_server import chat_server, completion
-from tests.unit.integrations.material import context, lookup
+from tests.unit.integrations.material import ANSWER, context, lookup
 
 
 async def test_a_price_that_is_given_counts_towards_the_limit() -> None:
@@ -27,3 +28,14 @@ async def test_a_price_that_is_given_counts_towards_the_limit() -> None:
             await stage(of)
 
     assert (raised.value.non_retryable, of.charged.micro_usd, len(server.asked)) == (True, 2_200, 2)
+
+
+async def test_more_tokens_of_a_cache_than_were_read_cost_money() -> None:
+    """Some endpoints do not count what they had in a cache among what was read, and the framework prices none of it."""
+    reply = completion(calls=[("final_result", ANSWER)], read=1_000, written=100)
+    reply["usage"]["prompt_tokens_details"] = {"cached_tokens": 5_000}
+    with chat_server(reply) as server:
+        asked = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=server.base, api_key="sk-house-1"))
+        await agent_stage(PydanticAgent(Agent(asked, name="plan")))(of := context())
+
+    assert of.charged == Spend(micro_usd=2_250, prompt_tokens=1_000, completion_tokens=100)
