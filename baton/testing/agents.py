@@ -20,7 +20,7 @@ class ScriptedAgent(Scripted):
     """An agent that answers by a script, and knows whether it was asked for all of it.
 
     Its calls are answers in order: an `AgentAnswer`; a patch; a text, which is read as a model's last word; an
-    exception; a function of the `AgentWork`, which may call its tools; or an `Expect` with one of these. What is
+    exception; a function of the `AgentWork`, async if it calls its tools; or an `Expect` with one of these. What is
     expected of the prompt is searched in the instructions and the whole user turn.
 
     Args:
@@ -51,9 +51,7 @@ class ScriptedAgent(Scripted):
         Raises:
             ScriptError: The script has no such call; see `Script.next`.
         """
-        answer = self.script.next(f"{work.instructions}\n{work.user_turn()}", work)
-        if hasattr(answer, "__await__"):
-            answer = await answer
+        answer = await self.script.answer(f"{work.instructions}\n{work.user_turn()}", work)
         if isinstance(answer, AgentAnswer):
             return answer
         if isinstance(answer, str):

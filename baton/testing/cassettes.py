@@ -207,7 +207,10 @@ class Cassette:
         mine = [one for one in self.recordings if one.agent == agent]
         if not mine:
             agents = ", ".join(sorted({repr(one.agent) for one in self.recordings})) or "none"
-            return f"{str(self.file)!r} has no answer of {agent!r} (agents recorded: {agents}); {remedy}"
+            return (
+                f"{str(self.file)!r} has no answer of {agent!r} (agents recorded: {agents}); "
+                "record it with `pytest --baton-record`"
+            )
         same = sum(one.prompt == prompt for one in mine)
         if same:
             return f"{agent!r} was asked the same {same + 1} times; {str(self.file)!r} has {same} answers; {remedy}"

@@ -4,7 +4,9 @@ A script that is asked for more than it has, or with another prompt than it expe
 reason, and tells it again when the test ends: in a pipeline the first one would be a failure among others.
 """
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -32,8 +34,9 @@ class Expect:
     """One call of a scripted agent: what it answers, and what it must have been asked.
 
     Attributes:
-        answer: What the call answers: a value; an exception, which is raised; or a function of whatever the agent
-            was given (a `StageContext`, an `AgentWork`) that returns either.
+        answer: What the call answers: a value; an exception, which is raised; or a function, async or not, of
+            whatever the agent was given (a `StageContext`, an `AgentWork`) that returns either. An assertion in it
+            that does not hold fails the script.
         sees: Texts that the prompt must have.
         lacks: Texts that it must not have.
         check: A check of the whole prompt, which raises AssertionError.
@@ -84,6 +87,7 @@ class Script:
         self.name = name
         self.prompts: list[str] = []
         self.failures: list[str] = []
+        self._raised = ""
         self._calls = [one if isinstance(one, Expect) else Expect(one) for one in calls]
 
     @property
@@ -105,14 +109,42 @@ class Script:
         number = len(self.prompts)
         self.prompts.append(prompt)
         if number >= len(self._calls):
-            raise self._failed(f"{self.name!r} was called {number + 1} times; its script has {len(self._calls)} calls")
+            counted = f"{self.name!r} was called {number + 1} times; its script has {len(self._calls)} calls"
+            raise self._failed(f"{counted}{self._raised}. The prompt was:\n{prompt}")
         expected = self._calls[number]
         if refusal := expected.refusal(prompt):
             raise self._failed(f"call {number + 1} of {self.name!r}: {refusal}. The prompt was:\n{prompt}")
         answer = expected.answer
         if callable(answer) and not isinstance(answer, type):
-            answer = answer(prompt if given is None else given)
+            with self._asked(number + 1):
+                answer = answer(prompt if given is None else given)
+        return self._answered(answer, number + 1)
+
+    async def answer(self, prompt: str, given: object = None) -> Any:
+        """Return the answer to the next call as `next` does, that of an async function too, or raise it."""
+        answer = self.next(prompt, given)
+        number = len(self.prompts)
+        if not inspect.isawaitable(answer):
+            return answer
+        with self._asked(number):
+            answer = await answer
+        return self._answered(answer, number)
+
+    @contextmanager
+    def _asked(self, number: int) -> Iterator[None]:
+        """Fail for an assertion of a function that does not hold, and keep what else it raises."""
+        try:
+            yield
+        except AssertionError as error:
+            raise self._failed(f"call {number} of {self.name!r}: {error or 'its assertion failed'}") from error
+        except Exception as error:
+            self._raised = f"; call {number} raised {type(error).__name__}: {error}"
+            raise
+
+    def _answered(self, answer: Any, number: int) -> Any:
+        """Return an answer; raise it if it is an exception, and keep that for a call too many, which may follow."""
         if isinstance(answer, BaseException):
+            self._raised = f"; call {number} raised {type(answer).__name__}: {answer}"
             raise answer
         return answer
 
@@ -184,7 +216,7 @@ class ScriptedStage(Scripted, Stage[StageContext[Any], Any]):
         script = Script(stage.spec.name, calls)
 
         async def answer(context: StageContext[Any]) -> Any:
-            return script.next(context.prompt, context)
+            return await script.answer(context.prompt, context)
 
         answer.__annotations__["context"] = StageContext[stage.baton_type]  # type: ignore[name-defined]  # made here
         super().__init__(answer, stage.spec)
@@ -200,7 +232,7 @@ def scripted_stage(stage: Stage[Any, Any], *calls: Any) -> ScriptedStage:
     Args:
         stage: The stage that it stands for.
         calls: Its answers in order, each a patch, a `StageResult`, an exception, a function of the `StageContext`,
-            or an `Expect` with one of these.
+            async or not, or an `Expect` with one of these.
 
     Example:
         ```python

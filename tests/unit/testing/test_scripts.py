@@ -75,6 +75,30 @@ class TestScript:
             script.next("third", 42)
         script.assert_used_up()
 
+    def test_an_assertion_in_a_function_fails_the_script(self) -> None:
+        """A retry would ask once more than there are calls, and that alone would be told."""
+
+        def answer(prompt: str) -> str:
+            assert prompt == "second", "asked too early"
+            return "A"
+
+        script = Script("planner", [answer])
+
+        for ask in (lambda: script.next("first"), script.assert_used_up):
+            with pytest.raises(ScriptError, match="call 1 of 'planner': asked too early"):
+                ask()
+
+    def test_a_call_too_many_is_told_with_what_led_to_it(self) -> None:
+        """What the call before raised, and what stands in the prompt: why an answer was refused."""
+        script = Script("planner", [lambda given: {}[given]])
+        with pytest.raises(KeyError):
+            script.next("first", 42)
+
+        with pytest.raises(
+            ScriptError, match=r"has 1 calls; call 1 raised KeyError: 42\. The prompt was:\nit was refused"
+        ):
+            script.next("it was refused")
+
     def test_what_it_knows_is_said_with_the_error_of_the_block(self) -> None:
         """The pipeline's failure hides the reason; the note has it."""
         with pytest.raises(RuntimeError) as raised, Script("planner", []) as script:  # noqa: PT012
@@ -82,7 +106,9 @@ class TestScript:
                 script.next("first")
             raise RuntimeError("the pipeline failed")
 
-        assert raised.value.__notes__ == ["'planner' was called 1 times; its script has 0 calls"]
+        assert raised.value.__notes__ == [
+            "'planner' was called 1 times; its script has 0 calls. The prompt was:\nfirst"
+        ]
 
 
 class TestScriptedStage:
@@ -114,3 +140,20 @@ class TestScriptedStage:
         assert await stand_in(StageContext.for_test(Baton(goal="x"), findings=["no"])) == BatonPatch(
             current_state=["attempt 2"]
         )
+
+    async def test_an_async_function_may_call_tools(self) -> None:
+        """As a real stage would; what it asserts and what it raises is told as of any function."""
+
+        async def answer(context: StageContext[Baton]) -> BatonPatch:
+            return BatonPatch(current_state=[await context.tools.call("git.log", "{} changes".format, 12)])
+
+        async def late(context: StageContext[Baton]) -> BatonPatch:
+            raise AssertionError(f"attempt {context.attempt} is one too many")
+
+        stand_in = scripted_stage(plan, answer, late)
+        context = StageContext.for_test(Baton(goal="x"))
+
+        assert await stand_in(context) == BatonPatch(current_state=["12 changes"])
+        assert [event.type for event in context.session.events] == ["tool_call", "tool_result"]
+        with pytest.raises(ScriptError, match="call 2 of 'plan': attempt 1 is one too many"):
+            await stand_in(context)
