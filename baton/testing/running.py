@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.client import RunRecord, decide, read_run
 from baton.protocol.baton import Baton
-from baton.protocol.errors import PipelineError
+from baton.protocol.errors import BatonError, PipelineError
 from baton.protocol.messages import Decision, Overview, PipelineInput, PipelineResult
 from baton.protocol.names import QUERY_STATUS
 
@@ -109,8 +109,8 @@ async def run_pipeline(
         The run.
 
     Raises:
-        temporalio.client.WorkflowFailureError: The pipeline failed, or did not end in time; `read_run` tells
-            how far it came.
+        temporalio.client.WorkflowFailureError: The pipeline failed, or did not end in time; a note says why, and how
+            each of its steps stood.
 
     Example:
         ```python
@@ -130,9 +130,23 @@ async def run_pipeline(
     person = asyncio.create_task(_decide(worker.client, started.id, decisions or {}))
     try:
         result = await started.result()
+    except WorkflowFailureError as error:
+        with suppress(BatonError, RPCError):  # what it is to be told with is not worth more than the error
+            error.add_note(_course(await read_run(worker.client, started.id)))
+        raise
     finally:
         person.cancel()
     return PipelineRun(started, result, await read_run(worker.client, started.id))
+
+
+def _course(run: RunRecord) -> str:
+    """Return why a run came to no end of its own, and how its steps stood."""
+    steps = [
+        f"- step {one.seq} {one.name!r} ({one.kind}): {one.status}"
+        + (f", {one.failure.splitlines()[0]}" if one.failure else "")
+        for one in run.steps
+    ]
+    return "\n".join([f"{run.workflow_id!r} {run.status}: {run.failure}", *(steps or ["- no step was begun"])])
 
 
 async def _decide(client: Client, workflow_id: str, decisions: Mapping[str, bool]) -> None:

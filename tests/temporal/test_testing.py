@@ -54,16 +54,19 @@ class TestRunPipeline:
         assert run.baton.to_json_object() == run.result.baton
 
     async def test_a_pipeline_that_fails_raises(self, worker: Worker) -> None:
-        """A test that expects an end does not pass over a failure."""
-        with pytest.raises(WorkflowFailureError):
-            await run_pipeline(worker, Raises.run, PipelineInput(goal=GOAL, params={"how": "unheard of"}))
+        """A test that expects an end does not pass over a failure, and is told how far it came."""
+        with pytest.raises(WorkflowFailureError) as raised:
+            await run_pipeline(worker, Raises.run, PipelineInput(goal=GOAL, params={"how": "unheard of"}), id="failing")
+
+        assert raised.value.__notes__ == ["'failing' FAILED: UnheardOf: nobody knows me\n- step 1 'plan' (stage): done"]
 
     async def test_a_pipeline_that_does_not_end_is_ended(self, client: Client, worker: Worker) -> None:
         """And not waited for, for ever."""
         start = PipelineInput(goal=GOAL, params={"patches": {"never": {}}})
-        with pytest.raises(WorkflowFailureError):
+        with pytest.raises(WorkflowFailureError) as raised:
             await run_pipeline(worker, Together.run, start, id="endless", within=timedelta(seconds=1))
 
+        assert raised.value.__notes__[0].startswith("'endless' TIMED_OUT: ")
         assert (await read_run(client, "endless")).status is RunStatus.TIMED_OUT
 
 
