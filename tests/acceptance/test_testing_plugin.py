@@ -45,6 +45,14 @@ LEFT_OVER = """
 def test_nobody_asks(baton_scripts):
     baton_scripts.agent("planner", {"current_state": ["Planned"]})
 """
+BROKEN_OFF = """
+import pytest
+
+@pytest.mark.parametrize("reason", [pytest.skip.Exception("no key"), KeyboardInterrupt()], ids=str)
+def test_it_breaks_off(baton_scripts, reason):
+    baton_scripts.agent("planner", {"current_state": ["Planned"]})
+    raise reason
+"""
 DEAD_SERVER = """
 import os
 import signal
@@ -217,3 +225,11 @@ class TestScripts:
 
         assert ended.returncode == 1
         assert "'planner' was called 0 times; its script has 1 calls" in ended.stdout
+
+    def test_one_that_was_skipped_or_interrupted_has_not_failed(self, tmp_path: Path) -> None:
+        """It would have asked for more; an error then would take the place of the summary."""
+        (tmp_path / "test_broken_off.py").write_text(BROKEN_OFF, encoding="utf-8")
+
+        ended = run_pytest(tmp_path)
+
+        assert (ended.returncode, "1 skipped" in ended.stdout) == (pytest.ExitCode.INTERRUPTED, True), ended.stdout
