@@ -9,6 +9,12 @@ import re
 
 from baton.protocol.report_titles import BOLD
 
+# What models write for an empty list: "None", with or without a remark; "No blockers."; "No files were modified".
+_EMPTY = r"""[*_`]{0,3}(?i:
+    (?:none|n/a)[*_`]{0,3}[ \t]*(?:$|[.(:;,—–-])
+  | no\ (?:open\ |new\ )?(?:blockers|questions|files|artifacts)(?:\ (?:or|and)\ (?:open\ )?questions)?
+    (?:\ (?:were\ )?(?:identified|created|modified|changed))?[.!]?[*_`]{0,3}[ \t]*$
+)"""
 # A word or sign that means something at the beginning of a line, behind any number of backslashes.
 _MEANS_SOMETHING = re.compile(
     rf"""^[ \t]*(?:
@@ -20,13 +26,13 @@ _MEANS_SOMETHING = re.compile(
           | \[[^\]\n]*\]:                                      # link definition
           | (?i:(?:\*\*|__)?(?:handoff\ confidence|ready\ for\ next\ phase))  # what stands below a report
           | {BOLD}                                             # what stands for a heading
-          | [*_`]{{0,3}}(?i:none|n/a)[*_`]{{0,3}}[ \t]*(?:$|[.(:;,—–-])   # an empty list
+          | {_EMPTY}                                           # an empty list
         ))
     )""",
     re.VERBOSE | re.MULTILINE,
 )
 _ESCAPED = re.compile(_MEANS_SOMETHING.pattern + r"\\", re.VERBOSE | re.MULTILINE)
-_NOTHING = re.compile(r"[*_`]{0,3}(?i:none|n/a)[*_`]{0,3}[ \t]*(?:$|[.(:;,—–-])")
+_NOTHING = re.compile(_EMPTY, re.VERBOSE)
 _TICKS = re.compile("`+")
 _PIPE = re.compile(r"(?<!\\)(\\*)\|")
 _CODE_SPAN = re.compile(r"(`+)(?!`)(.*?)(?<!`)\1(?!`)", re.DOTALL)
@@ -49,11 +55,13 @@ def unescape(text: str) -> str:
 
 
 def means_nothing(text: str) -> bool:
-    """Return whether an item says that a list is empty: "None", or "None (exploration only)" (C-27).
+    """Return whether an item says that a list is empty: "None (exploration only)", or "No blockers." (C-27).
 
     Example:
-        >>> means_nothing("None (exploration only)"), means_nothing("None of the tests ran")
-        (True, False)
+        >>> means_nothing("None (exploration only)"), means_nothing("No files were created.")
+        (True, True)
+        >>> means_nothing("None of the tests ran"), means_nothing("No files of that name were found")
+        (False, False)
     """
     return "\n" not in text and _NOTHING.match(text) is not None
 
@@ -71,9 +79,14 @@ def code_span(text: str) -> str:
 
 
 def without_code_span(text: str) -> str:
-    """Return what is in a code span; a text that is not just one comes back as it is."""
+    """Return what is in a code span; a text that is not just one comes back as it is.
+
+    Example:
+        >>> without_code_span("`make test`"), without_code_span("`a.py` and `b.py`")
+        ('make test', '`a.py` and `b.py`')
+    """
     match = _CODE_SPAN.fullmatch(text)
-    if not match:
+    if not match or match[1] in _TICKS.findall(match[2]):  # two spans, and something between them
         return text
     inner = match[2]
     padded = inner.startswith(" ") and inner.endswith(" ") and inner.strip(" ")

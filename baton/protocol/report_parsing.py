@@ -42,6 +42,7 @@ from baton.protocol.report_titles import ABOVE, SECTIONS, TITLE, bold_title, pla
 LONGEST = 256 * 1024
 """So many characters a report has at most; what is larger belongs into an artifact."""
 
+_LIKE_A_TITLE = "handoff report"  # with more, or less, around it
 _BREAK = re.compile(r"\r\n|\r|\n")
 _HEADING = re.compile(r"[ \t]*#{1,6}(?:[ \t]+|$)")
 _FENCE = re.compile(r"([ ]{0,3})(`{3,}|~{3,})[ \t]*(.*)")
@@ -119,18 +120,26 @@ def _found(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Blo
     for second in titles[1:]:
         reading.error("", "a second report begins here; send one at a time", second.start)
     if titles:
-        title = titles[0].start
-        if any(line.strip() for line in reading.lines[:title]):
-            reading.warn("", f"text before the title, line {title + reading.first}, was not read", 0)
-        return reading, [block for block in blocks if block.start > title], title
+        return _below(reading, blocks, titles[0].start)
     for block in () if fenced else blocks:
         lines = _BREAK.split(block.content) if block.kind == "code" else ()
         if any((_HEADING.match(line) and TITLE in line) or bold_title(line) == TITLE for line in lines):
             inner = Reading(_fenced(reading.lines, block), reading.first + block.start + 1, reading.findings)
             inner.warn("", "the report stands in a fence; send it as it is", 0)
             return _found(inner, fenced=True)
+    heading = next((block for block in blocks if block.kind == "heading"), None)
+    if heading is not None and _LIKE_A_TITLE in plain(_heading(reading, heading)):
+        reading.warn("", f"the title is expected here; write '## {TITLE}'", heading.start)
+        return _below(reading, blocks, heading.start)
     reading.warn("", f"the title '## {TITLE}' is missing", 0)
     return reading, blocks, -1
+
+
+def _below(reading: Reading, blocks: list[Block], title: int) -> tuple[Reading, list[Block], int]:
+    """Return the reading, the blocks below a title, and the title's line."""
+    if any(line.strip() for line in reading.lines[:title]):
+        reading.warn("", f"text before the title, line {title + reading.first}, was not read", 0)
+    return reading, [block for block in blocks if block.start > title], title
 
 
 def _fenced(lines: Sequence[str], block: Block) -> list[str]:

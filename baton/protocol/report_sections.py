@@ -166,10 +166,14 @@ def read_script(reading: Reading, section: Section) -> str:
         for entry in _entries(reading, Section(section.title, section.at, [block]), member):
             reading.warn(member, "a fence of commands is expected here", entry.at)
             command = without_code_span(entry.text)
-            parts.append(
-                command if command != entry.text else "\n".join(f"# {line}" for line in entry.text.split("\n"))
-            )
+            parts += [command] if command != entry.text else map(_command, entry.text.split("\n"))
     return "\n".join(parts)
+
+
+def _command(line: str) -> str:
+    """Return the command in a line that is one code span, and any other line as a comment."""
+    command = without_code_span(line.strip(" \t"))
+    return command if command != line.strip(" \t") else f"# {line}"
 
 
 def read_text(reading: Reading, section: Section) -> str:

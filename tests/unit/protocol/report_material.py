@@ -26,7 +26,16 @@ NASTY = (
     *("**From:** x", "**Decision**: ", "**Rationale**: z", "**Handoff Confidence:** 3", "Ready for Next Phase: Yes"),
     *("<!--", "<script>", "[a]: b", "&#10;", "\u2028", "\x85", "\u00a0", "é", "漢", "😀", "\0", "\x0b", "\x1c"),
     *("| a | b |", "|---|---|", "-", "+", "## Agent Handoff Report", "Note: ", "(", ")", ":", "—", "$", "!", "- None"),
-    *("**Summary**", "**2. Open Questions:**\n", "__Findings__:", "**Agent Handoff Report**", "n/a", "**Date:** x"),
+    *(
+        "**Summary**",
+        "**2. Open Questions:**\n",
+        "__Findings__:",
+        "**Agent Handoff Report**",
+        "n/a",
+        "**Date:** x",
+        "No files.",
+        "no blockers",
+    ),
 )
 """Pieces that mean something in Markdown, in the format, or to a careless reader of lines."""
 

@@ -59,3 +59,53 @@ class TestLabels:
         (found,) = parse_report(markdown(body)).report.context.decisions
 
         assert found.rationale == "fast\ncheap"
+
+
+class TestTitle:
+    """The heading that a report begins with."""
+
+    @pytest.mark.parametrize(
+        "title", ["# Handoff Report", "## 📋 Agent Handoff Report: Add login", "### Handoff report (2)"]
+    )
+    def test_one_that_is_a_little_off_is_one(self, title: str) -> None:
+        """It was taken for a section, so all that stood at the head was called missing."""
+        parsed = parse_report(f"Done.\n\n{EXAMPLE.replace('## Agent Handoff Report', title)}")
+
+        assert parsed.report == parse_report(EXAMPLE).report
+        assert any("write '## Agent Handoff Report'" in one.text for one in parsed.warnings)
+        assert any("text before the title" in one.text for one in parsed.warnings)
+
+
+class TestEmptyLists:
+    """What models write where there is nothing to say."""
+
+    @pytest.mark.parametrize("text", ["No blockers.", "- [ ] No open questions", "*No blockers or open questions.*"])
+    def test_no_blockers_are_none(self, text: str) -> None:
+        """Each was an open question of the baton."""
+        assert parse_report(markdown(f"### Blockers\n{text}")).report.blockers == []
+
+    @pytest.mark.parametrize("text", ["No files were modified.", "- No new files created", "No artifacts"])
+    def test_no_files_are_none(self, text: str) -> None:
+        """Each was a path of the work's scope."""
+        assert parse_report(markdown(f"#### Artifacts Modified\n{text}")).report.findings.artifacts_modified == []
+
+    @pytest.mark.parametrize("text", ["No blockers were documented for 2.0", "No tests"])
+    def test_what_says_more_is_an_entry(self, text: str) -> None:
+        """Only what is nothing is left out."""
+        assert parse_report(markdown(f"### Blockers\n- [ ] {text}")).report.blockers == [text]
+
+
+class TestCodeSpans:
+    """Commands and paths in code spans."""
+
+    def test_each_line_is_a_command_of_its_own(self) -> None:
+        """Two spans were read as one, with the backticks between them in the commands."""
+        body = "### Verification\n`make test`\n`make lint`\nand then\n"
+
+        assert parse_report(markdown(body)).report.verification_script == "make test\nmake lint\n# and then"
+
+    def test_two_files_in_a_cell_stay_two(self) -> None:
+        """The outer backticks were taken off, which tore the inner ones apart."""
+        body = "#### Relevant Files\n| File | Lines | Why It Matters |\n|---|---|---|\n| `a.py`, `b.py` | All | both |"
+
+        assert [one.file for one in parse_report(markdown(body)).report.context.relevant_files] == ["`a.py`, `b.py`"]
