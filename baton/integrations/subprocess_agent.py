@@ -105,14 +105,17 @@ class SubprocessAgent:
             data = prompt.encode() if self.prompt_by == "stdin" else b""
             code = await self._executed(command, environment, data, written, work)
         secrets = [environment[name] for name in self.environment if name in environment]
+        # What it wrote goes into the history, where no key may stand.
+        said = {fd: _without(written.text(fd), secrets) for fd in (1, 2)}
+        # Coding agents tell why on stdout, where their answer would have been.
+        why = [line for fd in (1, 2) for line in _plain(said[fd]).strip().splitlines()]
+        told = f": {single_line(why[-1])[:_LONGEST_REASON]}" if why else ""
         if code != 0:
-            # Coding agents tell why on stdout, where their answer would have been.
-            why = [line for fd in (1, 2) for line in _plain(_without(written.text(fd), secrets)).strip().splitlines()]
-            told = f": {single_line(why[-1])[:_LONGEST_REASON]}" if why else ""
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
             raise AgentError(f"agent {self.name!r} ended with {how}{told}", permanent=code in self.permanent)
-        # An answer goes into the history, where no key may stand.
-        return self._answer(_without(written.text(1), secrets), work)
+        if self.of_output is None and not said[1].strip():
+            raise PatchError([f"the program wrote nothing on stdout, where its answer is expected{told}"])
+        return self._answer(said[1], work)
 
     def _answer(self, text: str, work: AgentWork) -> AgentAnswer:
         """Return the answer in what was written on stdout; what a program says around it is passed over."""

@@ -145,6 +145,14 @@ class TestAnswer:
         with pytest.raises(PatchError, match="no JSON object"):
             await run(program("print('Done!')"))
 
+    @pytest.mark.parametrize("form", AnswerForm)
+    async def test_nothing_on_stdout_is_told_with_what_stands_on_stderr(self, form: AnswerForm) -> None:
+        """There it is said why, as by a program that wants to be logged in; "no JSON object" was all that was told."""
+        silent = program("print('please log in', file=sys.stderr)")
+
+        with pytest.raises(PatchError, match="wrote nothing on stdout, where its answer is expected: please log in"):
+            await run(silent, answers=form)
+
     async def test_a_form_of_its_own(self) -> None:
         """A function reads it, and what the program says that it cost."""
 
