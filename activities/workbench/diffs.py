@@ -245,13 +245,16 @@ def _paths_of_header(line: str, prefixes: tuple[str, ...]) -> tuple[str | None, 
     rest = line.removeprefix("diff --git ")
     half = len(rest) // 2
     old, new = _unquoted(rest[:half]), _unquoted(rest[half + 1 :])
+    if old == new:  # `diff.noprefix`
+        return _checked(old), _checked(new)
     same = old[2:] == new[2:] and old[:2] != new[:2] and {old[:2], new[:2]} <= set(prefixes)
     return (_checked(old[2:]), _checked(new[2:])) if same else (None, None)
 
 
 def _path(field: str, prefixes: tuple[str, ...]) -> str | None:
     """Return the path of a `---` or `+++` line without its prefix; None for a file that is not there."""
-    name = _unquoted(field if field.startswith('"') else field.split("\t")[0].rstrip())
+    # A name with blanks ends at a tab, and may end in blanks.
+    name = _unquoted(field if field.startswith('"') else field.split("\t")[0] if "\t" in field else field.rstrip())
     if name == _NOWHERE:
         return None
     return _checked(name[2:] if name.startswith(prefixes) else name)

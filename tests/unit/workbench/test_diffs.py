@@ -76,6 +76,18 @@ class TestParseDiff:
                 "c/x.py",
                 id="a folder that is no prefix",
             ),
+            pytest.param(
+                "diff --git c/p.png c/p.png\nindex 1..2\nBinary files c/p.png and c/p.png differ\n",
+                "c/p.png",
+                "c/p.png",
+                id="diff.noprefix of a binary file",
+            ),
+            pytest.param(
+                "diff --git a/o.py  b/o.py \n--- a/o.py \t\n+++ b/o.py \t\n@@ -1 +1 @@\n-x\n+y\n",
+                "o.py ",
+                "o.py ",
+                id="a name that ends in a blank",
+            ),
         ],
     )
     def test_names_the_file_before_and_after(self, diff: str, old: str | None, new: str | None) -> None:
