@@ -8,11 +8,11 @@ import asyncio
 import difflib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from activities.code_review.records import CodeReviewError, Snapshot, SourceText, Unread
-from activities.project_init.files import SourceTree, as_text, survey
+from activities.project_init.files import SourceTree, as_text, decoded, survey
 from activities.project_init.languages import kind_of, language_of, language_of_file
 from activities.project_init.records import LeftOut, ProjectError, SourceFile
 from activities.project_init.roles import role_of
@@ -111,12 +111,19 @@ def snapshot_of_diff(tree: SourceTree, diff: str, name: str) -> Snapshot:
     """
     try:
         changes = _changes_of(parse_diff(diff))
-        read = {path: found for path, each in changes.items() if (found := _with_diffs(tree, each)) is not None}
+        unseen = {path: why for path, each in changes.items() if (why := _why_unseen(tree, each))}
+        read = {
+            path: found
+            for path, each in changes.items()
+            if path not in unseen and (found := _with_diffs(tree, each)) is not None
+        }
     except DiffError as error:
         raise CodeReviewError(f"the diff {name!r} cannot be reviewed: {error}") from None
     texts = {path: text for path, (text, _) in read.items()}
+    new = unseen.keys() - tree.by_path.keys()  # of these the added lines tell in which language they are
+    texts |= {path: "\n".join(line for one in changes[path] for _, line in one.added) for path in new}
     added = {path: passages for path, (_, passages) in read.items()}
-    return _snapshot(tree, _Scope(f"by {name}", changes.keys(), texts, lambda path, text: added.get(path, ())))
+    return _snapshot(tree, _Scope(f"by {name}", changes.keys(), texts, lambda path, text: added.get(path, ()), unseen))
 
 
 def read_diff(path: Path) -> str:
@@ -132,7 +139,7 @@ def read_diff(path: Path) -> str:
         raise CodeReviewError(f"the diff {str(path)!r} cannot be read ({error.strerror}); name a file") from error
     if len(content) > _DIFF_BYTES:
         raise CodeReviewError(f"the diff {str(path)!r} is larger than {_DIFF_BYTES:,} bytes; review it in parts")
-    return as_text(content)
+    return decoded(content)
 
 
 def read_tree(root: Path, progress: Callable[[str], None]) -> SourceTree:
@@ -156,12 +163,14 @@ class _Scope:
         touched: The paths that changed; None for all there are.
         texts: Texts that count instead of those in the folder.
         changed: Returns the passages of a text that changed; None for all of it.
+        unseen: The paths of which nobody can say what changed, and why not.
     """
 
     compared_with: str
     touched: Set[str] | None
     texts: Mapping[str, str]
     changed: Callable[[str, str], Passages | None]
+    unseen: Mapping[str, str] = field(default_factory=dict)
 
 
 def _snapshot(tree: SourceTree, scope: _Scope) -> Snapshot:
@@ -178,6 +187,9 @@ def _snapshot(tree: SourceTree, scope: _Scope) -> Snapshot:
             continue
         if role_of(path) in ("vendored", "generated"):
             left.add(f"{role_of(path)} code", path)
+            continue
+        if path in scope.unseen:
+            left.add(scope.unseen[path], path, missed=True)
             continue
         text = tree.text(path) if text is None else text
         if text is None:
@@ -226,6 +238,18 @@ def _changes_of(diffs: Iterable[FileDiff]) -> dict[str, list[FileDiff]]:
         else:
             found[one.new] = [one]
     return found
+
+
+def _why_unseen(tree: SourceTree, diffs: list[FileDiff]) -> str | None:
+    """Return why nobody can say which lines diffs add to a file; None where it can be said."""
+    if any(one.binary for one in diffs):
+        return "changed as a binary file, so the diff does not show how"
+    # Programs end a line there, and git does not: what follows would be in no line that the diff adds.
+    texts = [line for one in diffs for hunk in one.hunks for line in hunk.lines]
+    texts += [decoded(tree.head(path, tree.limits.text_bytes) or b"") for path in {diffs[0].old, diffs[-1].new} if path]
+    if any("\r" in text.replace("\r\n", "\n") for text in texts):
+        return "a carriage return within a line of it, so the lines of the diff are not its own"
+    return None
 
 
 def _with_diffs(tree: SourceTree, diffs: list[FileDiff]) -> tuple[str, Passages] | None:

@@ -70,14 +70,19 @@ async def analyse_diff(diff: str, folder: Path) -> tuple[list[Remark], str]:
         folder: The files as they are with it.
 
     Returns:
-        The remarks; and the analysers, or why there were none.
+        The remarks, also on what could not be analysed; and the analysers, or why there were none.
     """
     try:
         check_installed()
         snapshot: Snapshot = await asyncio.to_thread(lambda: snapshot_of_diff(survey(folder), diff, "the branch"))
     except CodeReviewError as error:
         return [], f"not analysed: {error}"
-    remarks: list[Remark] = []
+    remarks = [
+        Remark(path=path, blocks=False, rule="not-analysed", message=one.reason)
+        for one in snapshot.unread
+        if one.missed
+        for path in one.examples
+    ]
     for concern in _CONCERNS:
         review = review_of(concern, snapshot, [await analyse(snapshot) for analyse in ANALYSERS[concern].values()])
         remarks += [

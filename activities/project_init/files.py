@@ -116,8 +116,13 @@ def as_text(content: bytes) -> str:
         >>> as_text(bytes([97, 13, 10, 98, 255])).split()
         ['a', 'b�']
     """
+    return decoded(content).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decoded(content: bytes) -> str:
+    """Return bytes as text, as `as_text` does, with their line ends as they are."""
     encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    return content.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
+    return content.decode(encoding, "replace")
 
 
 def survey(root: Path, *, limits: Limits | None = None, progress: Progress | None = None) -> SourceTree:

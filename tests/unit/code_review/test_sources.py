@@ -189,6 +189,36 @@ class TestSnapshotOfDiff:
             git(root, "checkout", "-q", "a.py")
         assert passages(snapshot_of_diff(tree_of(root), diff, "change.diff")) == {"a.py": ((2, 2),)}
 
+    @pytest.mark.parametrize("applied", [pytest.param(True, id="applied"), pytest.param(False, id="not applied")])
+    @pytest.mark.parametrize(
+        ("before", "after", "attributes", "why"),
+        [
+            pytest.param(b"a = 1\n", b"# see\reval(a)\n", "", "a carriage return", id="a line hidden in another"),
+            pytest.param(b"a = 1\rb = 1\nc = 1\n", b"a = 1\rb = 1\nc = 2\n", "", "a carriage return", id="in front"),
+            pytest.param(b"a = 1\n", b"a = eval(a)\n", "*.py -diff", "a binary file", id="a text hidden from diffs"),
+            pytest.param(b"", b"#!/usr/bin/env python3\n# see\reval(a)\n", "", "a carriage return", id="a new script"),
+        ],
+    )
+    def test_what_a_diff_does_not_show_is_missed(
+        self, tmp_path: Path, before: bytes, after: bytes, attributes: str, why: str, applied: bool
+    ) -> None:
+        """Python ends a line where git does not: what stood behind was read by nobody, and approved of."""
+        root = repository(tmp_path / "r", {"README.md": "x\n", ".git-attributes": attributes})
+        git(root, "config", "core.attributesFile", ".git-attributes")
+        name = "a.py" if before else "run"
+        if before:
+            (root / name).write_bytes(before)
+            git(root, "add", "-A")
+            git(root, "commit", "-q", "-m", "first")
+        (root / name).write_bytes(after)
+        git(root, "add", "-A")
+        (tmp_path / "c.diff").write_bytes(subprocess.check_output(["git", "diff", "--cached"], cwd=root))
+        if not applied:
+            git(root, "reset", "-q", "--hard")
+        snapshot = snapshot_of_diff(tree_of(root), read_diff(tmp_path / "c.diff"), "c.diff")
+        assert [(why in one.reason, one.examples, one.missed) for one in snapshot.unread] == [(True, (name,), True)]
+        assert not snapshot.files
+
     def test_leaves_out_what_is_too_large_to_read(self, tmp_path: Path) -> None:
         """A lock file of a megabyte in the diff is counted, and the rest of the diff is reviewed."""
         lock = "\n".join(f"package-{number} = {number}" for number in range(60_000))

@@ -137,3 +137,12 @@ class TestAnalyseDiff:
         assert [(one.place, one.rule) for one in remarks if one.blocks] == [("app/a.py:5", "B602")]
         assert any(not one.blocks for one in remarks)
         assert analysed == "analysed by bandit, ruff, radon, loops"
+
+    async def test_says_what_could_not_be_analysed(self, tmp_path: Path) -> None:
+        """A line end that only Python knows hides what follows from the analysers: they were said to have read it."""
+        root = repository(tmp_path / "r", BEFORE)
+        (root / "app/a.py").write_bytes(b"# see\reval(x)\n")
+        diff = "--- a/app/a.py\n+++ b/app/a.py\n@@ -1 +1 @@\n-x = 1\n+# see\reval(x)\n"
+        [remark], _ = await analyse_diff(diff, root)
+        assert (remark.path, remark.rule, remark.blocks) == ("app/a.py", "not-analysed", False)
+        assert "a carriage return within a line" in remark.message
