@@ -107,7 +107,12 @@ def parse_diff(text: str) -> tuple[FileDiff, ...]:
     """
     files = tuple(_Reader(text).files())
     if not files:
-        raise DiffError("there is no change in this diff; give a unified diff, as `git diff` writes it")
+        how = (
+            "make it anew with `git diff --no-color`"
+            if "\x1b[" in text
+            else "give a unified diff, as `git diff` writes it"
+        )
+        raise DiffError(f"there is no change in this diff; {how}")
     return files
 
 

@@ -29,6 +29,7 @@ _ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "",  # older gits know only this; a fetch would start the program that the checkout names
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "true",
     "LC_ALL": "C",

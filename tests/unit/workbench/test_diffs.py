@@ -118,6 +118,7 @@ class TestParseDiff:
         ("diff", "message"),
         [
             pytest.param("hello\n", "no change", id="no diff"),
+            pytest.param("\x1b[1m--- a/x\x1b[m\n\x1b[1m+++ b/x\x1b[m\n", "git diff --no-color", id="a coloured diff"),
             pytest.param("--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n a\n", "cut off", id="a hunk that ends too early"),
             pytest.param(
                 "diff --cc x\nindex 1,2..3\n--- a/x\n+++ b/x\n@@@ -1,1 -1,1 +1,2 @@@\n  a\n++b\n",

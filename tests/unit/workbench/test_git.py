@@ -33,6 +33,15 @@ class TestGit:
         (root / "ä.py").write_text("")
         assert await Git(root).line("status", "--porcelain") == "?? ä.py"
 
+    async def test_fetches_nothing(self, tmp_path: Path) -> None:
+        """A checkout may say that content is missing, and name the program that would fetch it."""
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
+        git(root, "config", "remote.origin.url", str(repository(tmp_path / "other", {"a.py": "a = 2\n"})))
+        git(root, "config", "remote.origin.uploadpack", f"touch {tmp_path}/sprung; git-upload-pack")
+        with pytest.raises(GitError, match="transport 'file' not allowed"):
+            await Git(root).run("fetch", "origin")
+        assert not (tmp_path / "sprung").exists()
+
     def test_reads_names_that_are_no_text(self) -> None:
         """They are shown, and break nothing."""
         assert paths_of(b"a\xff.py\0b c.py\0") == ["a\\xff.py", "b c.py"]
