@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from activities.code_review.records import CodeReviewError, Finding, Snapshot, SourceText
+from activities.code_review.records import CodeReviewError, Finding, Snapshot, SourceText, column_at
 from activities.workbench.programs import ProgramError, environment_for, run_program
 
 NEEDED = ("bandit", "ruff", "radon")
@@ -122,10 +122,15 @@ async def ask_program(program: str, arguments: list[str], laid: Laid) -> Any:
         raise CodeReviewError(f"{program} ended with exit code {ran.code} and said: {said[0][:300]}") from None
 
 
-def finding_in(file: SourceText, *, line: int, end_line: int, **members: Any) -> Finding:
-    """Return a finding in a file, with the text of its first line, unless that holds a secret."""
+def finding_in(file: SourceText, *, line: int, end_line: int, offset: int | None = None, **members: Any) -> Finding:
+    """Return a finding in a file, with the text of its first line, unless that holds a secret.
+
+    Its column is among the members, or told by the ``offset`` in bytes that Python's parser has it at.
+    """
     lines = _lines(file.text)
     first = min(max(line, 1), len(lines))
+    if offset is not None:
+        members["column"] = column_at(lines[first - 1], offset)
     code = "" if is_secret(members["rule"]) else lines[first - 1].strip()[:200]
     return Finding(path=file.path, line=first, end_line=max(first, end_line), code=code, **members)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from activities.code_review.records import Finding, Severity, SourceText
+from activities.code_review.records import Finding, Severity, SourceText, column_at
 
 _DEEP = 3
 _WAITING_METHODS = frozenset({"execute", "scalar", "scalars"})
@@ -174,7 +174,7 @@ class _Function:
             path=self.file.path,
             line=node.lineno,
             end_line=node.lineno if is_loop else node.end_lineno or node.lineno,
-            column=node.col_offset + 1,
+            column=column_at(line, node.col_offset),
             concern="performance",
             severity=rule.severity,
             rule=rule.id,

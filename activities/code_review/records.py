@@ -137,6 +137,20 @@ class Finding(Record):
         return f"{self.path}:{self.line}"
 
 
+def column_at(line: str, offset: int) -> int:
+    """Return the column, from 1, of what Python's parser sees in a line, for it counts bytes of UTF-8.
+
+    Args:
+        line: The line's text.
+        offset: How many bytes are before it.
+
+    Example:
+        >>> column_at("ä = eval(x)", len("ä = ".encode()))
+        5
+    """
+    return len(line.encode("utf-8", "replace")[:offset].decode("utf-8", "ignore")) + 1
+
+
 class Analyser(Record):
     """A program or model that looked for findings.
 

@@ -72,7 +72,7 @@ def report_of(review: Review, snapshot: Snapshot, most: int | None = None) -> Ha
         summary=summary,
         findings=ReportFindings(discoveries=[_discovery(one, with_code=most is None) for one in told]),
         context=ReportContext(relevant_files=_relevant(review.open)),
-        blockers=[f"Not analysed: {_unread(one)}" for one in missed],
+        blockers=[f"Not analysed: {text(_unread(one), 400)}" for one in missed],
         recommendations=_advice(told) if most is None else [],
         verification_script=_SCRIPTS[review.concern],
         readiness=Readiness.YES if complete else Readiness.WITH_CAVEATS,
@@ -96,7 +96,7 @@ def completed(
     verdict = verdict_of(list(findings), fail_on, complete=complete)
     grave = [one for one in findings if SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
     reason = f"{fail_on} or graver: {counted(len(grave), 'finding')}" if grave else f"No finding is {fail_on} or graver"
-    where = f": {', '.join(dict.fromkeys(one.place for one in grave[:_MOST_FILES]))}" if grave else ""
+    where = f": {', '.join(dict.fromkeys(code(one.place) for one in grave[:_MOST_FILES]))}" if grave else ""
     missed = "Not all of the programs were analysed" if snapshot.files else "No program is under review"
     size = f"{counted(len(snapshot.files), 'file')} with {counted(snapshot.lines, 'line')}"
     summary = f"Verdict: {verdict}. Under review: {size}{_scope(snapshot)}. Found {in_words(findings)}."

@@ -44,6 +44,20 @@ class TestAuditSecurity:
         assert (shell.by, shell.confidence, shell.cwe) == (("bandit", "ruff"), 98, 78)
         assert shell.code == 'subprocess.call("ls " + folder, shell=True)'
 
+    async def test_counts_columns_in_characters(self, tmp_path: Path) -> None:
+        """Python's parser counts bytes, so behind an umlaut editors and code hosts marked the wrong place."""
+        text = 'def f(ids, db):\n    for id in ids:\n        x = "äöü€"; db.execute("select ?", eval(id))\n'
+        snapshot = snapshot_of(tmp_path, {"a.py": text})
+        findings = [
+            *(await reviewed("security", snapshot)).findings,
+            *(await reviewed("performance", snapshot)).findings,
+        ]
+        line = text.splitlines()[2]
+        assert {one.by: line[one.column - 1 :][:6] for one in findings if one.line == 3} == {
+            ("bandit", "ruff"): "eval(i",
+            ("loops",): "db.exe",
+        }
+
     async def test_reports_what_the_source_suppresses_as_suppressed(self, tmp_path: Path) -> None:
         """`# nosec` and `# noqa` cannot hide a finding from the reader, and do not count against the code."""
         text = WEAK.replace("shell=True)", "shell=True)  # noqa: S602")

@@ -92,6 +92,8 @@ class TestReportOf:
         part = report_of(review(), SNAPSHOT.model_copy(update={"unread": (prose, large)}))
         assert (part.status, part.readiness, part.confidence) == (Status.PARTIAL, Readiness.WITH_CAVEATS, 70)
         assert part.blockers == ["Not analysed: 1 × too large (a.py)"]
+        odd = report_of(review(unread=(Unread(reason="too large", count=1, examples=("<b>*a*.sh",)),)), SNAPSHOT)
+        assert odd.blockers == [r"Not analysed: 1 × too large (\<b>\*a\*.sh)"]
 
 
 class TestCompleted:
@@ -113,6 +115,12 @@ class TestCompleted:
         assert report.summary.startswith(f"Verdict: {verdict}. ")
         assert report.context.decisions[-1].decision == f"Verdict: {verdict}"
         assert parse_report(render_report(report)).report == report
+
+    def test_names_places_as_code(self) -> None:
+        """A file called `<b>.py` was a tag there, and what followed it was bold."""
+        odd = finding(3, "high").model_copy(update={"path": "[x](y)<b>.py"})
+        report = self.merged([review(odd)], "high")
+        assert report.context.decisions[-1].rationale == "high or graver: 1 finding: `[x](y)<b>.py:3`."
 
     @pytest.mark.parametrize(
         ("snapshot", "unread", "reason"),
