@@ -99,7 +99,8 @@ def _about_data(scope: Scope) -> list[Sentence]:
     """Return the sentences of clauses about personal data; of a contract without clauses, if one names a duty."""
     loose = scope.unparted.get("data_protection", [])
     named = any(words.search(sentence.text) for sentence in loose for _, words in _DUTIES)
-    return list(scope.of_kind("data_protection")) or (loose if named else [])
+    parted = [sentence for sentence in scope.sentences if sentence.unit.clause.kind == "data_protection"]
+    return parted or (loose if named else [])
 
 
 def _no_data_clause(scope: Scope) -> Iterator[Missing]:

@@ -14,7 +14,13 @@ from functools import cached_property
 from activities.contract_review.kinds import kind_of
 from activities.contract_review.records import Clause, Extraction, Finding, Grade, Kind, Policy, ReviewError
 
-_SENTENCE_END = re.compile(r'(?<=[.;])(?<!\b[A-Z]\.)\s+(?=[A-Z(“"])')
+_BULLET = "[•‣▪●○◦]"
+_NUMBER = r"\d{1,3}(?:\.\d{1,3})*(?:\.?\(?[a-z]{1,4}\)?){1,3}[.)]?|\d{1,3}(?:\.\d{1,3})+[.)]?|\d{1,3}[.)]"
+_MARK = rf"(?:{_BULLET}|[*–—-]|{_NUMBER})\s+"  # of a point that is no clause of its own
+_BEFORE = re.compile(_MARK)
+_SENTENCE_END = re.compile(
+    rf"(?:(?<=[.;])(?<!\b[A-Z]\.)\s+(?:(?:(?:and|or)\s+)?{_MARK})?|\s+{_BULLET}\s+)(?=[A-Z(“\"])"
+)
 _LONGEST_QUOTE = 320
 _LONGEST_SENTENCE = 8_000
 _ROLES = re.compile(
@@ -154,8 +160,11 @@ class Scope:
         return tuple(sentence for unit in self.units for sentence in _sentences(unit))
 
     def of_kind(self, *kinds: Kind) -> Iterator[Sentence]:
-        """Yield the sentences of clauses of these kinds."""
-        return (sentence for sentence in self.sentences if sentence.unit.clause.kind in kinds)
+        """Yield the sentences of clauses of these kinds; of a contract that is not parted, those about them as well."""
+        about = {(one.unit.clause.id, one.start) for kind in kinds for one in self.unparted.get(kind, ())}
+        for one in self.sentences:
+            if one.unit.clause.kind in kinds or (one.unit.clause.id, one.start) in about:
+                yield one
 
     @cached_property
     def unparted(self) -> dict[Kind, list[Sentence]]:
@@ -290,11 +299,13 @@ def _unit(group: list[Clause]) -> list[Unit]:
 
 def _sentences(unit: Unit) -> Iterator[Sentence]:
     for start, clause in unit.parts:
-        at = 0
-        for end in (*(found.start() for found in _SENTENCE_END.finditer(clause.text)), len(clause.text)):
+        mark = _BEFORE.match(clause.text)
+        at = mark.end() if mark else 0
+        ends = [found.span() for found in _SENTENCE_END.finditer(clause.text)]
+        for end, next_at in (*ends, (len(clause.text), 0)):
             # A sentence without an end is read in pieces, so that no rule is slowed down by it.
             for piece in range(at, end, _LONGEST_SENTENCE):
                 words = clause.text[piece : min(end, piece + _LONGEST_SENTENCE)].strip()
                 if words:
                     yield Sentence(unit, start + piece, words)
-            at = end + 1
+            at = next_at
