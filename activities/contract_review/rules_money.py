@@ -37,6 +37,7 @@ _BROAD = re.compile(
     r"(?i)\bany and all\b|\bof any (?:nature|kind)\b|\bhowever caused\b|\bregardless of (?:fault|cause)\b"
 )
 _LOW_SHARE = Decimal("0.25")
+_ONE_PERCENT = Decimal("0.01")
 
 
 def _late(scope: Scope) -> Iterator[Hit]:
@@ -105,7 +106,8 @@ def _low_cap(scope: Scope) -> Iterator[Hit]:
             yield Hit(sentence, because=f"{cap}; the policy asks for {scope.policy.min_cap_months}")
         elif amount and amount[0] in yearly and amount[1] < _LOW_SHARE * yearly[amount[0]]:
             share = amount[1] / yearly[amount[0]]
-            yield Hit(sentence, because=f"the cap is {share:.0%} of the largest amount in the contract")
+            much = f"{share:.0%}" if share >= _ONE_PERCENT else "less than 1%"
+            yield Hit(sentence, because=f"the cap is {much} of the largest amount in the contract")
 
 
 def _own_fault(scope: Scope) -> Iterator[Hit]:

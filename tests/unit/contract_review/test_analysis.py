@@ -293,6 +293,11 @@ class TestRules:
         assert rules["LIA-1"].quote == points[2]
         assert "LIA-2" not in rules
 
+    def test_say_of_a_tiny_cap_that_it_is_less_than_a_percent(self, tmp_path: Path) -> None:
+        """It was told as 0%, which is no cap but none of liability."""
+        text = "1. Fees\nThe fee is EUR 1,000,000.\n2. Liability\nThe Supplier's liability is limited to EUR 5,000."
+        assert found(tmp_path, text)["LIA-3"].because == "the cap is less than 1% of the largest amount in the contract"
+
     def test_read_what_sentences_are_about_where_there_are_no_clauses(self, tmp_path: Path) -> None:
         """Its high interest and its short secrecy went unsaid in a contract that is not parted into clauses."""
         text = (
