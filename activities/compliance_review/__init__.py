@@ -7,6 +7,7 @@ language model is configured, the second asks it for concerns, which can hold an
 ```
 records      what the agents find and hand on, as JSON; the decision, in its registered form
 mailbox      read_mailbox(path), read_mail(message)    the proposed e-mail: domains, attachments, amounts
+texts        text_of(message) -> str                   its words, as its reader sees them
 thread       notes_of(messages, own)                   what was said before it, told apart
 policy       read_policy(path) -> Policy               rules with ids, from TOML or Markdown
 registers    Registers(folder, now)                    customers, agreements, quotes, approvals, each with its age

@@ -5,7 +5,6 @@ not into a text (`without_addresses`), not into a message of an error.
 """
 
 import codecs
-import contextlib
 import email
 import email.policy
 import hashlib
@@ -15,13 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email.message import EmailMessage, MIMEPart
-from html.parser import HTMLParser
 from itertools import chain
 from mailbox import mbox
 from pathlib import Path
 
-from activities.compliance_review.phrases import without_unseen
 from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail
+from activities.compliance_review.texts import BROKEN, text_of
 from activities.contract_review.facts import AMOUNT, CURRENCY, SCALED, amount_of
 
 MOST_BYTES = 64_000_000
@@ -37,28 +35,10 @@ _TYPE = re.compile(r"[a-z0-9]{1,12}$")
 _RECIPIENTS = ("to", "cc", "bcc", "resent-to", "resent-cc", "resent-bcc")
 _UNSENT = "x-unsent"
 _SUFFIXES = {".mbox": True, ".mbx": True, ".eml": False}
-_HIDDEN = ("script", "style")
-# The tags of HTML that stand inside a word or a line; every other one begins a new line where it is seen.
-_INLINE = re.compile(
-    "a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|label|mark|nobr|q|s|samp|small|span|strike|"
-    "strong|sub|sup|time|tt|u|var|wbr"
-)
 _BEGINNING = re.compile(rb"From +\S.*[0-9]:[0-9][0-9].*\n(>From |[!-9;-~]+:)")
 # Where a line or a table's cell ends within an amount.
 _BEFORE_UNIT = re.compile(rf"(?<!\s)\s+(?={CURRENCY}|{SCALED})")
 _AFTER_CURRENCY = re.compile(rf"({CURRENCY})\s+(?=\d)")
-# What mail programs read a charset as, since what is written under its name is the larger one.
-_AS_READ = {
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "big5": "big5hkscs",
-    "shift_jis": "cp932",
-    "euc_jp": "euc_jis_2004",
-    "euc_kr": "cp949",
-}
-_BROKEN = (ValueError, IndexError, AttributeError, TypeError, RecursionError)  # of the parser, on broken headers
 
 
 @dataclass(frozen=True)
@@ -83,7 +63,8 @@ def read_mailbox(path: Path, message_id: str | None = None) -> Correspondence:
     `X-Unsent: 1`; else the only message there is.
 
     Args:
-        path: An `.mbox` file, or an `.eml` file with one message.
+        path: An `.mbox` file, a folder of that ending with the file `mbox` in it, as Apple's Mail exports it, or an
+            `.eml` file with one message.
         message_id: The `Message-ID` of the proposed e-mail, with or without its angle brackets.
 
     Raises:
@@ -92,10 +73,13 @@ def read_mailbox(path: Path, message_id: str | None = None) -> Correspondence:
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise ComplianceError(f"{path.name!r} is no mailbox; found {path.suffix!r}, expected .mbox or .eml")
+    is_mbox = _SUFFIXES[path.suffix.lower()]
     try:
+        if is_mbox and path.is_dir():
+            path = path / "mbox"
         if path.stat().st_size > MOST_BYTES:
             raise ComplianceError(f"{path.name!r} is larger than {MOST_BYTES:,} bytes; give the thread alone")
-        found = _mbox(path) if _SUFFIXES[path.suffix.lower()] else [path.read_bytes().removeprefix(codecs.BOM_UTF8)]
+        found = _mbox(path) if is_mbox else [path.read_bytes().removeprefix(codecs.BOM_UTF8)]
     except OSError as error:
         raise ComplianceError(f"the mailbox {str(path)!r} cannot be read ({error.strerror})") from None
     messages = [_parsed(data, path.name) for data in found]
@@ -120,19 +104,6 @@ def read_mail(message: EmailMessage, data: bytes) -> Mail:
         amounts=_amounts(text),
         text=without_addresses(text),
     )
-
-
-def text_of(message: EmailMessage) -> str:
-    """Return an e-mail's subject and words, of every part that holds text, attached ones included.
-
-    Characters that nobody sees are left out, and compatible ones put in their plain form, as the reader sees them.
-    """
-    parts = [_header(message, "subject")]
-    for part in message.walk():
-        if part.get_content_maintype() == "text" or _is_broken_multipart(part):
-            content = _content(part)
-            parts.append(_seen(content) if part.get_content_subtype() == "html" else content)
-    return without_unseen("\n".join(parts))
 
 
 def sender_domain(message: EmailMessage) -> str | None:
@@ -181,6 +152,8 @@ def _check_beginnings(path: Path) -> None:
     """
     with path.open("rb") as file:
         before, number, is_first = next(file, b""), 1, True
+        if before.startswith(codecs.BOM_UTF8):
+            raise ComplianceError(f"{path.name!r} begins with a byte order mark, as no mailbox does; save it without")
         for line in chain(file, [b""]):
             begins = before.startswith(b"From ")
             if not _BEGINNING.match(before + line) if begins else is_first and before.strip():
@@ -245,7 +218,7 @@ def _header(message: EmailMessage, name: str) -> str:
     """Return a header's text; empty where there is none, or none that can be decoded."""
     try:
         return str(message.get(name, ""))
-    except _BROKEN:
+    except BROKEN:
         return ""
 
 
@@ -265,7 +238,7 @@ def _domains_in(message: EmailMessage, names: Sequence[str]) -> Iterator[str]:
         try:
             headers = message.get_all(name, [])
             addresses = [header.addresses for header in headers]
-        except _BROKEN:
+        except BROKEN:
             yield ""
             continue
         raw = [str(value) for key, value in message.raw_items() if key.lower() == name]
@@ -303,82 +276,13 @@ def _attachments(message: EmailMessage) -> Iterator[Attachment]:
 def _file_name(part: EmailMessage) -> str:
     try:
         return part.get_filename() or ""
-    except _BROKEN:
+    except BROKEN:
         return "unknown"
 
 
 def _size(part: EmailMessage) -> int:
     payload = part.get_payload(decode=True)
     return len(payload) if isinstance(payload, bytes) else len(bytes(part))
-
-
-def _is_broken_multipart(part: EmailMessage) -> bool:
-    """Return whether a part says that it has parts, and none was found: mail programs show it as text."""
-    return part.get_content_maintype() == "multipart" and not part.is_multipart()
-
-
-def _content(part: EmailMessage) -> str:
-    """Return a part's text: in the charset that it names if it is in that, else as mail programs guess it."""
-    payload = part.get_payload(decode=True)
-    if not isinstance(payload, bytes):
-        return ""
-    try:
-        named = part.get_content_charset("utf-8")
-    except _BROKEN:
-        named = "utf-8"
-    marked = ["utf-16"] if payload.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else []
-    for charset in (*marked, named, "utf-8", "cp1252"):
-        text = _decoded(payload, charset)
-        if text is not None:
-            return text.replace("\r\n", "\n")
-    return payload.decode("latin-1")
-
-
-def _decoded(payload: bytes, charset: str) -> str | None:
-    """Return bytes as text in a charset, or None if they are not in it; most of what is no ASCII has to be."""
-    with contextlib.suppress(LookupError, ValueError):
-        charset = codecs.lookup(charset).name
-        charset = _AS_READ.get(charset, charset)
-        with contextlib.suppress(UnicodeDecodeError):
-            return payload.decode(charset)
-        text = payload.decode(charset, "replace")
-        if 2 * text.count("\ufffd") <= sum(not sign.isascii() for sign in text):
-            return text
-    return None
-
-
-class _Words(HTMLParser):
-    """Gathers the words of an HTML text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words: list[str] = []
-        self._inside: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._break(tag)
-        if tag in _HIDDEN:
-            self._inside.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._break(tag)
-        if self._inside and tag == self._inside[-1]:
-            self._inside.pop()
-
-    def handle_data(self, data: str) -> None:
-        if not self._inside:
-            self.words.append(data)
-
-    def _break(self, tag: str) -> None:
-        if not _INLINE.fullmatch(tag):
-            self.words.append("\n")
-
-
-def _seen(html: str) -> str:
-    words = _Words()
-    words.feed(html)
-    words.close()
-    return "".join(words.words)
 
 
 def _amounts(text: str) -> tuple[Amount, ...]:

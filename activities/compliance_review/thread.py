@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from email.message import EmailMessage
 from typing import Literal
 
-from activities.compliance_review.mailbox import sender_domain, text_of, without_addresses
+from activities.compliance_review.mailbox import sender_domain, without_addresses
+from activities.compliance_review.texts import text_of
 from baton.protocol.record import Record
 
 NoteKind = Literal["brainstorm", "rejected_assumption", "internal_note", "history"]

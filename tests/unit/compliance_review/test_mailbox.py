@@ -48,6 +48,14 @@ class TestReadMailbox:
         """A file with one message needs no mark."""
         assert read(eml(tmp_path, "To: a@acme.example")).domains == {"acme.example": 1}
 
+    def test_takes_the_folder_that_mail_on_a_mac_exports(self, tmp_path: Path) -> None:
+        """It has the name of a mailbox, and the mailbox in it has none."""
+        folder = tmp_path / "Offer.mbox"
+        folder.mkdir()
+        shutil.copy(OFFER, folder / "mbox")
+        (folder / "table_of_contents").write_bytes(b"\0")
+        assert read_mailbox(folder).data == read_mailbox(OFFER).data
+
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
@@ -56,6 +64,7 @@ class TestReadMailbox:
             pytest.param("mail.eml", b"", "no header of an e-mail in it", id="an empty message"),
             pytest.param("mail.eml", b"just words\n", "no header of an e-mail in it", id="a text"),
             pytest.param("mail.mbox", None, "cannot be read", id="no file"),
+            pytest.param("mail.mbox", b"\xef\xbb\xbfFrom a@b.example", "a byte order mark", id="a mark in front"),
         ],
     )
     def test_refuses_what_is_no_mailbox(self, tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
@@ -249,6 +258,26 @@ class TestContents:
         data = f"Content-Type: text/plain; charset={charset}\n\n".encode() + body
         message = email.message_from_bytes(data, policy=email.policy.default)
         assert phrases_in(read_mail(message, data).text, [phrase])
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            pytest.param(b"Subject: =?iso-8859-1?Q?For_sure:_=80_12000?=", id="Windows that says Latin 1"),
+            pytest.param("Subject: For sure: € 12000".encode("cp1252"), id="Windows, not encoded"),
+            pytest.param(b"Subject: C:\\users =?nobody?B?Rm9yIHN1cmU6IIAgMTIwMDA=?=", id="beside what looks escaped"),
+            pytest.param("Subject: х =?utf-8?Q?For_sure:?= € 12000".encode(), id="encoded by half"),
+            pytest.param("Subject: Hello\nSubject: For sure: € 12000".encode(), id="the second of two"),
+            pytest.param(
+                "Content-Type: message/rfc822\n\nSubject: For sure: € 12000".encode(), id="of an e-mail in the e-mail"
+            ),
+        ],
+    )
+    def test_a_subject_is_read_as_words_are(self, head: bytes) -> None:
+        """What it promises in another charset than it names, or in a forwarded e-mail, was approved unread."""
+        data = head + b"\n\nHello\n"
+        mail = read_mail(email.message_from_bytes(data, policy=email.policy.default), data)
+        assert [amount.cents for amount in mail.amounts] == [1_200_000]
+        assert phrases_in(mail.text, ["for sure"])
 
     @pytest.mark.parametrize(
         ("words", "currency", "units"),
