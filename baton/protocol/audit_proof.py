@@ -225,6 +225,7 @@ class LedgerWalk:
         checkpoints: Checkpoints that were kept outside the ledger; each counts as it is, because of where it
             was, but a signature on it must be good.
         claimed: Checkpoints that come from the ledger itself; these count by their signatures only.
+        reasons: What is known to be wrong with the ledger already.
     """
 
     def __init__(
@@ -235,6 +236,7 @@ class LedgerWalk:
         anchors: Iterable[ChainHead] = (),
         checkpoints: Iterable[Checkpoint] = (),
         claimed: Iterable[Checkpoint] = (),
+        reasons: Iterable[str] = (),
     ) -> None:
         self.ledger = ledger
         self.tree = Frontier()
@@ -242,7 +244,7 @@ class LedgerWalk:
         self._anchors = anchors_by_task(anchors, ledger)
         self._walks: dict[str, ChainWalk] = {}
         self._flawed: dict[str, ChainReport] = {}
-        self._reasons: list[str] = []
+        self._reasons = list(reasons)
         self._covered = 0
         self._roots: dict[int, set[bytes]] = {}
         for checkpoint in checkpoints:
@@ -271,7 +273,7 @@ class LedgerWalk:
         try:
             task_id = record.claims.task_id if record.claims else record.members["taskId"]
         except ValueError as error:
-            self._reasons.append(f"record {self.tree.size} cannot be read: {error}")
+            self._reasons.append(f"record {self.tree.size} cannot be read: {record.absence or error}")
             return None
         walk = self._walk_of(task_id)
         if task_id in self._flawed:

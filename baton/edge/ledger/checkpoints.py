@@ -60,8 +60,17 @@ class Checkpoints:
 
     async def all(self) -> list[Checkpoint]:
         """Return every checkpoint that was made, the oldest first; their signatures are not checked."""
-        found = await self._database.read(lambda connection: connection.rows(_ALL))
-        return [self._checkpoint(row) for row in found]
+        return (await self.all_there_are())[0]
+
+    async def all_there_are(self) -> tuple[list[Checkpoint], list[str]]:
+        """Return every checkpoint as `all` does, and what is wrong with rows that are none."""
+        whole, damaged = [], []
+        for row in await self._database.read(lambda connection: connection.rows(_ALL)):
+            try:
+                whole.append(self._checkpoint(row))
+            except (ValueError, TypeError, AttributeError):  # SQLite keeps whatever is put into a column
+                damaged.append(f"a checkpoint in the ledger, at {str(row['size'])[:20]} records, is none any more")
+        return whole, damaged
 
     async def consistency(self, old_size: int, checkpoint: Checkpoint) -> list[bytes]:
         """Return the proof that the ledger of ``old_size`` records is the beginning of the one at a checkpoint.

@@ -106,7 +106,7 @@ class ColdTier:
     async def _filled(self, record: AuditRecord, segment: str) -> AuditRecord:
         try:
             held = await self._segment(segment)
-        except (ArtifactNotFoundError, ArtifactCorruptError, EvidenceError) as error:
+        except (ArtifactNotFoundError, ArtifactCorruptError, EvidenceError, ValueError) as error:  # or it is no digest
             return replace(record, absence=f"its segment of the cold tier is lost: {error}", lost=True)
         except (ArtifactError, LedgerUnavailableError) as error:
             return replace(record, absence=f"its segment of the cold tier can't be read: {error}")

@@ -240,12 +240,9 @@ class Ledger:
             anchors: Heads that were kept outside; a task of which only an anchor is left is found missing.
             checkpoints: Checkpoints that were kept outside.
         """
+        claimed, damaged = await self._checkpoints.all_there_are()
         walk = LedgerWalk(
-            self.name,
-            verifier=verifier,
-            anchors=anchors,
-            checkpoints=checkpoints,
-            claimed=await self._checkpoints.all(),
+            self.name, verifier=verifier, anchors=anchors, checkpoints=checkpoints, claimed=claimed, reasons=damaged
         )
         async for page in self._reader.pages(await self._reader.end()):
             for record in page:

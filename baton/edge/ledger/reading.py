@@ -4,7 +4,9 @@ A task's trace is one query, ordered by the chain's own sequence and not by time
 backwards (§8.2, C-23).
 """
 
+import itertools
 from collections.abc import AsyncIterator
+from types import NoneType
 
 from baton.edge.ledger.cold import ColdTier
 from baton.edge.ledger.content import DamagedContentError, restored
@@ -30,6 +32,13 @@ TRACE = f"{_RECORD}WHERE record.task_id = ? ORDER BY record.sequence"
 _PAGE = f"{_RECORD}WHERE record.position > ? AND record.position <= ? ORDER BY record.position LIMIT ?"
 _NEWEST = f"{_RECORD}WHERE record.position <= ? ORDER BY record.position DESC LIMIT ?"
 _NEWEST_OF_TASK = f"{_RECORD}WHERE record.position <= ? AND record.task_id = ? ORDER BY record.position DESC LIMIT ?"
+# What the columns of a record can be: SQLite keeps whatever is put into one.
+_TYPES = frozenset(
+    itertools.product(
+        *((int,), (str,), (int,), (bytes,), (bytes,), (str,), (bytes,), (str,)),
+        *((str, NoneType), (bytes, NoneType), (int, NoneType), (bytes, NoneType), (str, NoneType)),
+    )
+)
 _INDEX = "SELECT record_hash, position, signature FROM handoff_audit WHERE position <= ? ORDER BY position"
 
 
@@ -99,6 +108,8 @@ class Reader:
 
 def _record(row: Row) -> tuple[AuditRecord, str | None]:
     """Return the record of a row, and the segment to look into if the hot tier does not have its bytes."""
+    if tuple(map(type, row)) not in _TYPES:
+        return _damaged(row), None
     (
         position,
         task_id,
@@ -125,3 +136,10 @@ def _record(row: Row) -> tuple[AuditRecord, str | None]:
     claims = Claims(task_id, sequence, previous_hash, event_key, message_hash, recorded_at, key_id)
     record = AuditRecord(header, message, signature, position, record_hash, claims, absence, absence is not None)
     return record, segment
+
+
+def _damaged(row: Row) -> AuditRecord:
+    """Return the record of a row that nobody who keeps to the tables can have written: verification names it."""
+    claimed = row["record_hash"] if isinstance(row["record_hash"], bytes) else b""
+    absence = "its row in the ledger's tables holds what is of another type"
+    return AuditRecord(b"", b"", position=row["position"], claimed_hash=claimed, absence=absence, lost=True)

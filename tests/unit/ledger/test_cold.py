@@ -308,6 +308,22 @@ class TestLoss:
         assert found.reason is not None
         assert "damaged" in found.reason
 
+    @pytest.mark.parametrize("segment", ["'../../../etc/passwd'", "x'00'"], ids=["a path", "bytes"])
+    async def test_what_names_no_segment_is_found(
+        self, path: Path, later: LedgerOptions, cold: SegmentManifest, segment: str
+    ) -> None:
+        """Nor is it looked for in the store."""
+        execute(
+            path,
+            "DROP TRIGGER handoff_audit_segment_no_update",
+            f"UPDATE handoff_audit_segment SET segment = {segment}",
+        )
+
+        async with Ledger(path, later) as ledger:
+            found = await ledger.verify(TASK, verifier=KEYS)
+
+        assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+
     async def test_a_store_out_of_reach_is_no_tampering(
         self, path: Path, later: LedgerOptions, cold: SegmentManifest
     ) -> None:

@@ -64,9 +64,12 @@ CHANGES = [
         "UPDATE handoff_audit SET signature = randomblob(64) WHERE position = 5", Flaw.SIGNATURE, id="signature"
     ),
     pytest.param("UPDATE handoff_audit SET signature = x'' WHERE position = 5", Flaw.SIGNATURE, id="empty signature"),
+    pytest.param("UPDATE handoff_audit SET signature = 'x' WHERE position = 5", Flaw.GONE, id="no signature but text"),
+    pytest.param("UPDATE handoff_audit SET task_id = x'00' WHERE position = 5", Flaw.SEQUENCE, id="no task but bytes"),
     pytest.param("DELETE FROM handoff_audit WHERE position = 5", Flaw.SEQUENCE, id="row deleted"),
     pytest.param("DELETE FROM handoff_audit_content WHERE position = 5", Flaw.GONE, id="bytes deleted"),
     pytest.param("UPDATE handoff_audit_content SET bytes = x'' WHERE position = 5", Flaw.GONE, id="bytes emptied"),
+    pytest.param("UPDATE handoff_audit_content SET bytes = 'x' WHERE position = 5", Flaw.GONE, id="text for bytes"),
     pytest.param("UPDATE handoff_audit_content SET codec = 7 WHERE position = 5", Flaw.GONE, id="another codec"),
     pytest.param(
         "UPDATE handoff_audit_content SET bytes = (SELECT bytes FROM handoff_audit_content WHERE position = 3) "
@@ -101,6 +104,19 @@ class TestTampering:
         assert found in (flaw, Flaw.INDEX)
         if flaw is not Flaw.SIGNATURE:  # the checkpoint covers the record, so its signature need not
             assert whole.verdict is Verdict.INVALID
+
+    @pytest.mark.parametrize("change", ["size = -1", "root = 'x'", "root = x''", "at = x''", "signature = 'x'"])
+    async def test_a_checkpoint_that_is_none_is_found_and_named(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str
+    ) -> None:
+        """Whoever puts something else there does not keep the rest from being verified."""
+        with opened_past_guards(path) as database:
+            database.execute(f"UPDATE handoff_audit_checkpoint SET {change}")
+
+        whole = await report_all(path, options, written)
+
+        assert (whole.verdict, whole.records, whole.flaws) == (Verdict.INVALID, 10, 0)
+        assert ["is none any more" in reason for reason in whole.reasons] == [True]
 
     async def test_every_flipped_byte_of_stored_content_is_found(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], tmp_path: Path
