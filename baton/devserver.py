@@ -50,6 +50,7 @@ _USUAL: Mapping[str, object] = {
     "frontend.WorkflowPauseEnabled": True,  # operators may pause a run
 }
 _PRAGMAS = ("journal_mode=wal", "synchronous=normal")
+_OWNERS_ONLY = 0o077  # as umask: what it keeps is all that its workflows said
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _LOCK_SECONDS = 3.0  # a server that is just stopping needs about one
@@ -257,6 +258,7 @@ class DevServer:
             env={name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")},
             pass_fds=lock.descriptors,
             start_new_session=True,
+            umask=_OWNERS_ONLY,
         )
         lock.describe(f"the server at {HOST}:{self._port} (process {process.pid})")
         return process

@@ -20,7 +20,7 @@ from baton.protocol.errors import ArtifactCorruptError, ArtifactError, ArtifactN
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme
-_READ_ONLY = 0o444
+_READ_ONLY, _OWNERS = 0o444, 0o700
 
 
 class ArtifactStore(Protocol):
@@ -97,7 +97,8 @@ class LocalArtifactStore:
     processes may use one folder, and a crash leaves at most a file named `.new-…` that nobody reads.
 
     Args:
-        root: The folder; it is made when the first artifact is put.
+        root: The folder; it is made when the first artifact is put, for its owner only: work products are in it, and
+            the ledger's old records. One that is there already keeps the rights that it has.
     """
 
     def __init__(self, root: Path) -> None:
@@ -113,7 +114,7 @@ class LocalArtifactStore:
         """
         sha256 = hashlib.sha256(data).hexdigest()
         try:
-            await asyncio.to_thread(_write_once, self._path(sha256), data)
+            await asyncio.to_thread(_write_once, self.root, self._path(sha256), data)
         except OSError as error:
             raise ArtifactError(
                 f"cannot write artifact {sha256!r} below {str(self.root)!r}: {error.strerror or error}; "
@@ -229,11 +230,12 @@ def not_found(sha256: str, where: str) -> ArtifactNotFoundError:
     )
 
 
-def _write_once(path: Path, data: bytes) -> None:
-    """Make ``path`` hold ``data``, atomically and durably; a file that already does is left alone."""
+def _write_once(root: Path, path: Path, data: bytes) -> None:
+    """Make ``path`` below ``root`` hold ``data``, atomically and durably; a file that already does is left alone."""
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == data:
             return
+    root.mkdir(mode=_OWNERS, parents=True, exist_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:

@@ -6,6 +6,7 @@ import mmap
 import os
 import signal
 import sqlite3
+import stat
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
@@ -164,6 +165,14 @@ class TestDatabase:
             assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
         finally:
             connection.close()
+
+    async def test_nobody_else_may_read_it(self, tmp_path: Path) -> None:
+        """It holds in clear what every workflow said, as the ledger's file does, unless all of it is encrypted."""
+        database = tmp_path / "pipelines.db"
+        async with DevServer(DevServerOptions(database=database, ui_port=None)):
+            modes = {stat.S_IMODE(os.stat(f"{database}{end}").st_mode) for end in ("", "-wal")}
+
+        assert modes == {0o600}
 
     async def test_its_output_is_beside_it(self, tmp_path: Path) -> None:
         """Operators find the log by the database's name, and a restart appends to it."""

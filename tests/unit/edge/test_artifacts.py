@@ -111,6 +111,16 @@ class TestLocalArtifactStore:
         ]
         assert stat.S_IMODE(_file(tmp_path).stat().st_mode) == 0o444
 
+    async def test_a_folder_that_it_makes_is_its_owners(self, tmp_path: Path) -> None:
+        """Work products are in it, and the ledger's cold tier; who wants others to read them makes it before."""
+        shared = tmp_path / "shared"
+        shared.mkdir(mode=0o755)
+        for folder in (tmp_path / "made/here", shared):
+            await LocalArtifactStore(folder).put(PLAN)
+
+        assert stat.S_IMODE((tmp_path / "made/here").stat().st_mode) == 0o700
+        assert stat.S_IMODE(shared.stat().st_mode) == 0o755
+
     async def test_two_stores_share_a_folder(self, tmp_path: Path) -> None:
         """Workers on one machine see each other's artifacts at once."""
         await LocalArtifactStore(tmp_path).put(PLAN)
