@@ -22,7 +22,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 # Written backwards, so that this file names none of them.
 INDEX_HOSTS = tuple(backwards[::-1] for backwards in ("gro.ipyp", "gro.detsohnohtyp", "gro.sjmpn", "gro.naibed"))
 PERSONAL_PATH = re.compile(r"(?<![\w.])/(?:home|Users)/\w+|/roo[t]/|/wor[k]/|[A-Z]:\\Users\\")
-MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\((?!\w+:|#)([^)#\s]+)")
 
 HEAVY = ("cryptography", "opentelemetry", "sqlalchemy", "sqlite3", "obstore", "splintr", "jsonschema_rs")
 TERMINAL_AND_WEB = ("typer", "rich", "starlette", "uvicorn")
@@ -101,17 +100,6 @@ class TestCommittedFiles:
         data = ROOT / "tests" / "data"
 
         assert lines_that_match(PERSONAL_PATH, [path for path in committed() if data not in path.parents]) == []
-
-    def test_every_relative_link_of_a_document_leads_to_a_file(self) -> None:
-        """A reader who follows a link of the README or the docs arrives."""
-        dead = [
-            f"{path.relative_to(ROOT)}: {target}"
-            for path in committed("*.md")
-            for target in MARKDOWN_LINK.findall(path.read_text(encoding="utf-8"))
-            if not (path.parent / target).exists()
-        ]
-
-        assert dead == []
 
     def test_no_python_file_is_too_long_to_read(self) -> None:
         """A file holds one idea in at most 450 lines, and a function in at most 100."""

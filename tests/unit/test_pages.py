@@ -1,0 +1,138 @@
+"""README and docs: links, commands, variables and names are such as there are."""
+
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer._click.exceptions import MissingParameter, NoArgsIsHelpError, UsageError
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from baton.cli.app import make_app
+from worker import Settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+LINK = re.compile(r"\[[^\]]*\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)")
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`]+)`")
+COMMAND = re.compile(r"^(?:\$ )?(?:docker compose exec \w+ |\.venv/bin/)?baton (\w.*)$")
+DOTTED = re.compile(r"(baton(?:\.\w+)+)(?:\(.*\))?")
+VARIABLE = re.compile(r"BATON_[A-Z_]*[A-Z]\b")
+
+# What looks like names in the library and is none: entry points, and attributes of spans.
+OTHER_NAMES = {"baton.agents", "baton.output_schemas", "baton.cost_usd", "baton.handoff.id", "baton.verdict"}
+SHELL = {"sh", "bash", "console"}
+TOLD_BY_HELP = {"BATON_AGENT", "BATON_HOLDER"}
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def read(page: Path) -> str:
+    """Return a page's text."""
+    return page.read_text(encoding="utf-8")
+
+
+def inline(page: Path) -> list[str]:
+    """Return what stands in backticks within a page's sentences, each in one line."""
+    return [" ".join(found.split()) for found in INLINE.findall(BLOCK.sub("", read(page)))]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that a code host makes of a page's headings."""
+    headings = re.findall(r"(?m)^#+ (.+)$", BLOCK.sub("", read(page)))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(page: Path) -> list[str]:
+    """Return the `baton` commands of a page, from its blocks for the shell and from its sentences."""
+    blocks = [body.replace("\\\n", " ") for kind, body in BLOCK.findall(read(page)) if kind in SHELL]
+    lines = [line.strip() for block in blocks for line in block.splitlines()] + inline(page)
+    return [found[1] for line in lines if (found := COMMAND.match(line))]
+
+
+def variables(*patterns: str) -> set[str]:
+    """Return the environment variables that files of the checkout name."""
+    paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    return {name for path in paths for name in VARIABLE.findall(read(path))}
+
+
+def parse(words: list[str]) -> None:
+    """Parse a command as `baton` does, and do nothing.
+
+    Raises:
+        UsageError: There is no such command, or it has no such option, or takes another number of arguments.
+    """
+    command: Any = get_command(make_app())
+    name, above = "baton", None
+    while True:
+        context = command.make_context(name, words, parent=above)
+        words = [*context._protected_args, *context.args]
+        if not isinstance(command, TyperGroup) or not words:
+            return
+        found, command, words = command.resolve_command(context, words)
+        name, above = str(found), context
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(ROOT / "tests" / "data").rglob("README.md")], ids=lambda page: page.parent.name + "/" + page.name
+)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    """A reader who follows a link arrives where it says."""
+    dead = []
+    for target, anchor in LINK.findall(read(page)):
+        there = (page.parent / target) if target else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            dead.append(f"{target}#{anchor}")
+
+    assert dead == []
+
+
+@each_page
+def test_every_command_is_one_that_baton_takes(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names, options and the number of arguments are right; where a command is only named, what it needs may lack."""
+    for needed in ("fix.json", "public.json", "FILE"):
+        (tmp_path / needed).write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    wrong = []
+    for command in commands(page):
+        words = shlex.split(command, comments=True)
+        try:
+            parse(words)
+        except UsageError as error:
+            only_named = not any(word.startswith("-") for word in words)
+            if not (only_named and isinstance(error, MissingParameter | NoArgsIsHelpError)):
+                wrong.append(f"baton {command}: {error.format_message()}")
+
+    assert wrong == []
+
+
+@each_page
+def test_every_name_of_the_library_is_there(page: Path) -> None:
+    """`baton.edge.registries.load_registries` and the like can be imported."""
+    missing = []
+    for name in {found[1] for text in inline(page) if (found := DOTTED.fullmatch(text))} - OTHER_NAMES:
+        module, _, member = name.rpartition(".")
+        try:
+            import_module(name)
+        except ModuleNotFoundError:
+            try:
+                getattr(import_module(module), member)
+            except (ModuleNotFoundError, AttributeError):
+                missing.append(name)
+
+    assert missing == []
+
+
+def test_pages_and_code_know_the_same_variables() -> None:
+    """No page names a variable that nothing reads, and nothing reads one that no page and no help tells of."""
+    told = {name for page in [*PAGES, ROOT / "deploy" / ".env.example"] for name in VARIABLE.findall(read(page))}
+    shipped = variables("baton/**/*.py", "activities/**/*.py", "deploy/*.py", "docker-compose.yml")
+    shipped |= {f"BATON_{name.upper()}" for name in Settings.model_fields}
+
+    assert told - shipped - variables("benchmarks/*.py") == set()
+    assert shipped - told - TOLD_BY_HELP == set()
