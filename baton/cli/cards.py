@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from baton.cli.output import STATUS_STYLES, between, counted, dollars, grid, length, moment, plain, stack
+from baton.cli.output import STATUS_STYLES, Command, between, counted, dollars, grid, length, moment, plain, stack
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.client.executions import PAUSED, Pause, unpause
 from baton.client.listing import SUSPENDED
@@ -170,7 +170,7 @@ def _paused(run: RunRecord, pause: Pause) -> RenderableType:
     told = f"paused by {pause.by} at {moment(pause.since, run.began)}{f': {pause.why}' if pause.why else ''}"
     return stack(
         plain(f"{told}; nothing moves and nothing can be decided until it goes on, by", "yellow"),
-        plain(unpause(run.workflow_id), "dim"),
+        Command(unpause(run.workflow_id)),
     )
 
 
@@ -187,7 +187,7 @@ def _nobody(run: RunRecord, waits: Waits) -> RenderableType:
             )
         return stack(
             plain(f"workers ask the task queue {queue} for work, but {told}", "yellow"),
-            plain(unchosen.remedy, "dim"),
+            Command(unchosen.remedy),
         )
     if build is None:
         return plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow")
@@ -202,7 +202,7 @@ def _nobody(run: RunRecord, waits: Waits) -> RenderableType:
             "moves until one does, or until you move the run to another build whose code fits it:",
             "yellow",
         ),
-        plain(move, "dim"),
+        Command(move),
     )
 
 
@@ -218,7 +218,7 @@ def _pending_handoff(run: RunRecord, one: HandoffDeadline) -> RenderableType:
             (until, "dim"),
         ),
         plain(f"  {step.failure}", "yellow") if step and step.failure else None,
-        plain(f"  baton inbox show {shlex.quote(run.workflow_id)}", "dim"),
+        Command(f"  baton inbox show {shlex.quote(run.workflow_id)}"),
     )
 
 
@@ -237,7 +237,7 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
         return stack(
             Text.assemble("waits for a decision: ", plain(one.name, "bold yellow"), (f"{since}{until}", "dim")),
             Padding(asks, (0, 0, 0, 2)) if asks else None,
-            *(plain(f"  {line}", "dim") for line in decision_hints(run, one.name)),
+            *(Command(f"  {line}") for line in decision_hints(run, one.name)),
         )
     if one.kind is StepKind.SLEEP:
         until = f", until {moment(one.until, datetime.now(UTC))}" if one.until else ""
@@ -246,7 +246,7 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
         "waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f": {_state(one)}{since}", "dim")
     )
     failure = plain(f"  the last try failed: {one.failure}", "yellow") if one.failure else None
-    return stack(line, failure, plain(f"  baton show {shlex.quote(one.run)}", "dim") if one.run else None)
+    return stack(line, failure, Command(f"  baton show {shlex.quote(one.run)}") if one.run else None)
 
 
 def _state(one: Pending) -> str:
@@ -269,7 +269,7 @@ def decision_hints(run: RunRecord, approval: str) -> list[str]:
     return [f"baton approve {target}{which} --why '…'", f"baton deny {target}{which} --why '…'"]
 
 
-def repair_hints(run: RunRecord) -> list[str]:
+def repair_hints(run: RunRecord) -> list[Text | Command]:
     """Return what one may do about a run that failed."""
     failed = [step for step in run.steps if step.status is StepStatus.FAILED]
     if run.status is not RunStatus.FAILED or not failed:
@@ -277,14 +277,15 @@ def repair_hints(run: RunRecord) -> list[str]:
     why = run.failure or ""
     told = [step for step in failed if step.failure and step.failure in why]  # not one after which the code went on
     last = ([step for step in told if step.name in why] or told or failed[:1])[-1]
-    target, seq, undone = shlex.quote(run.workflow_id), last.seq, []
+    target, seq = shlex.quote(run.workflow_id), last.seq
+    undone: list[Text | Command] = []
     if run.undone_since is not None and run.undone_since < seq:
         seq = run.undone_since
-        undone = [f"what the steps from {seq} on did outside was undone: go back to before them"]
+        undone = [plain(f"what the steps from {seq} on did outside was undone: go back to before them", "dim")]
     return [
         *undone,
-        f"again from there:  baton rollback {target} --to {seq} --why '…'",
-        f"or as a new run:   baton fork {target} --at {seq} --patch fix.json",
+        Command(f"again from there:  baton rollback {target} --to {seq} --why '…'"),
+        Command(f"or as a new run:   baton fork {target} --at {seq} --patch fix.json"),
     ]
 
 

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import ago, json_text, make_table, moment, plain, stack
+from baton.cli.output import Command, ago, json_text, make_table, moment, plain, stack
 from baton.client import WaitingHandoff
 from baton.protocol.fencing import fence
 from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -215,20 +215,13 @@ def _decision_rows(one: WaitingHandoff, pending: PendingHandoff) -> list[Rendera
     for action in pending.actions:
         word = action.value.replace("_", "-")
         line = f"baton inbox {word} {target} {pending.handoff_id[:_FEWEST_SIGNS]}{_OPTIONS.get(action, '')} --why '…'"
-        rows += [plain(f"  {_MEANINGS[action]}:", "dim"), _command(f"    {line}")]
+        rows += [plain(f"  {_MEANINGS[action]}:", "dim"), Command(f"    {line}", "")]
     return rows
 
 
 def _line(text: str, style: str = "") -> Text:
     """Return ``text`` for the terminal on one line: a line break in it is no new line of ours."""
     return plain(text.replace("\n", "⏎"), style)
-
-
-def _command(text: str) -> Text:
-    """Return a command for the terminal; it is never broken into lines, so that it can be copied."""
-    line = _line(text)
-    line.no_wrap, line.overflow = True, "ignore"
-    return line
 
 
 def _fenced(text: str) -> Text:

@@ -4,6 +4,7 @@ import codecs
 import io
 import json
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,8 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +24,7 @@ _WIDTH_OF_A_FILE = 120
 _LEADING_AT_LEAST = 16
 _ENDLESS = 10_000
 _ESCAPED = "baton-escaped"
+_WORD = re.compile(r"""( *)((?:'[^']*'|"[^"]*"|[^'" ])+)""")  # what is quoted is not broken
 
 
 def make_console(*, error: bool = False) -> Console:
@@ -130,6 +133,65 @@ def plain(text: str, style: str = "") -> Text:
 def stack(*rows: RenderableType | None) -> Group:
     """Return the rows below each other; None stands for nothing."""
     return Group(*(row for row in rows if row is not None))
+
+
+class Command:
+    """A command to type, which can be copied as it stands there.
+
+    It is one line, at whose end the terminal goes on by itself, and which it copies as one. On a page `WithinEdges` it
+    is broken as a shell takes it.
+
+    Args:
+        text: The command, with what may stand before it.
+        style: How it looks.
+
+    Attributes:
+        plain: What is shown, in one line.
+    """
+
+    def __init__(self, text: str, style: str = "dim") -> None:
+        self.plain = printable(text.replace("\n", "⏎"))
+        self._style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield its lines."""
+        if options.overflow == "fold":
+            yield from (Text(line, self._style) for line in continued(self.plain, options.max_width))
+        else:
+            yield Text(self.plain, self._style, no_wrap=True, overflow="ignore")
+
+
+class WithinEdges:
+    """A page of which nothing may pass the terminal's edge, because it is written over again and again."""
+
+    def __init__(self, page: RenderableType) -> None:
+        self._page = page
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the page."""
+        yield from console.render(self._page, options.update(overflow="fold"))
+
+
+def continued(command: str, width: int) -> list[str]:
+    r"""Return a command in lines of some width, broken between words as a shell takes it.
+
+    Example:
+        >>> for line in continued("  baton approve run-1 --why 'all is well'", 32):
+        ...     print(line)
+          baton approve run-1 --why \
+              'all is well'
+    """
+    if cell_len(command) <= width:
+        return [command]
+    indent = " " * (len(command) - len(command.lstrip()) + 4)
+    lines = [""]
+    for spaces, word in _WORD.findall(command):
+        line = f"{lines[-1]}{spaces}{word}"
+        if lines[-1] and cell_len(line) > width - 2:
+            lines.append(f"{indent}{word}")
+        else:
+            lines[-1] = line
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), leading: int = 0) -> Table:

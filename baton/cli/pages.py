@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.cards import glyph, heading, repair_hints, suspension, verdict, waits_card, with_before
-from baton.cli.output import between, length, make_table, moment, plain
+from baton.cli.output import WithinEdges, between, length, make_table, moment, plain
 from baton.cli.words import changes, remarks
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.client.executions import unpause
@@ -152,7 +152,7 @@ class Page:
         """Return the page as it is now, cut to what the terminal can show."""
         if self.run is None:
             return plain(f"the server is out of reach ({self._lost})" if self._lost else "reading the history …", "dim")
-        return self._page(self.run, self._room(self.run))
+        return WithinEdges(self._page(self.run, self._room(self.run)))
 
     def whole(self) -> RenderableType:
         """Return the page with all steps."""
@@ -160,7 +160,7 @@ class Page:
 
     def _room(self, run: RunRecord) -> int:
         """Return how many steps the terminal can show beside the rest of the page."""
-        rest = self._console.render_lines(self._page(run, 0), pad=False)
+        rest = self._console.render_lines(WithinEdges(self._page(run, 0)), pad=False)
         return max(_FEWEST_ROWS, self._console.size.height - len(rest) - 2)
 
     def _page(self, run: RunRecord, most: int | None) -> RenderableType:
@@ -170,7 +170,7 @@ class Page:
         if pending:
             card = waits_card(run, pending)
             rows += ["", card] if card else []
-        rows += [plain(hint, "dim") for hint in repair_hints(run)]
+        rows += repair_hints(run)
         if self._lost:
             rows.append(plain(f"the server is out of reach ({self._lost}); waiting for it", "yellow"))
         return Group(*rows)

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from baton.cli.completion import complete_stage
-from baton.cli.output import plain
+from baton.cli.output import Command, plain
 from baton.cli.running import command
 from baton.cli.session import Session, user
 from baton.cli.targets import STAGE_HELP, RunArgument, Target, WhoOption, WhyOption
@@ -64,4 +64,4 @@ async def rollback(
         session.show(plain(f"  runs again, too, because it shares a task with that step: {names}", "yellow"))
     for child in done.stopped_children:
         session.show(plain(f"  terminated its child {child}", "yellow"))
-    session.show(plain(f"baton watch {shlex.quote(target.workflow_id)}", "dim"))
+    session.show(Command(f"baton watch {shlex.quote(target.workflow_id)}"))

@@ -54,7 +54,7 @@ def _print(session: Session, record: RunRecord, waited: Waits | None, step: Step
     if card:
         session.show("", card)
     for hint in repair_hints(record):
-        session.show(plain(hint, "dim"))
+        session.show(hint)
 
 
 def _as_json(record: RunRecord, waited: Waits | None, step: Step | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.cli.checks import given_no_runs
 from baton.cli.completion import complete_stage
-from baton.cli.output import plain
+from baton.cli.output import Command, plain
 from baton.cli.running import command
 from baton.cli.session import Session, user
 from baton.cli.targets import STAGE_HELP, PatchOption, RunArgument, Target, WhoOption, json_object
@@ -144,7 +144,7 @@ async def _report(
         session.err.print(plain(f"started {handle.id}", "dim"))
     else:
         session.show(Text.assemble("started ", plain(what), " as ", plain(handle.id, "bold cyan")))
-        session.show(plain(f"baton watch {shlex.quote(handle.id)}", "dim"))
+        session.show(Command(f"baton watch {shlex.quote(handle.id)}"))
     if watch:
         await follow_to_the_end(session, client, Target(handle.id, run_id))
 

@@ -39,7 +39,7 @@ async def history(session: Session, run: RunArgument) -> None:
         return
     session.show(heading(record), "", history_table(record))
     for hint in repair_hints(record):
-        session.show(plain(hint, "dim"))
+        session.show(hint)
 
 
 def history_table(record: RunRecord) -> Any:

@@ -101,7 +101,7 @@ async def test_who_repairs_a_run_is_led_to_before_what_was_undone(worker: Worker
 
     run = await read_run(worker.client, handle.id)
     assert names(run) == ["book", "breaks", "call_off", "tell"]
-    told, again, anew = repair_hints(run)
+    told, again, anew = (hint.plain for hint in repair_hints(run))
     assert told == "what the steps from 1 on did outside was undone: go back to before them"
     assert f"baton rollback {handle.id} --to 1 " in again
     assert f"baton fork {handle.id} --at 1 " in anew

@@ -35,6 +35,11 @@ def shown(row: RenderableType | None) -> list[str]:
     return [line.strip() for line in file.getvalue().splitlines()]
 
 
+def hints(of: RunRecord) -> list[str]:
+    """Return what one may do about a run."""
+    return [hint.plain for hint in repair_hints(of)]
+
+
 def waiting(*pending: Pending, tries: int = 1) -> Waits:
     """Return what the server says of a run that a worker has."""
     return Waits([*pending], "baton", has_worker=True, tries=tries)
@@ -155,9 +160,9 @@ class TestRepairHints:
         ]
         why = "StageFailedError: stage 'send' failed: RuntimeError: the post is shut"
 
-        again, anew = repair_hints(run(*steps, status=RunStatus.FAILED, failure=why))
+        again, anew = hints(run(*steps, status=RunStatus.FAILED, failure=why))
 
         assert "baton rollback r-1 --to 3 " in again
         assert "baton fork r-1 --at 3 " in anew
-        [again, _] = repair_hints(run(*steps, status=RunStatus.FAILED, failure="ValueError: of its own"))
+        [again, _] = hints(run(*steps, status=RunStatus.FAILED, failure="ValueError: of its own"))
         assert "--to 1 " in again, "where no step says it, the first is where things began to go wrong"

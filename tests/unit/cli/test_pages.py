@@ -1,10 +1,22 @@
 """The lines that tell of a run while it is watched."""
 
+import io
+import re
+import shlex
 from datetime import UTC, datetime
 
-from baton.cli.pages import news_lines
+import pytest
+from rich.console import Console
+from rich.live import Live
+
+from baton.cli.cards import waits_card
+from baton.cli.options import GlobalOptions
+from baton.cli.pages import Page, news_lines
+from baton.cli.session import Session
 from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.client.following import Followed
 from baton.client.news import news_of
+from baton.client.waiting import Pending, Waits
 from baton.protocol.baton import Baton
 from baton.protocol.history import StepKind
 from baton.protocol.messages import PipelineInput
@@ -45,3 +57,51 @@ class TestNewsLines:
         step, end = list(news_lines(news_of(None, ended, AT), ended))[-2:]
         assert step.plain.endswith("✗ 1 plan: the run ended before it did")
         assert end.plain.endswith("■ TERMINATED: not needed any more")
+
+
+class TestCommands:
+    """Commands to type, where lines are short."""
+
+    COMMANDS = (
+        "baton rollback 'the contract of 2026' --to 1 --why '…'",
+        "baton fork 'the contract of 2026' --at 1 --patch fix.json",
+    )
+
+    def failed(self) -> RunRecord:
+        """Return a run that failed, and has a long name."""
+        run = failed_run("OSError: no")
+        run.workflow_id = "the contract of 2026"
+        return run
+
+    @pytest.mark.parametrize("columns", [40, 60])
+    def test_on_the_live_page_they_are_cut_nowhere_and_a_shell_takes_them_as_they_stand(self, columns: int) -> None:
+        """Whoever copies one that is broken in two runs the first half of it."""
+        written = io.StringIO()
+        console = Console(file=written, width=columns, height=40, force_terminal=True, color_system=None)
+        page = Page(console)
+        page.take(Followed(self.failed(), []))
+        with Live(page, console=console, auto_refresh=False):
+            pass
+
+        frames = re.split(r"(?:\x1b\[[0-9;?]*[A-Za-z]|\r)+", written.getvalue())
+        [frame, *_] = [frame for frame in frames if "from there:" in frame]
+        assert max(map(len, frame.splitlines())) <= columns
+        copied = frame.replace("\\\n", "").partition("from there:")[2].splitlines()
+        assert shlex.split(copied[0]) == shlex.split(self.COMMANDS[0])
+        assert shlex.split(copied[1].partition("new run:")[2]) == shlex.split(self.COMMANDS[1])
+
+    @pytest.mark.parametrize("terminal", [True, False])
+    def test_elsewhere_each_is_one_line(self, terminal: bool) -> None:
+        """A terminal goes on in the next line by itself, and copies both as one."""
+        written = io.StringIO()
+        console = Console(file=written, width=40, force_terminal=terminal, color_system=None)
+        run, page = self.failed(), Page(console)
+        page.take(Followed(run, []))
+        asked = Pending(1, "release manager", StepKind.APPROVAL, since=AT)
+        session = Session(GlobalOptions(), out=console)
+        session.show(page.whole())
+        session.show(waits_card(run, Waits([asked], "baton", has_worker=True)) or "")
+
+        lines = written.getvalue().splitlines()
+        for command in (*self.COMMANDS, "baton approve 'the contract of 2026' --why '…'"):
+            assert any(line.endswith(command) for line in lines)
