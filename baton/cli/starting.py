@@ -5,7 +5,7 @@ import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import typer
 from pydantic import ValidationError
@@ -46,7 +46,9 @@ async def run(
         typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Members of the first baton, as JSON."),
     ] = None,
     id: IdOption = None,
-    task_id: Annotated[str | None, typer.Option(metavar="ID", help="The task it belongs to; a new one else.")] = None,
+    task_id: Annotated[
+        str | None, typer.Option(metavar="UUID", help="The task it belongs to, a random UUID; a new one else.")
+    ] = None,
     task_queue: Annotated[
         str, typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="Where its workers listen.")
     ] = DEFAULT_TASK_QUEUE,
@@ -58,7 +60,9 @@ async def run(
     queue has it.
     """
     members = json_object(baton, "--baton") if baton else {}
-    start = _input(goal or members.pop("goal", None), members, _params(param or []), task_id)
+    start = _input(
+        goal or members.pop("goal", None), members, _params(param or []), None if task_id is None else _task(task_id)
+    )
     client = await session.client()
     workflow_id = id or f"{_slug(pipeline)}-{uuid4().hex[:8]}"
     with session.progress("starting"):
@@ -192,6 +196,28 @@ def _params(given: list[str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             params[key] = text
     return params
+
+
+def _task(given: str) -> str:
+    """Return the id of a task as handoffs have it.
+
+    Raises:
+        typer.BadParameter: It is none, and the pipeline would fail of it.
+
+    Example:
+        >>> _task("7C9E6679-7425-40DE-944B-E07FC1F90AE7")
+        '7c9e6679-7425-40de-944b-e07fc1f90ae7'
+    """
+    try:
+        found = UUID(given)
+    except ValueError:
+        found = None
+    if found is None or found.version != 4:
+        raise typer.BadParameter(
+            f"{given!r} is no random UUID (version 4), which handoffs need; leave it out to have one made",
+            param_hint="--task-id",
+        )
+    return str(found)
 
 
 def _slug(pipeline: str) -> str:

@@ -165,6 +165,8 @@ class TestUsage:
         pytest.param(["run", "p", "--goal", "g", "--param", "depth"], "KEY=JSON", id="a parameter without a value"),
         pytest.param(["run", "p", "-g", "g", "-p", "a=1", "-p", "a=2"], "once", id="a parameter given twice"),
         pytest.param(["run", "p", "-g", "g", "--baton", "nowhere.json"], "does not exist", id="a file that is none"),
+        pytest.param(["run", "p", "-g", "g", "--task-id", "order-7"], "no random UUID", id="a task that is none"),
+        pytest.param(["run", "p", "-g", "g", "--task-id", ""], "no random UUID", id="a task without an id"),
         pytest.param(["approve", "r"], "say why", id="a decision without a reason"),
         pytest.param(["rollback", "r", "--to", "plan"], "--why", id="a roll-back without a reason"),
         pytest.param(["schema", "nothing"], "there is no schema", id="a schema that is none"),
@@ -306,6 +308,8 @@ class TestWithoutServer:
     def test_the_version_can_be_asked_for_as_everywhere(self) -> None:
         """`--version` needs no command."""
         assert baton("--version").stdout == f"baton {__version__}\n"
+        for line in (["--version", "--json"], ["--json", "--version"]):
+            assert json.loads(baton(*line).stdout)["temporal-baton"] == __version__
 
     def test_schema_lists_and_prints_what_is_published(self) -> None:
         """The list is one name a line; each name prints a JSON Schema."""
