@@ -14,6 +14,10 @@ from baton.protocol.evidence import EvidenceReport
 _STYLES = {Verdict.VALID: "bold green", Verdict.UNVERIFIED: "bold yellow", Verdict.INVALID: "bold red"}
 _NAME_AT_LEAST = 18
 _NAMED = 3  # tasks of a bundle
+_UNSEALED = (
+    "  sealed by nobody: whoever passed it on can have left out the last records of a chain; heads that were kept "
+    "elsewhere show that (--anchors)"
+)
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
 
 
@@ -58,6 +62,7 @@ def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
         ledger_page(report, file),
         plain(f"  of {named}") if named else None,
         plain("  " + " · ".join([*made, *vouched, *proved]), "dim") if made else None,
+        plain(_UNSEALED, "yellow") if report.verdict is Verdict.VALID and not report.signed_by else None,
     )
 
 

@@ -262,6 +262,22 @@ class TestVerify:
         assert both.splitlines()[2] == f"  of {TASK}, other"
         assert json.loads(baton("verify", "1.zst", "--json").stdout)["taskIds"] == [TASK, "other"]
 
+    def test_it_is_said_of_a_bundle_that_nobody_sealed_what_that_leaves_open(self, baton: Desk) -> None:
+        """Whoever passes one on can cut it off before a decision, and make its manifest anew: every record holds."""
+
+        async def sealed() -> None:
+            async with Ledger(baton.ledger, LedgerOptions(signer=baton.keyring.signer())) as ledger:
+                await ledger.export(baton.folder / "sealed.zst", [TASK])
+
+        asyncio.run(sealed())
+        baton("export", TASK, "-o", "evidence.zst", *baton.keys())
+        told = {name: baton("verify", name, *baton.keys()) for name in ("evidence.zst", "sealed.zst")}
+
+        assert [done.exit_code for done in told.values()] == [0, 0]
+        assert "sealed by nobody: whoever passed it on" in told["evidence.zst"].stdout
+        assert "sealed by key" in told["sealed.zst"].stdout
+        assert "nobody" not in told["sealed.zst"].stdout
+
     def test_a_bundle_that_is_there_is_written_over_if_that_is_said(self, baton: Desk) -> None:
         """What was given to an auditor is not lost by the next export."""
         file = baton.folder / "evidence.zst"
