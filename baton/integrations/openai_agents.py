@@ -141,6 +141,7 @@ class OpenAIAgent:
         turn = partial(work.user_turn, with_schema=not structured and not own)
         output = _own_type if own else AnswerSchema(work) if structured else None
         rehearsal = Rehearsal(self._cast, work, output, self._mcp_tools)
+        record = RunOnRecord(work, rehearsal, self._price)
         try:
             config = self._config(work, contract_input_filter(work, rehearsal.tools_of, turn))
             async with in_time(work, self.name):
@@ -149,12 +150,13 @@ class OpenAIAgent:
                     turn(),
                     context=self._context,
                     max_turns=work.limits.requests,
-                    hooks=RunOnRecord(work, rehearsal, self._price),
+                    hooks=record,
                     run_config=config,
                 )
         except Exception as error:
             raise _reported(error, self.name) from None
         finally:
+            record.settle()
             await work.context.tools.settle()
         if result.interruptions:
             names = ", ".join(sorted({str(one.name) for one in result.interruptions}))

@@ -4,6 +4,7 @@ import copy
 import json
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from agents import (
     ToolOutputFileContent,
     ToolOutputImage,
     ToolOutputText,
+    Usage,
 )
 from agents.items import HandoffOutputItem
 from agents.models import get_default_model
@@ -40,7 +42,7 @@ from baton.protocol.compiling import ContractRequest, compile_contract
 from baton.protocol.contract import LONGEST_TASK
 from baton.protocol.contract_checks import validate_contract
 from baton.protocol.contract_rendering import render_contract
-from baton.protocol.errors import AgentError
+from baton.protocol.errors import AgentError, PatchError
 from baton.protocol.fencing import fence
 from baton.protocol.misfit import misfit
 from baton.protocol.summarising import Price
@@ -208,6 +210,14 @@ class RunOnRecord(RunHooks[Any]):
         self._work = work
         self._rehearsal = rehearsal
         self._bill = Bill(work, price)
+        self._asked: tuple[RunContextWrapper[Any], Agent[Any]] | None = None
+        self._charged = (0, 0, 0)
+
+    async def on_llm_start(
+        self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: list[Any]
+    ) -> None:
+        """Keep what counts the tokens of the run, and whose request the last one is."""
+        self._asked = context, agent
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
         """Charge and record a response.
@@ -215,6 +225,7 @@ class RunOnRecord(RunHooks[Any]):
         Raises:
             ToolDeniedError: A call in it is not allowed; none of its calls is made.
             AgentError: The run has gone beyond its limits.
+            PatchError: There is nothing in it; the SDK would ask again, as often as it may.
         """
         session = self._work.context.session
         calls = [one.name for one in response.output if isinstance(one, ResponseFunctionToolCall)]
@@ -224,13 +235,29 @@ class RunOnRecord(RunHooks[Any]):
             elif isinstance(item, ResponseReasoningItem):
                 for part in item.summary:
                     session.internal_note(part.text)
-        usage = response.usage
-        cached = usage.input_tokens_details.cached_tokens
-        self._bill.charge(_model_of(agent), usage.input_tokens, usage.output_tokens, cached)
+        self._charge(agent, _tokens(response.usage))
         denied = {name: name for name in self._rehearsal.added(agent)} | self._rehearsal.hidden()
         for name in calls:
             if name in denied:
                 self._work.context.tools.check(denied[name])
+        if all(isinstance(one, ResponseReasoningItem) or _is_empty(one) for one in response.output):
+            raise PatchError(["the answer is empty; answer in the form asked for"])
+
+    def settle(self) -> None:
+        """Charge what the run used beyond the responses that were seen: those in which the SDK itself found fault."""
+        if self._asked is None:
+            return
+        run, agent = self._asked
+        rest = tuple(max(0, all_of - seen) for all_of, seen in zip(_tokens(run.usage), self._charged, strict=True))
+        with suppress(AgentError):  # the run is over
+            self._charge(agent, rest)
+
+    def _charge(self, agent: Agent[Any], tokens: tuple[int, ...]) -> None:
+        """Charge tokens: read, written, and of those read the cached ones."""
+        read, written, cached = tokens
+        charged = self._charged
+        self._charged = (charged[0] + read, charged[1] + written, charged[2] + cached)
+        self._bill.charge(_model_of(agent), read, written, cached)
 
 
 def contract_input_filter(
@@ -368,6 +395,18 @@ def _arguments(raw: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _tokens(usage: Usage) -> tuple[int, int, int]:
+    """Return the tokens that were read, those that were written, and the cached ones of those read."""
+    return usage.input_tokens, usage.output_tokens, usage.input_tokens_details.cached_tokens
+
+
+def _is_empty(item: Any) -> bool:
+    """Return whether an item is a message without a text, and without a word on why there is none."""
+    return isinstance(item, ResponseOutputMessage) and not any(
+        getattr(part, "text", "").strip() or getattr(part, "refusal", "") for part in item.content
+    )
 
 
 def _text(message: ResponseOutputMessage) -> str:

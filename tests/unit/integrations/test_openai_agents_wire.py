@@ -15,6 +15,8 @@ from temporalio.exceptions import ApplicationError
 from baton.activity import StageContext
 from baton.integrations.agents import HANDOFF_HEADER, AgentTool, agent_stage
 from baton.integrations.openai_agents import OpenAIAgent, provider
+from baton.protocol.errors import PatchError
+from baton.protocol.history import Spend
 from tests.unit.integrations.test_openai_agents import ANSWER, BATON, PATCH, contract, done, lookup
 
 
@@ -128,6 +130,32 @@ class TestOverTheWire:
 
         assert made == []
         assert "expected as a JSON object" in server.asked[1][2]["messages"][-1]["content"]
+
+    async def test_what_the_sdk_itself_refuses_was_paid_as_well(self) -> None:
+        """It looks for calls of an id that was there before it tells of the response."""
+        function = {"name": "lookup", "arguments": '{"customer": "c-1"}'}
+        call = {"id": "call-1", "type": "function", "function": function}
+        other = {**call, "function": {"name": "lookup", "arguments": '{"customer": "c-2"}'}}
+        replies = [(200, chat_reply(None, tool_calls=[one])) for one in (call, other)]
+        context = StageContext.for_test(BATON, contract=contract("lookup"))
+        with serving(*replies) as server:
+            models = provider(base_url=server.url, api_key="key-1", api="chat")
+            with pytest.raises(PatchError):
+                await done(agent_stage(OpenAIAgent(Agent("s", model="m", tools=[lookup]), provider=models)), context)
+
+        assert context.charged == Spend(prompt_tokens=200, completion_tokens=20)
+
+    @pytest.mark.parametrize("more", [{}, {"reasoning_content": "Hm."}], ids=["nothing", "a thought"])
+    async def test_an_empty_answer_is_asked_for_once(self, more: Any) -> None:
+        """The SDK would ask again, as often as the run may, and pay for each."""
+        reply = chat_reply("", **more)
+        reply["choices"][0]["finish_reason"] = "stop"
+        with serving((200, reply), (200, reply)) as server:
+            models = provider(base_url=server.url, api_key="key-1", api="chat")
+            with pytest.raises(PatchError, match="the answer is empty"):
+                await done(agent_stage(OpenAIAgent(Agent("s", model="m"), provider=models)))
+
+        assert len(server.asked) == 1
 
     @pytest.mark.parametrize(
         ("result", "content"),
