@@ -19,7 +19,7 @@ Example:
 """
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -65,6 +65,8 @@ class PydanticAgent:
         price: What the model costs, where `genai-prices` does not know it.
         named: The agent's name, if it is not `agent.name`.
         deps: What the agent's own tools depend on (`RunContext.deps`).
+        uses: The tools that its toolsets bring only in a run, such as those of an MCP server, by the names that the
+            model is shown. What is named nowhere is not shown to it under a contract.
     """
 
     agent: Agent[Any, Any]
@@ -74,6 +76,7 @@ class PydanticAgent:
     price: Price | None = None
     named: str | None = None
     deps: Any = None
+    uses: Iterable[str] = ()
 
     @property
     def name(self) -> str:
@@ -82,8 +85,8 @@ class PydanticAgent:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The names of the agent's own functions and its provider's tools; what toolsets fetch later is not known."""
-        return names_of_tools(self.agent)
+        """The names of the agent's own functions, its provider's tools, and those that `uses` names."""
+        return names_of_tools(self.agent) | frozenset(self.uses)
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Run the agent once; its stage's activity is around it.
