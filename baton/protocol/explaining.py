@@ -99,11 +99,15 @@ class Explanation(CompactRecord):
         ] or ["- nothing"]
         lines += ["", "## What it cost to read", ""]
         if self.times_fewer is None:
-            lines.append(f"- the prompt was not asked for; everything before it has {self.transcript_tokens} tokens")
+            lines.append(
+                "- not known: the stage asked for no prompt, or has returned nothing; everything before it has "
+                f"{self.transcript_tokens} tokens"
+            )
         else:
+            ratio = f" ({self.times_fewer:.1f} times fewer)" if self.times_fewer > 1 else ""
             lines.append(
                 f"- {self.tokens_read} tokens, against {self.transcript_tokens} for everything said and fetched "
-                f"before it ({self.times_fewer:.1f} times fewer)"
+                f"before it{ratio}"
             )
         return "\n".join(lines) + "\n"
 
