@@ -130,15 +130,27 @@ def _edit(folder: Path, paths: Sequence[str], edits: tuple[Edit, ...]) -> None:
                 text = place.read_bytes().decode()
             except UnicodeDecodeError:
                 continue
-            count = text.count(edit.find)
+            old, new = (_ended_as(text, words) for words in (edit.find, edit.replace))
+            count = text.count(old)
             found += count
             if count:
-                place.write_bytes(text.replace(edit.find, edit.replace).encode())
+                place.write_bytes(text.replace(old, new).encode())
         if found != edit.expect if edit.expect else not found:
             expected = f"{edit.expect} times" if edit.expect else "at least once"
             raise DeliveryError(
                 f"an edit of {edit.path!r} finds its text {found} times, and must find it {expected}; mend the edit"
             )
+
+
+def _ended_as(text: str, words: str) -> str:
+    r"""Return words with the line ends of a text, where all of its lines end as on Windows.
+
+    Example:
+        >>> _ended_as("a\r\nb\r\n", "b\nc"), _ended_as("a\r\nb\n", "b\nc")
+        ('b\r\nc', 'b\nc')
+    """
+    is_windows = 0 < text.count("\r\n") == text.count("\n")
+    return words.replace("\r\n", "\n").replace("\n", "\r\n") if is_windows else words
 
 
 def _write_new(folder: Path, edit: Edit) -> None:

@@ -40,7 +40,8 @@ class Edit(Record):
 
     Attributes:
         path: Which files: a path in the repository, or a pattern such as `src/**/*.py`.
-        find: The text as it stands there, to the letter; empty to write a file that is not there yet.
+        find: The text as it stands there, to the letter but for how its lines end; empty to write a file that is not
+            there yet.
         replace: What stands there afterwards.
         expect: How often it must be found; None for at least once.
     """

@@ -44,6 +44,14 @@ class TestMakeChange:
         assert git(tree.folder, "diff", "--name-only").splitlines() == ["app/more.py"]
         assert (tree.folder / "app/more.py").read_text() == "A = 2\nB = 2\n"
 
+    async def test_keeps_the_line_ends_of_windows(self, repo: Path) -> None:
+        """Texts of several lines were not found there, and what replaced one ended its lines in another way."""
+        (repo / "app/more.py").write_bytes(b"A = 1\r\nB = 1\r\n")
+        git(repo, "commit", "-qam", "Windows")
+        tree = await opened(repo, edits=[{"path": "app/more.py", "find": "= 1\nB", "replace": "= 2\n\nB"}])
+        await make_change(tree, tree.plan.changes[0])
+        assert (tree.folder / "app/more.py").read_bytes() == b"A = 2\r\n\r\nB = 1\r\n"
+
     async def test_writes_a_new_file(self, repo: Path) -> None:
         """An edit that finds nothing because there is nothing yet."""
         tree = await opened(repo, edits=[{"path": "docs/a/new.md", "replace": "new\n"}])
