@@ -78,7 +78,7 @@ async def analyse_diff(diff: str, folder: Path) -> tuple[list[Remark], str]:
     except CodeReviewError as error:
         return [], f"not analysed: {error}"
     remarks = [
-        Remark(path=path, blocks=False, rule="not-analysed", message=one.reason)
+        Remark(path=path, blocks=False, rule="not-analysed", message=f"not analysed: {one.reason}")
         for one in snapshot.unread
         if one.missed
         for path in one.examples
