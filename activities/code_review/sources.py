@@ -82,7 +82,7 @@ async def snapshot_of_changes(tree: SourceTree, base: str) -> Snapshot:
     git = Git(tree.root)
     commit = await git.commit_of(base)
     if commit is None:
-        raise CodeReviewError(f"there is no commit {base!r} in {str(tree.root)!r}; name one of that checkout")
+        raise CodeReviewError(f"there is no commit {base!r} in {str(tree.root)!r}; {await _remedy(git)}")
     forked = await git.ask("merge-base", commit, "HEAD")
     start = forked.output.decode().strip() if forked.code == 0 else commit
     blobs = await _blobs(git, start)
@@ -281,6 +281,16 @@ def _with_diffs(tree: SourceTree, diffs: list[FileDiff]) -> tuple[str, Passages]
     if len(steps) > 1:
         return text, _passages_between(old, text)
     return text, _passages(number for number, _ in steps[0].added)
+
+
+async def _remedy(git: Git) -> str:
+    """Return what to do about a commit that is not there."""
+    is_shallow = await git.ask("rev-parse", "--is-shallow-repository")
+    if is_shallow.code != 0:
+        return "it is no git checkout, so leave 'base' out"
+    if is_shallow.output.strip() == b"true":
+        return "it is a shallow clone: get the rest with `git fetch --unshallow`, or name one that it has"
+    return "name one of that checkout"
 
 
 async def _blobs(git: Git, commit: str) -> dict[str, str]:

@@ -147,6 +147,17 @@ class TestSnapshotOfChanges:
             with pytest.raises(CodeReviewError, match=f"no commit '{name}'"):
                 await snapshot_of_changes(tree_of(root), name)
 
+    async def test_says_where_there_can_be_no_such_commit(self, tmp_path: Path) -> None:
+        """A folder without git has none, and what a build server cloned has only the last."""
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
+        write(root, {"a.py": "a = 2\n"})
+        git(root, "commit", "-qam", "second")
+        git(tmp_path, "clone", "-q", "--depth=1", f"file://{root}", "shallow")
+        with pytest.raises(CodeReviewError, match=r"no commit 'HEAD~1' .*`git fetch --unshallow`"):
+            await snapshot_of_changes(tree_of(tmp_path / "shallow"), "HEAD~1")
+        with pytest.raises(CodeReviewError, match=r"no commit 'HEAD' .* no git checkout"):
+            await snapshot_of_changes(tree_of(write(tmp_path / "plain", {"a.py": "a = 1\n"})), "HEAD")
+
 
 class TestSnapshotOfDiff:
     """What a diff changes."""
