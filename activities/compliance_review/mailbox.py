@@ -18,7 +18,7 @@ from itertools import chain
 from mailbox import mbox
 from pathlib import Path
 
-from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail
+from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail, domain_of
 from activities.compliance_review.texts import BROKEN, text_of
 from activities.contract_review.facts import AMOUNT, CURRENCY, SCALED, amount_of
 
@@ -252,10 +252,7 @@ def _domains_in(message: EmailMessage, names: Sequence[str]) -> Iterator[str]:
 
 def _domain(spelt: str) -> str:
     """Return a domain in lower case and ASCII; empty if it is none."""
-    try:
-        domain = spelt.strip().rstrip(".").encode("idna").decode("ascii").lower()
-    except UnicodeError:
-        return ""
+    domain = domain_of(spelt)
     return domain if _DOMAIN.fullmatch(domain) else ""
 
 

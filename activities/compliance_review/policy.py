@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from markdown_it import MarkdownIt
 from pydantic import BeforeValidator, Field, ValidationError
 
-from activities.compliance_review.records import ComplianceError, Domain, Reference, Severity
+from activities.compliance_review.records import ComplianceError, NamedDomain, Reference, Severity
 from baton.protocol.record import Record
 
 MOST_BYTES = 1_000_000
@@ -61,9 +61,9 @@ class RecipientsRule(RuleTerms):
     """
 
     kind: Literal["recipients"]
-    own: tuple[Domain, ...] = ()
-    allowed: tuple[Domain, ...] = ()
-    blocked: tuple[Domain, ...] = ()
+    own: tuple[NamedDomain, ...] = ()
+    allowed: tuple[NamedDomain, ...] = ()
+    blocked: tuple[NamedDomain, ...] = ()
     tiers: tuple[Reference, ...] = ()
 
 

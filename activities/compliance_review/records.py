@@ -4,9 +4,9 @@ No record holds an address, a name or a sentence of an e-mail: of recipients the
 and sizes, of prices amounts.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from baton.protocol.errors import BatonError
 from baton.protocol.record import CompactRecord, Record
@@ -22,6 +22,27 @@ Severity = Literal["block", "review"]
 
 Domain = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+$")]
 """The part of an address behind the @, in lower case and ASCII."""
+
+
+def domain_of(spelt: str) -> str:
+    """Return a domain in lower case and ASCII; empty where it cannot be one.
+
+    Example:
+        >>> domain_of("Müller.Example"), domain_of("a..example")
+        ('xn--mller-kva.example', '')
+    """
+    try:
+        return spelt.strip().rstrip(".").encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        return ""
+
+
+def _named(spelt: Any) -> Any:
+    return domain_of(spelt.strip().removeprefix("@")) if isinstance(spelt, str) else spelt
+
+
+NamedDomain = Annotated[Domain, BeforeValidator(_named)]
+"""A domain as people write it into policies and registers: in any case and script, also behind an @."""
 
 Reference = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """What a register calls a customer, a quote or a kind of agreement; never the name of a person."""

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, Field, ValidationError
 
 from activities.compliance_review.claims import Agreement, Approval, Claim, Customer, Quote, Status
-from activities.compliance_review.records import Amount, Domain, Reference, RegisterError
+from activities.compliance_review.records import Amount, NamedDomain, Reference, RegisterError
 from baton.protocol.record import Record, Timestamp
 
 MOST_BYTES = 64_000_000
@@ -41,7 +41,7 @@ class CustomerRow(Row):
     """A customer: `customers.csv` or `.json`."""
 
     customer: Reference
-    domain: Domain
+    domain: NamedDomain
     tier: Reference = "standard"
     status: Reference = "active"
 

@@ -6,7 +6,7 @@ import pytest
 
 from activities.compliance_review.policy import read_policy
 from activities.compliance_review.records import ComplianceError
-from tests.unit.compliance_review.material import SAMPLES
+from tests.unit.compliance_review.material import SAMPLES, policy
 
 RULE = 'id = "A-1"\ntitle = "t"\nkind = "status"'
 
@@ -39,6 +39,11 @@ class TestReadPolicy:
         for name, one in zip(("a.toml", "b.toml"), told, strict=True):
             (tmp_path / name).write_text(toml(one))
         assert read_policy(tmp_path / "a.toml") == read_policy(tmp_path / "b.toml")
+
+    def test_takes_domains_however_people_write_them(self) -> None:
+        """They are the same in any case, and mail programs show those of other scripts as they are spoken."""
+        read = policy({"id": "R-1", "kind": "recipients", "own": ["Own.Example", "@b.example", "müller.example"]})
+        assert getattr(read.rules[0], "own", ()) == ("own.example", "b.example", "xn--mller-kva.example")
 
     def test_gives_another_digest_to_other_rules(self, tmp_path: Path) -> None:
         """A threshold that is moved is another policy."""

@@ -86,6 +86,13 @@ class TestLookUps:
         (answer,) = later.search_approvals("C-1007", "finance-lead", "EUR")
         assert answer.claim == Approval(customer="C-1007", role="finance-lead")
 
+    def test_a_domain_is_known_however_it_is_spelt(self, tmp_path: Path) -> None:
+        """One capital letter in the register made every customer of it unknown."""
+        (tmp_path / "customers.csv").write_text("customer,domain\nC-1,Acme.Example\nC-2,müller.example\n", "utf-8")
+        registers = Registers(tmp_path, lambda: NOON)
+        [answer] = registers.lookup_customer("acme.example")
+        assert answer.claim == Customer(domain="acme.example", customer="C-1", tier="standard")
+
     def test_the_agreement_that_holds_longest_counts(self, tmp_path: Path) -> None:
         """Of two agreements of a kind, the one without an end."""
         rows = "customer,agreement,signed_on,until\nC-1,DPA,2025-01-01,2025-12-31\nC-1,DPA,2023-01-01,\n"
