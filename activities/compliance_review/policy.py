@@ -229,10 +229,11 @@ def policy_of(data: str, name: str) -> Policy:
     try:
         policy = Policy.model_validate_json(data)
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors()[:_MOST_FAULTS]
-        )
-        raise ComplianceError(f"the policy {name!r} cannot be used: {faults}") from None
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        if faults[0]["loc"] != ("rules",):  # of rules none of which fits, pydantic says last that there is none
+            faults = [one for one in faults if one["loc"] != ("rules",) or one["type"] != "too_short"]
+        what = (f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in faults[:_MOST_FAULTS])
+        raise ComplianceError(f"the policy {name!r} cannot be used: {'; '.join(what)}") from None
     ids = [rule.id for rule in policy.rules]
     twice = sorted({id for id in ids if ids.count(id) > 1})
     if twice:

@@ -61,7 +61,7 @@ class TestReadPolicy:
             pytest.param("p.toml", toml(), "rules: Field required", id="no rules"),
             pytest.param("p.toml", toml(RULE, RULE), "more than one rule A-1", id="an id twice"),
             pytest.param(
-                "p.toml", toml(RULE.replace("status", "vibes")), "rules.0: Input tag 'vibes'", id="no such kind"
+                "p.toml", toml(RULE.replace("status", "vibes")), r"rules.0: Input tag 'vibes'[^;]*$", id="no such kind"
             ),
             pytest.param(
                 "p.toml", toml(RULE + "\nacepted = ['x']"), "rules.0.status.acepted: Extra", id="a typing mistake"
