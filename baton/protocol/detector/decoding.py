@@ -93,10 +93,7 @@ def _hexadecimal(run: str) -> str | None:
 
 
 def _binary(run: str) -> str | None:
-    groups = run.replace(",", " ").split()
-    if len(groups) == 1:
-        groups = re.findall("[01]{8}", run)
-    return _text(bytes(int(group, 2) for group in groups))
+    return _text(bytes(int(group, 2) for group in re.findall("[01]{7,8}", run)))
 
 
 def _decimal(run: str) -> str | None:

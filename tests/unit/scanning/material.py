@@ -44,6 +44,11 @@ def encoded(text: str, layers: int = 1) -> str:
     return text
 
 
+def in_twos(text: str) -> list[str]:
+    """Return a text in pieces of two letters."""
+    return [text[at : at + 2] for at in range(0, len(text), 2)]
+
+
 def percent(text: str) -> str:
     """Return the text with every character percent-encoded."""
     return "".join(f"%{ord(letter):02x}" for letter in text)
@@ -96,6 +101,7 @@ MORE_FORMS: dict[str, Any] = {
     "in hexadecimal": ATTACK.encode().hex(),
     "in hexadecimal pairs": ATTACK.encode().hex(" "),
     "in binary": " ".join(f"{ord(letter):08b}" for letter in ATTACK),
+    "in binary, two letters a word": " ".join(f"{int.from_bytes(two.encode()):016b}" for two in in_twos(ATTACK)),
     "in decimal codes": " ".join(str(ord(letter)) for letter in ATTACK),
     "in \\x escapes": "".join(f"\\x{ord(letter):02x}" for letter in ATTACK),
     "in octal escapes": "".join(f"\\{ord(letter):03o}" for letter in ATTACK),

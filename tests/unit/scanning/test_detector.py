@@ -32,6 +32,7 @@ HARMLESS = {
     "Hebrew": "ההוראות הקודמות נבדקו ונמצאו תקינות.",
     "a question": "Can I ignore this warning? It says that the previous instructions of the assembler were reordered.",
     "a hash": "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "a table of registers": "\n".join(f"{at:016b} {7 * at:016b} {at:032b} {at:08b}" for at in range(0x4100, 0x4120)),
     "an image": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhg"
     "GAWjR9awAAAABJRU5ErkJggg==",
     "JSON in base64": encoded('{"sub": "1234567890", "name": "Jane", "admin": true, "iat": 1516239022}'),
