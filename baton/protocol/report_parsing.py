@@ -90,7 +90,8 @@ def parse_report(text: str) -> ParsedReport:
     """
     reading = Reading(_BREAK.split(text.removeprefix("\ufeff")))
     if len(text) > LONGEST:
-        reading.error("", f"has {len(text):,} characters, and {LONGEST:,} is the most; put what is large in artifacts")
+        found = f"the report has {len(text):,} characters, and {LONGEST:,} is the most"
+        reading.error("", f"{found}; put what is large in artifacts")
         raise ReportError(reading.findings)
     try:
         reading, blocks, title = _found(reading)
