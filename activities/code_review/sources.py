@@ -7,6 +7,7 @@ configuration names is ever started.
 import asyncio
 import difflib
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +18,15 @@ from activities.project_init.languages import kind_of, language_of, language_of_
 from activities.project_init.records import LeftOut, ProjectError, SourceFile
 from activities.project_init.roles import role_of
 from activities.workbench.diffs import DiffError, FileDiff, apply_diff, is_applied, parse_diff, reverse_diff
-from activities.workbench.git import Git
+from activities.workbench.git import Git, paths_of
 
 _MOST_BYTES = 32_000_000
 _MOST_EXAMPLES = 5
 _NOT_READ = ("cannot be ", "folder cannot be ", "over the limit", "listed by size only", "name is not UTF-8")
 _DIFF_BYTES = 16_000_000
 _MOST_COMPARED = 5_000  # lines
+_POINTER = re.compile(r".Subproject commit [0-9a-f]{40,64}(-dirty)?")
+_SUBMODULE = "a submodule, whose own changes are not shown; review it by itself"
 
 Passages = tuple[tuple[int, int], ...]
 
@@ -85,7 +88,7 @@ async def snapshot_of_changes(tree: SourceTree, base: str) -> Snapshot:
         raise CodeReviewError(f"there is no commit {base!r} in {str(tree.root)!r}; {await _remedy(git)}")
     forked = await git.ask("merge-base", commit, "HEAD")
     start = forked.output.decode().strip() if forked.code == 0 else commit
-    blobs = await _blobs(git, start)
+    blobs, links = await _contents(git, start)
     touched = await asyncio.to_thread(_touched, tree, blobs)
     moved = await _moved(git, start)
     origins = {path: origin for path in touched if (origin := path if path in blobs else moved.get(path)) in blobs}
@@ -94,7 +97,8 @@ async def snapshot_of_changes(tree: SourceTree, base: str) -> Snapshot:
     def changed(path: str, text: str) -> Passages:
         return _passages_between(before.get(path), text)
 
-    scope = _Scope(f"since {base} ({start[:12]})", touched, {}, changed)
+    unseen = dict.fromkeys([path for path, at in (await _submodules(git)).items() if at != links.get(path)], _SUBMODULE)
+    scope = _Scope(f"since {base} ({start[:12]})", touched | unseen.keys(), {}, changed, unseen)
     return await asyncio.to_thread(_snapshot, tree, scope)
 
 
@@ -180,6 +184,9 @@ def _snapshot(tree: SourceTree, scope: _Scope) -> Snapshot:
     size = 0
     listed = {file.path: file for file in tree.listing.files}
     for path in sorted(listed.keys() | scope.texts.keys() if scope.touched is None else scope.touched):
+        if scope.unseen.get(path) == _SUBMODULE:
+            left.add(_SUBMODULE, path, missed=True)
+            continue
         text = scope.texts.get(path)
         language = _language(tree, listed.get(path), text, path)
         if language is None or kind_of(language) != "programming":
@@ -244,10 +251,12 @@ def _why_unseen(tree: SourceTree, diffs: list[FileDiff]) -> str | None:
     """Return why nobody can say which lines diffs add to a file; None where it can be said."""
     if any(one.binary for one in diffs):
         return "changed as a binary file, so the diff does not show how"
+    lines = [line for one in diffs for hunk in one.hunks for line in hunk.lines]
+    if lines and all(map(_POINTER.fullmatch, lines)):
+        return _SUBMODULE
     # Programs end a line there, and git does not: what follows would be in no line that the diff adds.
-    texts = [line for one in diffs for hunk in one.hunks for line in hunk.lines]
-    texts += [decoded(tree.head(path, tree.limits.text_bytes) or b"") for path in {diffs[0].old, diffs[-1].new} if path]
-    if any("\r" in text.replace("\r\n", "\n") for text in texts):
+    texts = [decoded(tree.head(path, tree.limits.text_bytes) or b"") for path in {diffs[0].old, diffs[-1].new} if path]
+    if any("\r" in text.replace("\r\n", "\n") for text in (*lines, *texts)):
         return "a carriage return within a line of it, so the lines of the diff are not its own"
     return None
 
@@ -293,16 +302,29 @@ async def _remedy(git: Git) -> str:
     return "name one of that checkout"
 
 
-async def _blobs(git: Git, commit: str) -> dict[str, str]:
-    """Return what git calls the contents of a commit, by path from the folder."""
+async def _contents(git: Git, commit: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what git calls the contents of a commit, and the commits of its submodules, by path from the folder."""
     prefix = await git.line("rev-parse", "--show-prefix")
     listing = await git.run("ls-tree", "-r", "-z", "--full-tree", commit)
-    found: dict[str, str] = {}
-    for entry in listing.split(b"\0"):
-        head, _, raw = entry.partition(b"\t")
-        path = raw.decode("utf-8", "backslashreplace")
-        if head.split(b" ")[1:2] == [b"blob"] and path.startswith(prefix):
-            found[path.removeprefix(prefix)] = head.split(b" ")[2].decode()
+    found: dict[str, dict[str, str]] = {"blob": {}, "commit": {}}
+    for entry in paths_of(listing):
+        head, _, path = entry.partition("\t")
+        _, kind, name = head.split(" ")
+        if path.startswith(prefix):
+            found[kind][path.removeprefix(prefix)] = name
+    return found["blob"], found["commit"]
+
+
+async def _submodules(git: Git) -> dict[str, str]:
+    """Return the commits at which submodules are, checked out or as they are staged, by path from the folder."""
+    found = {}
+    for entry in paths_of(await git.run("ls-files", "-z", "--stage")):
+        head, _, path = entry.partition("\t")
+        mode, name, _ = head.split(" ")
+        if mode == "160000":
+            inner = git.folder / path
+            is_there = await asyncio.to_thread((inner / ".git").exists)
+            found[path] = (is_there and await Git(inner, is_top=True).commit_of("HEAD")) or name
     return found
 
 

@@ -158,6 +158,23 @@ class TestSnapshotOfChanges:
         with pytest.raises(CodeReviewError, match=r"no commit 'HEAD' .* no git checkout"):
             await snapshot_of_changes(tree_of(write(tmp_path / "plain", {"a.py": "a = 1\n"})), "HEAD")
 
+    async def test_a_submodule_that_moved_is_missed(self, tmp_path: Path) -> None:
+        """A change of nothing else was approved of, and a diff with one was refused whole; staged or not it counts."""
+        inner = repository(tmp_path / "inner", {"x.py": "x = 1\n"})
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
+        git(root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "libs/inner")
+        git(root, "commit", "-qm", "submodule")
+        assert (await snapshot_of_changes(tree_of(root), "HEAD")).unread == ()
+        write(root, {"libs/inner/x.py": "eval(x)\n", "a.py": "a = 2\n"})
+        git(root / "libs/inner", "commit", "-qam", "moved")
+        of_diff = snapshot_of_diff(tree_of(root), git(root, "diff"), "c.diff")
+        for snapshot in (of_diff, await snapshot_of_changes(tree_of(root), "HEAD")):
+            assert list(passages(snapshot)) == ["a.py"]
+            assert [(one.examples, one.missed) for one in snapshot.unread] == [(("libs/inner",), True)]
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "moved")
+        assert [one.missed for one in (await snapshot_of_changes(tree_of(root), "HEAD~2")).unread] == [True, False]
+
 
 class TestSnapshotOfDiff:
     """What a diff changes."""
