@@ -7,6 +7,7 @@ at is said; what a comment in the source suppresses is reported as suppressed.
 ```
 records      what the reviewers find and hand on, as JSON
 sources      snapshot_of_project / _of_changes / _of_diff -> Snapshot    the code under review
+passages     passages_between(old, new)                                  which lines of a text that is
 analysers    bandit, ruff, radon, loops -> Found                         and what a reviewer makes of it
 laying_out   where they work: a folder of their own, without configuration
 claims       ask_model(...) -> Found                                     a model's findings, where one is configured

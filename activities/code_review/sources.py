@@ -5,13 +5,13 @@ configuration names is ever started.
 """
 
 import asyncio
-import difflib
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from activities.code_review.passages import Passages, hides_lines, passages_between, passages_of
 from activities.code_review.records import CodeReviewError, Snapshot, SourceText, Unread
 from activities.project_init.files import SourceTree, as_text, decoded, survey
 from activities.project_init.languages import kind_of, language_of, language_of_file
@@ -24,11 +24,8 @@ _MOST_BYTES = 32_000_000
 _MOST_EXAMPLES = 5
 _NOT_READ = ("cannot be ", "folder cannot be ", "over the limit", "listed by size only", "name is not UTF-8")
 _DIFF_BYTES = 16_000_000
-_MOST_COMPARED = 5_000  # lines
 _POINTER = re.compile(r".Subproject commit [0-9a-f]{40,64}(-dirty)?")
 _SUBMODULE = "a submodule, whose own changes are not shown; review it by itself"
-
-Passages = tuple[tuple[int, int], ...]
 
 
 class _Left:
@@ -95,7 +92,7 @@ async def snapshot_of_changes(tree: SourceTree, base: str) -> Snapshot:
     before = {path: as_text(await git.run("cat-file", "blob", blobs[origin])) for path, origin in origins.items()}
 
     def changed(path: str, text: str) -> Passages:
-        return _passages_between(before.get(path), text)
+        return passages_between(before.get(path), text)
 
     unseen = dict.fromkeys([path for path, at in (await _submodules(git)).items() if at != links.get(path)], _SUBMODULE)
     scope = _Scope(f"since {base} ({start[:12]})", touched | unseen.keys(), {}, changed, unseen)
@@ -207,6 +204,8 @@ def _snapshot(tree: SourceTree, scope: _Scope) -> Snapshot:
         if passages == ():
             left.add("no added line", path)
             continue
+        if language == "Python" and hides_lines(text):
+            passages = None
         if size > _MOST_BYTES:
             left.add(f"over {_MOST_BYTES:,} characters", path, missed=True)
             continue
@@ -288,8 +287,8 @@ def _with_diffs(tree: SourceTree, diffs: list[FileDiff]) -> tuple[str, Passages]
         for one in steps:
             text = apply_diff(one, text)
     if len(steps) > 1:
-        return text, _passages_between(old, text)
-    return text, _passages(number for number, _ in steps[0].added)
+        return text, passages_between(old, text)
+    return text, passages_of(number for number, _ in steps[0].added)
 
 
 async def _remedy(git: Git) -> str:
@@ -347,43 +346,3 @@ def _touched(tree: SourceTree, blobs: Mapping[str, str]) -> Set[str]:
         if ours != blobs.get(file.path) and (raw or file.size):
             found.add(file.path)
     return frozenset(found)
-
-
-def _passages_between(old: str | None, new: str) -> Passages:
-    """Return which lines of a text are new or changed; a place where lines were only removed has none.
-
-    Of a large file of which much changed, those are the lines that the old text has nowhere: the time that a
-    comparison takes grows with the square of what changed.
-    """
-    if old is None:
-        return ((1, len(_lines(new))),)
-    before, after = _lines(old), _lines(new)
-    if _differing(before, after) > _MOST_COMPARED:
-        known = set(before)
-        return _passages(number for number, line in enumerate(after, 1) if line not in known)
-    matcher = difflib.SequenceMatcher(None, before, after)
-    return tuple((low + 1, high) for tag, _, _, low, high in matcher.get_opcodes() if tag in ("replace", "insert"))
-
-
-def _differing(before: list[str], after: list[str]) -> int:
-    """Return how many lines of the longer text lie between what both begin with and what both end with."""
-    shorter = min(len(before), len(after))
-    head = next((n for n in range(shorter) if before[n] != after[n]), shorter)
-    tail = next((n for n in range(shorter - head) if before[-1 - n] != after[-1 - n]), shorter - head)
-    return max(len(before), len(after)) - head - tail
-
-
-def _lines(text: str) -> list[str]:
-    """Return the lines of a text; the line end after the last one begins no further line."""
-    return text.removesuffix("\n").split("\n")
-
-
-def _passages(numbers: Iterable[int]) -> Passages:
-    """Return line numbers, in order, as passages."""
-    found: list[tuple[int, int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return tuple(found)

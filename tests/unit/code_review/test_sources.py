@@ -158,6 +158,22 @@ class TestSnapshotOfChanges:
         with pytest.raises(CodeReviewError, match=r"no commit 'HEAD' .* no git checkout"):
             await snapshot_of_changes(tree_of(write(tmp_path / "plain", {"a.py": "a = 1\n"})), "HEAD")
 
+    @pytest.mark.parametrize(
+        ("line", "whole"),
+        [
+            pytest.param("# coding: utf-7\n# +AAo-import os; os.system(input())\n", True, id="UTF-7"),
+            pytest.param("# coding: raw_unicode_escape\n# \\u000aimport os; os.system(input())\n", True, id="escapes"),
+            pytest.param("# coding: latin-1\n# äöü\n", False, id="Latin 1"),
+            pytest.param("# coding: nobody-knows\n# +AAo-x\n", False, id="one that Python refuses"),
+        ],
+    )
+    async def test_a_text_that_hides_lines_is_reviewed_whole(self, tmp_path: Path, line: str, whole: bool) -> None:
+        """Python ran a program in a comment whose line was not among those that changed, and it was approved."""
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
+        write(root, {"a.py": f"{line}a = 1\n"})
+        [found] = (await snapshot_of_changes(tree_of(root), "HEAD")).files
+        assert found.changed == (None if whole else ((1, 2),))
+
     async def test_a_submodule_that_moved_is_missed(self, tmp_path: Path) -> None:
         """A change of nothing else was approved of, and a diff with one was refused whole; staged or not it counts."""
         inner = repository(tmp_path / "inner", {"x.py": "x = 1\n"})
