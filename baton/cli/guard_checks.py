@@ -50,8 +50,9 @@ def _of_file(file: Path) -> Finding | None:
     """Return what is to be said of a ledger's file, or None where it is there and has room."""
     if not file.exists():
         return Finding("ledger", Mark.OK, f"none yet; a worker that is started here makes {file}")
-    if not os.access(file, os.W_OK):
-        return Finding("ledger", Mark.FAIL, f"{file} cannot be written by this user", "give it to the workers' user")
+    if shut := next((one for one in (file, file.parent) if not os.access(one, os.W_OK)), None):
+        remedy = "give it to the workers' user: a ledger's file is written, and files beside it"
+        return Finding("ledger", Mark.FAIL, f"{shut} cannot be written by this user", remedy)
     free = shutil.disk_usage(file.parent).free
     if free >= _LEAST_FREE:
         return None

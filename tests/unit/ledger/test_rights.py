@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from baton.cli import guard_checks
+from baton.cli.checks import Mark
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.edge.ledger.database import Connection
 from baton.edge.ledger.sqlite import SqliteDatabase
@@ -126,6 +128,21 @@ async def test_a_worker_does_not_begin_with_one_that_it_may_not_write(folder: Pa
         async with Ledger(path):
             pass
     assert stat.S_IMODE(path.stat().st_mode) == 0o444
+
+
+@pytest.mark.parametrize(("files", "folders"), [(0o666, 0o555), (0o444, 0o777)])
+async def test_doctor_tells_of_one_that_a_worker_may_not_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, files: int, folders: int
+) -> None:
+    """That it can be read says nothing of that."""
+    path = await written(folder)
+    allow(path, files)
+    allow(folder, folders)
+    monkeypatch.setenv("BATON_LEDGER", str(path))
+    with somebody():
+        found = await guard_checks.ledger()
+
+    assert (found.mark, "cannot be written by this user" in found.found) == (Mark.FAIL, True)
 
 
 async def test_another_name_is_told_where_nothing_may_be_written(folder: Path) -> None:
