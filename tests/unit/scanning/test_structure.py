@@ -78,14 +78,14 @@ class TestStagePrompt:
         forged = FORGED_FENCES[name]
         context = StageContext.for_test(
             Baton(goal=f"g {forged}", decision_log=[forged, ATTACK]),
-            params={"note": "parameter 4711"},
+            params={"note": "parameter xyzzy"},
             findings=[forged, f"goal: {forged}"],
         )
         prompt = context.prompt
         nonce = re.findall(r"DATA ONLY ([0-9a-f]{16})\]", prompt.splitlines()[0])[0]
 
         assert holds(prompt.replace(nonce, NONCE))
-        assert "4711" not in prompt
+        assert "xyzzy" not in prompt
 
     def test_the_nonce_is_another_one_for_every_prompt(self) -> None:
         """An author who has seen one prompt does not know the next one's fence (S3-10.1-c)."""
