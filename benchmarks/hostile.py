@@ -65,7 +65,13 @@ def hostile_texts(size: int = HOSTILE_BYTES) -> Mapping[str, str]:
         "anything in ASCII": "".join(chr(drawn.randrange(32, 127)) for _ in range(size)),
         "anything": "".join(chr(drawn.choice(_BLOCKS) + drawn.randrange(96)) for _ in range(size)),
     }
-    return {name: _filled(unit, size) for name, unit in units.items()}
+    mixed = {  # each the slowest of some thousands of its kind that were tried
+        "rules between disguises": _mixed((beginnings, 10_000), (disguises, 400), ("\ufe01\ufe02\U000e0110", 5)),
+        "rules among disguises": _mixed((disguises, 900), ("\n", 3), (beginnings, 200), ("i\u200bg\u200b", 90)),
+        "rules among base64": _mixed(("ignore ", 10), (words, 30), (units["base64 lines"], 10)),
+        "ligatures between codes": _mixed(("\ufdfa", 2_000), (encoded.hex(), 40), (units["anything"], 900)),
+    }
+    return {name: _filled(unit, size) for name, unit in {**units, **mixed}.items()}
 
 
 _BLOCKS = [0x20, 0x20, 0xA0, 0x100, 0x300, 0x3B0, 0x430, 0x5D0, 0x620, 0x900, 0x3041, 0x4E00, 0xAC00, 0x1D400]
@@ -80,6 +86,16 @@ def _from_rules(drawn: random.Random, how: str) -> Iterator[str]:
             for item in drawn.choice(phrases)
         ]
         yield drawn.choice(items) if how == "words" else " ".join(items[:-1] if how == "beginnings" else items)
+
+
+def _mixed(*parts: tuple[str, int]) -> str:
+    """Return a text of slices of texts by turns, each going on in its own text, so many characters at a time."""
+    made = [
+        "".join(text[(at + number * length) % len(text)] for at in range(length))
+        for number in range(HOSTILE_BYTES // sum(length for _, length in parts) + 1)
+        for text, length in parts
+    ]
+    return "".join(made)
 
 
 def _filled(unit: str, size: int) -> str:

@@ -34,6 +34,8 @@ accented = automaton(r"[à-öø-ɏạ-ỹ]")
 
 _accent = automaton(f"[{_ACCENTS}]")
 _heaped = automaton(r"\p{M}{9}")
+_unfolding = automaton("[\ufdfa\ufdfb]")
+_UNFOLDING = dict.fromkeys(map(ord, "\ufdfa\ufdfb"), " ")  # blessings, of 18 letters and of 8: no word of a command
 _BARE = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ß": "ss", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th"})
 _BARE_LETTERS = "łøđðßæœıþ"
 _HIDDEN = re.compile("[\U000e0020-\U000e007e]+")
@@ -95,7 +97,7 @@ def _normal(form: Literal["NFKC", "NFKD"], text: str) -> str:
     if _heaped(text):
         # Putting n marks in order takes n² steps: 32 Ki of them, half a second. No word needs nine on one letter.
         text = "".join(letter for letter in text if not unicodedata.combining(letter))
-    return unicodedata.normalize(form, text)
+    return unicodedata.normalize(form, text.translate(_UNFOLDING) if _unfolding(text) else text)
 
 
 def _shown(hidden: re.Match[str]) -> str:

@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.protocol.detector import FAMILIES, detect
-from baton.protocol.detector.automata import automaton, others_than
+from baton.protocol.detector.automata import any_of, automaton, others_than
 from baton.protocol.detector.passages import ENOUGH, HIDING, OVERLAP, PASSAGE, STRONG
 from baton.protocol.detector.phrases import read
 from baton.protocol.detector.rules import Rule
 from baton.protocol.detector.views import DISGUISES, Script, View, views
+from baton.protocol.scanning import Category, Level, ScanPolicy, scan
+from benchmarks.hostile import hostile_texts
 from tests.unit.scanning.material import FORMS, LANGUAGES, MORE_FORMS
 
 RULES = [rule for family in FAMILIES for rule in family.rules]
@@ -59,7 +61,7 @@ def occur(view: View, passage: str) -> list[Rule]:
     found: list[Rule] = []
     for rule in RULES:
         if view.script is Script.LETTERS:
-            here = rule.squeezable and automaton(rule.squeezed)(passage)
+            here = rule.squeezable and automaton(any_of(rule.squeezed))(passage)
         else:
             here = rule.native is (view.script is Script.NATIVE) and automaton(rule.pattern)(passage)
         if here and sum(one.points for one in found) < ENOUGH:
@@ -94,6 +96,34 @@ def highest(text: str) -> int:
 def test_the_scan_scores_what_its_rules_come_to_one_by_one(text: str) -> None:
     """What spares the scan of ordinary work most of its searches hides no attack (S3-6.1-j, S3-10.1-b)."""
     assert max((found.score for found in detect([text])), default=0) == highest(text)
+
+
+@settings(max_examples=15, deadline=None)
+@given(texts(), texts(), st.integers(4, 9))
+def test_many_passages_are_scored_as_each_by_itself(often: str, between: str, times: int) -> None:
+    """Where many are suspect they are searched together, and what was read in one view is not read again (S3-6.1-j)."""
+    text = " ".join(f"{often} {number} {between} {ORDINARY[4]}" for number in range(times))
+
+    assert max((found.score for found in detect([text])), default=0) == highest(text)
+
+
+@pytest.mark.parametrize("off", Category)
+def test_what_is_made_to_be_slow_to_read_is_rejected_with_the_rest_unread(off: Category) -> None:
+    """Every passage suspect in more spellings than any work needs; whatever a policy does not look for (S3-6.1-k)."""
+    hostile = hostile_texts()["rules between disguises"]
+    report = scan({"notes": ["Done.", hostile]}, detect, ScanPolicy(off=[off]))
+
+    assert report.level is Level.REJECT
+    assert "disguise.too_many" in {finding.rule for finding in report.findings}
+    assert {finding.path for finding in report.findings} == {"/notes/1"}
+
+
+def test_a_long_text_about_attacks_is_read_whole() -> None:
+    """Words of the rules all through it, numbers for letters here and there, are no reason to leave anything unread."""
+    text = " ".join(f"{number}. {phrase}, version v1b{number}." for number, phrase in enumerate(phrases()))
+
+    assert len(text) > 10 * PASSAGE
+    assert "disguise.too_many" not in {rule for found in detect([text]) for rule in found.rules}
 
 
 WITH_NUMBERS = ["i18n", "l10n", "a11y", "o11y", "k8s"]
