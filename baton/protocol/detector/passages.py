@@ -143,6 +143,10 @@ def _marks_and(disguises: str) -> Search:
     return automaton(any_of([*core_patterns(rules), disguises]))
 
 
+Groups = Sequence[tuple[Search, Sequence[tuple[Search, Sequence[tuple[Rule, Search]]]]]]
+"""Each a search, and the families of rules that occur only where it finds something: again a search, and its rules."""
+
+
 @dataclass(frozen=True)
 class _Searches:
     """The searches for the rules of one kind of view, from the cheapest on.
@@ -151,14 +155,13 @@ class _Searches:
         gate: Finds something wherever any rule does, and little else.
         gate_of_many: Finds the same; slower, but not slowed down by text that is made of the words of rules.
         rules_in: Yields the rules that occur in a passage, of a few.
-        groups: What is searched in many passages, one after the other: a search, and the families of rules that occur
-            only where it finds something, each of them again a search and its rules.
+        groups: Returns what is searched in many passages, one after the other; few messages need it.
     """
 
     gate: Search
     gate_of_many: Search
     rules_in: Callable[[str], Iterator[Rule]]
-    groups: Sequence[tuple[Search, Sequence[tuple[Search, Sequence[tuple[Rule, Search]]]]]]
+    groups: Callable[[], Groups]
 
 
 @cache
@@ -175,7 +178,7 @@ def _searches(script: Script) -> _Searches:
         def letters_in(passage: str) -> Iterator[Rule]:
             return (rule for _, some in by_family for rule, search in some if search(passage))
 
-        return _Searches(words, words, letters_in, [(words, by_family)])
+        return _Searches(words, words, letters_in, lambda: [(words, by_family)])
     families = [family for family in FAMILIES if family.native is (script is Script.NATIVE)]
     english = [family for family in families if family in _ENGLISH]
     others = [family for family in families if family not in _ENGLISH]
@@ -192,11 +195,15 @@ def _searches(script: Script) -> _Searches:
 
     in_any = core_of(rules_of(families))
     gate = in_any if script is Script.NATIVE else _marks_and(DISGUISES_BUT_LEET)
-    groups = [
-        (core_of(rules_of(some)), [(one.core, [(rule, automaton(rule.pattern)) for rule in one.rules]) for one in some])
-        for some in (english, others)
-        if some
-    ]
+
+    @cache
+    def groups() -> Groups:
+        return [
+            (core_of(rules_of(some)), [(one.core, [(it, automaton(it.pattern)) for it in one.rules]) for one in some])
+            for some in (english, others)
+            if some
+        ]
+
     return _Searches(gate, in_any, rules_in, groups)
 
 
@@ -303,7 +310,7 @@ class _Reader:
         """Return the rules that occur in each of many passages, of each until there are enough."""
         found: dict[str, list[Rule]] = {one: [] for one in passages}
         points = dict.fromkeys(passages, 0)
-        for gate, families in self._searches.groups:
+        for gate, families in self._searches.groups():
             near = [one for one in passages if points[one] < ENOUGH and gate(one)]
             for core, rules in families if near else ():
                 where = [one for one in near if points[one] < ENOUGH and core(one)]
