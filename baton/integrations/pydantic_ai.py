@@ -19,7 +19,7 @@ Example:
 """
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -76,7 +76,7 @@ class PydanticAgent:
     price: Price | None = None
     named: str | None = None
     deps: Any = None
-    uses: Iterable[str] = ()
+    uses: Collection[str] = ()
 
     @property
     def name(self) -> str:

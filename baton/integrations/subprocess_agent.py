@@ -106,16 +106,15 @@ class SubprocessAgent:
             code = await self._executed(command, environment, data, written, work)
         secrets = [environment[name] for name in self.environment if name in environment]
         # What it wrote goes into the history, where no key may stand.
-        said = {fd: _without(written.text(fd), secrets) for fd in (1, 2)}
-        # Coding agents tell why on stdout, where their answer would have been.
-        why = [line for fd in (1, 2) for line in _plain(said[fd]).strip().splitlines()]
-        told = f": {single_line(why[-1])[:_LONGEST_REASON]}" if why else ""
+        said, aside = (_without(written.text(fd), secrets) for fd in (1, 2))
         if code != 0:
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
+            told = _last_line(said, aside)
             raise AgentError(f"agent {self.name!r} ended with {how}{told}", permanent=code in self.permanent)
-        if self.of_output is None and not said[1].strip():
+        if self.of_output is None and not said.strip():
+            told = _last_line(aside)
             raise PatchError([f"the program wrote nothing on stdout, where its answer is expected{told}"])
-        return self._answer(said[1], work)
+        return self._answer(said, work)
 
     def _answer(self, text: str, work: AgentWork) -> AgentAnswer:
         """Return the answer in what was written on stdout; what a program says around it is passed over."""
@@ -286,6 +285,15 @@ def _without(text: str, secrets: Sequence[str]) -> str:
     for one in sorted(spelled, key=len, reverse=True):  # of two values, one may begin as the other
         text = text.replace(one, "[withheld]")
     return text
+
+
+def _last_line(*texts: str) -> str:
+    """Return the last line of the last text that has one, as the end of a sentence.
+
+    A program tells on stderr why it failed; coding agents do on stdout, where their answer would have been.
+    """
+    lines = [line for text in texts for line in _plain(text).strip().splitlines()]
+    return f": {single_line(lines[-1])[:_LONGEST_REASON]}" if lines else ""
 
 
 def _plain(text: str) -> str:

@@ -238,8 +238,9 @@ def _suspicions(view: View, rules_in: "_Reader") -> Iterator[Suspicion]:
     whole, joint = view.whole, len(view.joint)
     if not _searches(view.script).gate(whole):
         return
-    rules_in.read_ahead(passage for _, passage in _passages(whole))
-    suspect = [(rules, *_edges(view, at, passage)) for at, passage in _passages(whole) if (rules := rules_in(passage))]
+    passages = [*_passages(whole)]
+    rules_in.read_ahead(passage for _, passage in passages)
+    suspect = [(rules, *_edges(view, at, passage)) for at, passage in passages if (rules := rules_in(passage))]
     spans = [span for _, _, edges in suspect if len(edges) > 2 for span in pairwise(edges)]
     rules_in.look(whole[low : high + joint] for low, high in spans)
     for rules, first, edges in suspect:
