@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import os
 import shlex
 import sys
@@ -81,11 +82,14 @@ MEASURES = (
 async def measure(only: Sequence[str], effort: Effort, console: Console) -> dict[str, float]:
     """Take the measurements that find the figures ``only``, or all, and print a table for each.
 
-    Each has servers and workers of its own: those of the one before would be in its way, also when they are idle.
+    Each has servers and workers of its own: those of the one before would be in its way, also when they are idle. So
+    would be what they left in this process, which the collector of garbage would go through again and again.
     """
     values: dict[str, float] = {}
     for one in MEASURES:
         if not only or set(only) & set(one.names):
+            gc.collect()
+            gc.freeze()
             async with Rig() as rig:
                 findings = await one.take(rig, effort)
             show(findings, console)

@@ -166,6 +166,29 @@ class TestDatabase:
         finally:
             connection.close()
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show a process's environment")
+    @pytest.mark.parametrize(
+        ("own", "tuned", "expected"),
+        [
+            ({}, True, {"GOGC": "400", "GOMEMLIMIT": "2GiB"}),
+            ({"GOGC": "75"}, True, {"GOGC": "75", "GOMEMLIMIT": "2GiB"}),
+            ({}, False, {}),
+        ],
+    )
+    async def test_the_memory_it_may_use(
+        self, monkeypatch: pytest.MonkeyPatch, own: dict[str, str], tuned: bool, expected: dict[str, str]
+    ) -> None:
+        """A tuned server may use more, within bounds; somebody's own setting wins, and a stock one has its own."""
+        for name in ("GOGC", "GOMEMLIMIT"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in own.items():
+            monkeypatch.setenv(name, value)
+        async with DevServer(DevServerOptions(tuned=tuned, ui_port=None)) as server:
+            environment = Path(f"/proc/{server.process.pid}/environ").read_text()
+        found = dict(line.partition("=")[::2] for line in environment.split("\0"))
+
+        assert {name: found[name] for name in ("GOGC", "GOMEMLIMIT") if name in found} == expected
+
     async def test_nobody_else_may_read_it(self, tmp_path: Path) -> None:
         """It holds in clear what every workflow said, as the ledger's file does, unless all of it is encrypted."""
         database = tmp_path / "pipelines.db"
