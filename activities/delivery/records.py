@@ -16,6 +16,15 @@ from baton.protocol.record import Record
 _SLUG = re.compile(r"[^a-z0-9]+")
 _BRANCH = re.compile(r"(?![-./]|HEAD$)(?!.*(\.\.|//|/\.|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")
 _LONGEST_SLUG = 40
+_NONE_RAN = re.compile(
+    r"\b(?:0 (?:tests|passing|passed)|no tests? (?:ran|found|to run|files?)|collected 0 items)\b", re.IGNORECASE
+)
+"""How test programs that end with exit code 0 say so: unittest, `go test`, cargo, jest, mocha, dotnet."""
+_SOME_RAN = re.compile(
+    r"\b[1-9]\d* (?:tests?|passed|passing|examples?|specs?|assertions?)\b|^ok[ \t]+\S+[ \t]+(?!.*no test)|^ok \d"
+    r"|Tests run: [1-9]",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 class DeliveryError(BatonError):
@@ -226,6 +235,11 @@ class TestRun(Record):
     def passed(self) -> bool:
         """Whether it counts as passed: prepared, and ended by itself with exit code 0."""
         return self.prepared and self.code == 0
+
+    @property
+    def ran_none(self) -> bool:
+        """Whether it says that there was no test to run, and of none that one did."""
+        return bool(_NONE_RAN.search(self.output)) and not _SOME_RAN.search(self.output)
 
     def in_words(self) -> str:
         """Return how it ended, on one line."""

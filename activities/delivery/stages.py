@@ -178,6 +178,9 @@ async def test_change(context: Context) -> StageResult:
     if not run.passed:
         state.append(f"The tests said last: {' '.join(run.output.split())[-_TAIL:]}")
         why += "".join(f": {line.strip()[:_LONGEST_LINE]}" for line in run.output.rstrip().splitlines()[-1:])
+    elif run.ran_none:
+        state.append("It says that there was no test to run")
+        questions.append("Is a change good enough on which no test ran?")
     if before is not None and not before.passed:
         state.append("The tests fail before the change as well")
         questions.append("Are the tests on the base meant to fail?")

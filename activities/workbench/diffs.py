@@ -18,6 +18,10 @@ _BYTE_ORDER_MARK = "\ufeff"  # which no text has that is read as such
 _MNEMONIC = re.compile(r'diff --git "?([ciow])/.* "?(?!\1)[ciow]/')
 """Commit, index, object, work tree: what stands for `a/` and `b/` with `diff.mnemonicPrefix`, never one for both."""
 _COMBINED = ("diff --cc ", "diff --combined ")
+_SUBMODULE = re.compile(
+    r"Submodule .+ (?:[0-9a-f]{7,64}\.{2,3}[0-9a-f]{7,64}(?::| \()|contains (?:modified|untracked) content$)"
+)
+"""How git tells of a submodule's change under `--submodule=log` or `=diff`, instead of by a diff of its commit."""
 
 
 class DiffError(BatonError):
@@ -98,7 +102,8 @@ def parse_diff(text: str) -> tuple[FileDiff, ...]:
         What it does to each file, in its order.
 
     Raises:
-        DiffError: It has no changes, is a merge's combined diff, a hunk is cut off, or a path leads out of the project.
+        DiffError: It has no changes, is a merge's combined diff, tells of a submodule in words, a hunk is cut off, or a
+            path leads out of the project.
 
     Example:
         >>> [one] = parse_diff("--- a/x.py\n+++ b/x.py\n@@ -1 +1,2 @@\n import os\n+import re\n")
@@ -188,6 +193,11 @@ class _Reader:
                 raise DiffError(
                     f"line {self._at + 1}: a merge's combined diff is no patch; "
                     "give the merge as one, as `git diff MERGE^1 MERGE` writes it"
+                )
+            elif _SUBMODULE.match(line):
+                raise DiffError(
+                    f"line {self._at + 1}: a submodule's change is told in words, which are no patch; "
+                    "make the diff anew with `git diff --submodule=short`"
                 )
             else:
                 self._at += 1

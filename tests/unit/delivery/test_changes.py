@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from activities.delivery.changes import environment_of, make_change, read_patch
-from activities.delivery.records import Change, DeliveryError, Order, Plan
+from activities.delivery.records import Change, DeliveryError, Order, Plan, TestRun
 from activities.delivery.testing import find_test_command, run_tests, run_tests_on_base
 from activities.delivery.worktree import Worktree
 from tests.unit.code_review.material import git, repository, write
@@ -219,3 +219,31 @@ class TestRunTests:
         write(tmp_path / "b", {"readme.txt": "nothing\n"})
         with pytest.raises(DeliveryError, match="name one with --param test="):
             find_test_command(tmp_path / "b")
+
+
+class TestRanNone:
+    """What test programs say where there is nothing to run; all of these end with exit code 0."""
+
+    @pytest.mark.parametrize(
+        ("output", "none"),
+        [
+            ("\n-----\nRan 0 tests in 0.000s\n\nOK\n", True),
+            ("Ran 1 test in 0.001s\n\nOK\n", False),
+            ("Ran 10 tests in 0.001s\n\nOK\n", False),
+            ("?   \texample.com/a\t[no test files]\n", True),
+            ("ok  \texample.com/a\t0.003s [no tests to run]\n", True),
+            ("?   \texample.com/a\t[no test files]\nok  \texample.com/b\t0.003s\n", False),
+            ("running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored\n", True),
+            ("running 2 tests\ntest result: ok. 2 passed; 0 failed\n\nrunning 0 tests\n0 passed; 0 failed\n", False),
+            ("No tests found, exiting with code 0\n", True),
+            ("  0 passing (1ms)\n", True),
+            ("  3 passing (1ms)\n", False),
+            ("10 passed in 0.2s\n", False),
+            ("all good\n", False),
+            ("", False),
+        ],
+    )
+    def test_is_read_from_what_they_say(self, output: str, none: bool) -> None:
+        """A program that says nothing of it is believed."""
+        run = TestRun(commit="0" * 40, command=("make", "test"), code=0, seconds=1, output=output)
+        assert run.ran_none is none

@@ -108,6 +108,12 @@ class TestParseDiff:
         )
         assert one.added == [(1, "y")]
 
+    def test_passes_over_a_message_about_submodules(self) -> None:
+        """Only what git itself writes of them is no message."""
+        message = "Submodule lib/in is gone\nSubmodule docs name 1f0c6e0..9b1dfa2 as the range\n"
+        [one] = parse_diff(f"{message}--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-x\n+y\n")
+        assert one.added == [(1, "y")]
+
     def test_reads_a_last_line_without_a_newline(self) -> None:
         """The remark on it stands in the middle of the hunk, and is no line of either text."""
         hunk = "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ Kein Zeilenumbruch am Dateiende.\n"
@@ -124,6 +130,20 @@ class TestParseDiff:
                 "diff --cc x\nindex 1,2..3\n--- a/x\n+++ b/x\n@@@ -1,1 -1,1 +1,2 @@@\n  a\n++b\n",
                 r"line 1: .*`git diff MERGE\^1 MERGE`",
                 id="a merge's combined diff",
+            ),
+            *(
+                pytest.param(
+                    f"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\nSubmodule lib/in {how}\n",
+                    "line 7: .*`git diff --submodule=short`",
+                    id=f"a submodule's move in words: {how}",
+                )
+                for how in (
+                    "1f0c6e0..9b1dfa2:\n  > work",
+                    "9b1dfa2...1f0c6e0 (rewind):",
+                    "0000000...9b1dfa2 (new submodule)",
+                    "9b1dfa2...0000000 (submodule deleted)",
+                    "contains modified content",
+                )
             ),
             pytest.param("--- a/../x\n+++ b/../x\n@@ -1 +1 @@\n-a\n+b\n", "no place inside", id="a way out"),
             pytest.param("--- /etc/x\n+++ /etc/x\n@@ -1 +1 @@\n-a\n+b\n", "no place inside", id="an absolute path"),
