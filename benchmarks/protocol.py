@@ -63,7 +63,7 @@ async def protocol_latency(rig: Rig, effort: Effort) -> Findings:
     loads = await _loads(rig)
 
     async def turn(load: Load) -> float:
-        return statistics.median(await stage_latencies(load, effort.pipelines(20)))
+        return statistics.median(await stage_latencies(load, effort.pipelines(40)))
 
     told = await take_turns("handoff protocol, one at a time", loads, turn, effort)
     findings = Findings("The handoff protocol, one pipeline at a time, baton of 4 KB", LATENCY_COLUMNS)

@@ -110,7 +110,7 @@ async def agent_stage(rig: Rig, effort: Effort) -> Findings:
             await _check(load)
 
         async def turn(load: Load) -> float:
-            return statistics.median(await stage_latencies(load, effort.pipelines(12)))
+            return statistics.median(await stage_latencies(load, effort.pipelines(40)))
 
         told = await take_turns("agent stage", loads, turn, effort)
     findings = Findings("A stage by an agent of pydantic-ai, one pipeline at a time", LATENCY_COLUMNS)

@@ -1,14 +1,11 @@
 """The workflow of bare activities, as one writes it by hand."""
 
-from datetime import timedelta
-
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from benchmarks.peers.job import State, merged
     from benchmarks.peers.ours_pydantic_ai import bare_implement, bare_plan, bare_release, bare_review
-
-_LONG = timedelta(minutes=10)
+    from benchmarks.raw import TERMS
 
 
 @workflow.defn
@@ -19,5 +16,5 @@ class BareAgents:
     async def run(self, state: State) -> State:
         """Run the job."""
         for bare in (bare_plan, bare_implement, bare_review, bare_release):
-            state = merged(state, await workflow.execute_activity(bare, state, start_to_close_timeout=_LONG))
+            state = merged(state, await workflow.execute_activity(bare, state, **TERMS))
         return state
