@@ -39,11 +39,13 @@ async def accept_handoff(request: AcceptRequest) -> Admission:
         return Admission(receipt=receipt)
     sender = message.get("fromAgent")
     agent = sender.get("agentId") if isinstance(sender, Mapping) else None
+    is_for_us = message.get("audience") == request.audience
     return Admission(
         receipt=receipt,
         digest=message_digest(message),
         sender=agent if isinstance(agent, str) else "",
-        reply_to=reply_to_of(message),
+        # Whoever sends a copy on needs no key. Its sender waits for the one it asked, and our no would come first.
+        reply_to=reply_to_of(message) if is_for_us else None,
         message=dict(message) if receipt.verdict else None,
     )
 

@@ -90,7 +90,7 @@ class Admission(CompactRecord):
         receipt: The answer.
         digest: Of what the message says; absent if its seal does not hold, and then nothing else is known of it.
         sender: Who handed on.
-        reply_to: The workflow that waits for the answer.
+        reply_to: The workflow that waits for the answer; absent if it is meant for somebody else.
         message: The message, if it was accepted.
     """
 

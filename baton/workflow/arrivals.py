@@ -2,7 +2,8 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,11 +21,23 @@ from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
 from baton.workflow.changes import changed
-from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER, MARK, Beside, admit, raw_of, tell
+from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER, MARK, Beside, admit, message_of, tell
 from baton.workflow.handlers import Desk
 
 MOST_QUEUED = 1_000
 """How many handoffs may wait for the pipeline's code to receive them."""
+MOST_QUEUED_BYTES = 64 * 1024 * 1024
+"""How many bytes they may have together: a compressed signal of a few KiB may hold many MiB."""
+MOST_PLACED_BYTES = 256 * 1024
+"""How many bytes of them, from the oldest on, are read to find out which comes first; the others wait for their turn.
+
+Anybody who reaches the server can send what takes long to read, and a workflow task may take two seconds.
+"""
+QUEUE_IS_BOUNDED = "a queue of many bytes is read in part, and takes no more than so many"
+"""Marks the runs of which that is so, asked of `workflow.patched` once so many have come that it makes a difference.
+
+Not how many wait by then: when one of them was judged is not the same in every replay (`baton.workflow.changes`).
+"""
 UNNAMED_IS_NOTED = "a handoff that has no id to be answered under is noted"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 QUERY_ANSWERED = "handoff_answered"
@@ -45,6 +58,9 @@ class Arrivals:
         self._note = note
         self._intake = Intake(carried.get("intake", ()))
         self._queue = [base64.b64decode(one) for one in carried.get("queue", ())]
+        self._came = 0
+        self._is_bounded = False
+        self._count_bytes(self._waiting_bytes())
         self._bytes_answered: dict[str, tuple[str, Acknowledgement]] = {}
         self._repeats = Beside(self._answer_again)
         workflow.set_signal_handler(HANDOFF, self._on_handoff)
@@ -79,7 +95,9 @@ class Arrivals:
                 raise StageFailedError(
                     f"no handoff that {receiver.agent_type!r} accepts came within {within}"
                 ) from None
-            raw = self._queue.pop(next_in_line([_place(one) for one in self._queue]))
+            looked_at = self._looked_at()
+            first = next_in_line([_place(one) for one in looked_at]) if len(looked_at) > 1 else 0
+            raw = self._queue.pop(first)
             try:
                 received = await self._judge(raw, receiver, left)
             except ActivityError as error:
@@ -158,15 +176,37 @@ class Arrivals:
 
     def _on_handoff(self, *given: Any) -> None:
         """Hand a task to this pipeline: one sealed handoff. Whatever else is sent is refused with a note."""
-        raw = raw_of(given)
+        raw = message_of(given)
         if raw is None:
-            self._note(f"refused a signal {HANDOFF!r} that is no sealed handoff, marked as one by {MARK}")
-        elif _hash(raw) in self._bytes_answered:
+            self._note(
+                f"refused a signal {HANDOFF!r} that is no sealed handoff of 4 MiB at most, marked as one by {MARK}"
+            )
+            return
+        self._count_bytes(len(raw))
+        if _hash(raw) in self._bytes_answered:
             self._repeats.put(raw)
         elif len(self._queue) >= MOST_QUEUED:
             self._note(f"refused a handoff: {MOST_QUEUED} are waiting already")
+        elif self._is_bounded and self._waiting_bytes() + len(raw) > MOST_QUEUED_BYTES:
+            self._note(f"refused a handoff: {self._waiting_bytes():,} bytes are waiting already")
         else:
             self._queue.append(raw)
+
+    def _count_bytes(self, more: int) -> None:
+        """Count the bytes that came, and bound the queue once there are so many that it matters."""
+        self._came += more
+        if self._came > MOST_PLACED_BYTES and not self._is_bounded:
+            self._is_bounded = workflow.patched(QUEUE_IS_BOUNDED)  # noqa: TID251 - as a signal comes
+
+    def _waiting_bytes(self) -> int:
+        return sum(map(len, self._queue))
+
+    def _looked_at(self) -> Sequence[bytes]:
+        """Return the messages that are read to find out which comes first: the oldest ones, at least one."""
+        if not self._is_bounded:
+            return self._queue
+        sizes = itertools.accumulate(map(len, self._queue))
+        return self._queue[: max(1, sum(size <= MOST_PLACED_BYTES for size in sizes))]
 
     def _on_answered(self, handoff_id: str) -> Acknowledgement | None:
         """The answer that this pipeline gave to a handoff, by its id."""

@@ -28,6 +28,11 @@ HANDOFF = "handoff"
 HANDOFF_ANSWER = "handoff_answer"
 """Signal: a sealed acknowledgement, the one argument."""
 
+LARGEST_MESSAGE = 4 * 1024 * 1024
+"""How many bytes a sealed message may have: more does not pass the safety scan in the time that there is for it."""
+TOO_LARGE_IS_REFUSED = "a message that is too large to be opened in time is refused as it comes"
+"""Marks the runs of which that is so, asked of `workflow.patched` where one comes."""
+
 FIRST_OPENED = "what has come is opened in turn, and before a timer is started that it may stop"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 TIMERS_RUN_OUT = "a timer that an answer would stop runs out, and what has come by then is opened first"
@@ -75,6 +80,18 @@ def draws_later() -> bool:
 def raw_of(given: tuple[Any, ...]) -> bytes | None:
     """Return the bytes of the sealed message that a signal brought, or None if it brought anything else."""
     return given[0].raw if len(given) == 1 and isinstance(given[0], UnverifiedHandoff) else None
+
+
+def message_of(given: tuple[Any, ...]) -> bytes | None:
+    """Return what `raw_of` does, but for a message that no honest sender's can be: a few KiB may hold 64 MiB.
+
+    It would take the worker so long that the run fails. Asked as a signal comes, and so not right after a local
+    activity (`baton.workflow.changes`).
+    """
+    raw = raw_of(given)
+    if raw is not None and len(raw) > LARGEST_MESSAGE and workflow.patched(TOO_LARGE_IS_REFUSED):  # noqa: TID251
+        return None
+    return raw
 
 
 class Beside:

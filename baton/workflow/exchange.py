@@ -53,8 +53,8 @@ from baton.workflow.correspondence import (
     Beside,
     Receiver,
     ended_once,
+    message_of,
     opened,
-    raw_of,
     start_receiver,
     tell,
 )
@@ -419,9 +419,10 @@ class Exchange:
 
     def _on_answer(self, *given: Any) -> None:
         """Answer a handoff of this pipeline: one sealed acknowledgement."""
-        raw = raw_of(given)
+        raw = message_of(given)
         if raw is None:
-            self.note(f"refused a signal {HANDOFF_ANSWER!r} that is no sealed acknowledgement, marked as one by {MARK}")
+            what = "no sealed answer of 4 MiB at most"
+            self.note(f"refused a signal {HANDOFF_ANSWER!r} that is {what}, marked as one by {MARK}")
         else:
             self._answers.put(raw)
 

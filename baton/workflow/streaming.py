@@ -24,7 +24,7 @@ from baton.protocol.misfit import misfit
 from baton.protocol.names import HANDOFF_CHUNK
 from baton.protocol.routing import ReceiverRequirements
 from baton.workflow.changes import changed
-from baton.workflow.correspondence import HANDOFF_ANSWER, Beside, Receiver, opened, raw_of, tell
+from baton.workflow.correspondence import HANDOFF_ANSWER, Beside, Receiver, message_of, opened, tell
 from baton.workflow.exchange import ATTEMPTS, Exchange
 
 STREAM = "stream"
@@ -236,9 +236,9 @@ class Streams:
 
     def _on_chunk(self, *given: Any) -> None:
         """Hand a part of a streamed handoff to this pipeline: one sealed chunk."""
-        raw = raw_of(given)
+        raw = message_of(given)
         if raw is None:
-            self._exchange.note(f"refused a signal {HANDOFF_CHUNK!r} that is no sealed chunk")
+            self._exchange.note(f"refused a signal {HANDOFF_CHUNK!r} that is no sealed chunk of 4 MiB at most")
         else:
             self._opening.put(raw)
 

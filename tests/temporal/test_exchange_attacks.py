@@ -1,0 +1,110 @@
+"""What somebody who reaches the server and holds no key does to pipelines that hand off to one another."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.activity.safeguards import Safeguards
+from baton.devserver import DevServer
+from baton.edge.conversion import RECORD, SEALED
+from baton.edge.keyring import Keyring
+from baton.plugin import BatonPlugin
+from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from baton.workflow.correspondence import HANDOFF
+from tests.support import Handle, event, overview, start, until
+from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives
+from tests.temporal.test_exchange import fresh, output, sealed_signal, signal_again
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger."""
+    folder: Path = tmp_path_factory.mktemp("attacks")
+    return Safeguards(Keyring.generate(), folder / "ledger.db")
+
+
+@pytest.fixture(scope="module")
+async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
+    """Return a client whose handoffs are sealed."""
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+
+@pytest.fixture(scope="module")
+async def exchange(sealing: Client) -> AsyncIterator[Worker]:
+    """Return a worker that knows the pipelines of these tests."""
+    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
+        yield it
+
+
+async def test_a_copy_that_is_sent_on_ends_no_handoff(sealing: Client, exchange: Worker) -> None:
+    """Whoever gets it refuses it on record and tells nobody: its sender goes on waiting for whom it asked."""
+    queue = fresh("queue")
+    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+        receiver = await start(gone, Receives.run, id=fresh("risk"))
+        await overview(receiver)
+    sender = await start(exchange, HandsOff.run, to=receiver.id)
+    copy = await sealed_signal(receiver)
+    other = await start(exchange, Receives.run, id=fresh("risk"))
+    await signal_again(exchange.client, other, copy, "r1")
+    await until(other, lambda now: any("rejected: handoff" in note for note in now.notes))
+    await start(exchange, HandsOff.run, to=other.id)  # once it has accepted this one, it has answered the copy
+    await output(other)
+
+    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+        [ack] = await output(sender)
+        [received] = await output(receiver)
+    assert (ack["answer"], ack["handoffId"]) == ("accepted", received["handoff_id"])
+
+
+async def failed_by_worker(handle: Handle) -> list[str]:
+    """Return why tasks of a run failed, but for those that the server itself ended."""
+    return [
+        one.workflow_task_failed_event_attributes.failure.message
+        async for one in handle.fetch_history_events()
+        if one.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+        and one.workflow_task_failed_event_attributes.cause
+        == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "note"),
+    [
+        pytest.param(b"[" + b'{"a": 1},' * 180_000 + b"1]", 20, "refused a message whose seal", id="large"),
+        pytest.param(b"[" + b" " * 4_000_000 + b"]", 20, "64,000,032 bytes are waiting already", id="many"),
+        pytest.param(b"[" + b" " * 60_000_000 + b"]", 3, "is no sealed handoff of 4 MiB at most", id="too large"),
+    ],
+)
+async def test_what_takes_long_to_read_does_not_stop_a_receiver(
+    sealing: Client, exchange: Worker, safeguards: Safeguards, body: bytes, count: int, note: str
+) -> None:
+    """What waits is read for its order in part, and takes so much memory and no more; the good one is accepted.
+
+    A signal of a few KiB holds MiBs of blanks, once it is decompressed.
+    """
+    queue = fresh("queue")
+    codec = sealing.data_converter.payload_codec
+    assert codec is not None
+    marked = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=body)
+    [stored] = await codec.encode([marked]) if b" " * 100 in body else [marked]
+    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+        receiver = await start(gone, Receives.run, id=fresh("risk"), seconds=60)
+        await event(receiver, EventType.EVENT_TYPE_TIMER_STARTED)
+    for _ in range(count):
+        await signal_raw(exchange.client, receiver, HANDOFF, stored)
+    sender = await start(exchange, HandsOff.run, to=receiver.id, seconds=50)
+    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+        [ack] = await output(sender)
+        await output(receiver)
+        now = await overview(receiver)
+
+    assert ack["answer"] == "accepted"
+    assert any(note in one for one in now.notes)
+    assert await failed_by_worker(receiver) == []
+    await assert_replays(receiver, [Receives], plugin=BatonPlugin(safeguards=safeguards))
