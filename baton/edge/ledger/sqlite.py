@@ -31,6 +31,7 @@ _SOON = 0.001  # seconds for which a commit may hold up an event loop
 _LATELY = 8  # so many commits tell whether the disk is as quick as that
 _FLUSHED_WITHIN = 0.02  # seconds after which the disk has what was not waited for
 _LOG_COMMITS = 128  # after so many the log is brought into the file, which takes some hundredths of a second
+_NO_TEXT = "Could not decode to UTF-8"
 _MISTRUST = ("trusted_schema=off", "cell_size_check=on")
 _PRAGMAS = (
     "journal_mode=wal",
@@ -49,8 +50,18 @@ class SqliteConnection:
     dialect: str = "sqlite"
 
     def rows(self, statement: str, *values: Any) -> Sequence[Row]:
-        """Execute a statement and return the rows it gives."""
-        return self.raw.execute(statement, values).fetchall()
+        """Execute a statement and return the rows it gives; a text that is none comes as its bytes."""
+        try:
+            return self.raw.execute(statement, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if not str(error).startswith(_NO_TEXT):
+                raise
+        # Somebody put it there past the tables' guards. Asked for each text of a whole ledger, this would take long.
+        self.raw.text_factory = _text
+        try:
+            return self.raw.execute(statement, values).fetchall()
+        finally:
+            self.raw.text_factory = str
 
     def many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
         """Execute a statement once for each of several lists of values."""
@@ -339,6 +350,14 @@ class SqliteDatabase:
             )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _text(stored: bytes) -> str | bytes:
+    """Return a text, or the bytes of what is none: SQLite keeps whatever is put into a column."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
 
 
 def _is_busy(error: BaseException | None) -> bool:

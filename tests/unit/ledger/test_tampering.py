@@ -66,6 +66,12 @@ CHANGES = [
     pytest.param("UPDATE handoff_audit SET signature = x'' WHERE position = 5", Flaw.SIGNATURE, id="empty signature"),
     pytest.param("UPDATE handoff_audit SET signature = 'x' WHERE position = 5", Flaw.GONE, id="no signature but text"),
     pytest.param("UPDATE handoff_audit SET task_id = x'00' WHERE position = 5", Flaw.SEQUENCE, id="no task but bytes"),
+    pytest.param(
+        "UPDATE handoff_audit SET task_id = CAST(x'ff' AS TEXT) WHERE position = 5", Flaw.SEQUENCE, id="task no text"
+    ),
+    pytest.param(
+        "UPDATE handoff_audit SET recorded_at = CAST(x'ff' AS TEXT) WHERE position = 5", Flaw.GONE, id="no text"
+    ),
     pytest.param("DELETE FROM handoff_audit WHERE position = 5", Flaw.SEQUENCE, id="row deleted"),
     pytest.param("DELETE FROM handoff_audit_content WHERE position = 5", Flaw.GONE, id="bytes deleted"),
     pytest.param("UPDATE handoff_audit_content SET bytes = x'' WHERE position = 5", Flaw.GONE, id="bytes emptied"),
@@ -105,7 +111,10 @@ class TestTampering:
         if flaw is not Flaw.SIGNATURE:  # the checkpoint covers the record, so its signature need not
             assert whole.verdict is Verdict.INVALID
 
-    @pytest.mark.parametrize("change", ["size = -1", "root = 'x'", "root = x''", "at = x''", "signature = 'x'"])
+    @pytest.mark.parametrize(
+        "change",
+        ["size = -1", "root = 'x'", "root = x''", "at = x''", "signature = 'x'", "key_id = CAST(x'ff' AS TEXT)"],
+    )
     async def test_a_checkpoint_that_is_none_is_found_and_named(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str
     ) -> None:
