@@ -15,8 +15,8 @@ _STYLES = {Verdict.VALID: "bold green", Verdict.UNVERIFIED: "bold yellow", Verdi
 _NAME_AT_LEAST = 18
 _NAMED = 3  # tasks of a bundle
 _UNSEALED = (
-    "  sealed by nobody: whoever passed it on can have left out the last records of a chain; heads that were kept "
-    "elsewhere show that (--anchors)"
+    "  sealed by nobody: whoever passed it on can have left out the last records of a chain, or whole chains; what was "
+    "kept elsewhere shows that (--anchors)"
 )
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
 

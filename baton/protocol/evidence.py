@@ -322,7 +322,8 @@ def _trusted_roots(
             if roots.setdefault(checkpoint.size, hash_of(checkpoint.root)) != hash_of(checkpoint.root):
                 reasons.append(f"its checkpoint at {checkpoint.size} records is not the one that was kept: a fork")
         elif manifest.heads:  # of a whole ledger, the walk says so
-            reasons.append(f"its checkpoint at {checkpoint.size} records does not count: {check.value}")
+            why = f"it is of the ledger {checkpoint.ledger!r}" if check is SignatureCheck.GOOD else check.value
+            reasons.append(f"its checkpoint at {checkpoint.size} records does not count: {why}")
     return roots
 
 

@@ -275,6 +275,7 @@ class TestVerify:
 
         assert [done.exit_code for done in told.values()] == [0, 0]
         assert "sealed by nobody: whoever passed it on" in told["evidence.zst"].stdout
+        assert "or whole chains" in " ".join(told["evidence.zst"].stdout.split())
         assert "sealed by key" in told["sealed.zst"].stdout
         assert "nobody" not in told["sealed.zst"].stdout
 

@@ -135,6 +135,11 @@ class TestVerifyEvidence:
                 "does not count",
                 id="a forged checkpoint",
             ),
+            pytest.param(
+                of_a(checkpoints=(CHECKPOINT.model_copy(update={"ledger": "other"}).signed(KEY),)),
+                "does not count: it is of the ledger 'other'",
+                id="a checkpoint of another ledger",
+            ),
         ],
     )
     def test_what_is_wrong_with_a_file_is_said(self, lines: list[bytes], reason: str) -> None:
