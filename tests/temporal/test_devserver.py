@@ -184,7 +184,7 @@ class TestDatabase:
         for name, value in own.items():
             monkeypatch.setenv(name, value)
         async with DevServer(DevServerOptions(tuned=tuned, ui_port=None)) as server:
-            environment = Path(f"/proc/{server.process.pid}/environ").read_text()
+            environment = await asyncio.to_thread(Path(f"/proc/{server.process.pid}/environ").read_text)
         found = dict(line.partition("=")[::2] for line in environment.split("\0"))
 
         assert {name: found[name] for name in ("GOGC", "GOMEMLIMIT") if name in found} == expected
