@@ -16,11 +16,12 @@ from baton.edge.extras import needs_extra
 with needs_extra("langgraph", __name__):
     from langchain_core.exceptions import OutputParserException
     from langchain_core.language_models import BaseLanguageModel
+    from langchain_core.output_parsers import BaseOutputParser
     from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
     from langgraph.errors import GraphRecursionError, ParentCommand
     from langgraph.graph import StateGraph
     from langgraph.pregel import Pregel
-    from langgraph.types import Command
+    from langgraph.types import Command, Send
 
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
@@ -52,6 +53,7 @@ StateOut = Mapping[str, str] | Callable[[Mapping[str, Any]], AgentAnswer | Mappi
 _INTERRUPT = "__interrupt__"
 _OUTSIDE_A_GRAPH = "__pregel_scratchpad"  # what `interrupt` looks for, and finds in graphs only
 _GOTO = "goto"
+_STRUCTURED_OUTPUT = "StructuredOutputError"  # of `langchain.agents`, which nobody needs for a graph
 
 
 def node_stage(
@@ -135,18 +137,17 @@ class LangGraphAgent:
         before = self._taken(work, given)  # now: a node may change the very lists that it is given
         watch = Watch(work, self._price)
         thread = f"{work.handoff_id or self.name}:{uuid4()}"  # a run inherits no state from a checkpointer
-        config: RunnableConfig = {"callbacks": [watch], "configurable": {"thread_id": thread}}
+        config: RunnableConfig = {"configurable": {"thread_id": thread}}
         try:
-            async with in_time(work, self.name):
-                returned = await self._runnable.ainvoke(given, config)
+            with watch.watching():
+                async with in_time(work, self.name):
+                    returned = await self._runnable.ainvoke(given, config)
         except GraphRecursionError as error:
             raise AgentError(f"the graph {self.name!r} took too many steps; raise its recursion_limit") from error
         except ParentCommand as error:
             where = f"goes on to {_goto(error.args[0])!r} in a graph around it, and there is none"
             why = f"the graph {self.name!r} {where}; make a stage of the graph around it"
             raise AgentError(why, permanent=True) from None
-        except OutputParserException:  # it quotes the answer
-            raise self._early(watch.message) or PatchError([NO_USABLE_FORM]) from None
         except Exception as error:
             watch.refuse()
             if isinstance(error, KeyError) and error.args == (_OUTSIDE_A_GRAPH,):
@@ -155,6 +156,8 @@ class LangGraphAgent:
                 raise told from None
             if stumbled(error, BaseLanguageModel):
                 raise unreadable(error, self.name) from None
+            if _is_malformed(error):  # it quotes the answer
+                raise self._early(watch.message) or PatchError([NO_USABLE_FORM]) from None
             raise
         finally:
             await watch.settle()
@@ -324,10 +327,21 @@ def _state_of(returned: Any, name: str) -> tuple[dict[str, Any], JsonValue]:
     raise AgentError(f"the node {name!r} returned a {type(returned).__name__}, no state", permanent=True)
 
 
+def _is_malformed(error: Exception) -> bool:
+    """Return whether an error says that a model's answer was in the wrong form; that of `create_agent` by its name."""
+    named = any(one.__name__ == _STRUCTURED_OUTPUT for one in type(error).__mro__)
+    return named or isinstance(error, OutputParserException) or stumbled(error, BaseOutputParser)
+
+
 def _goto(command: Command[Any]) -> JsonValue:
-    """Return where a command goes, as JSON."""
-    goto = command.goto
-    return [str(one) for one in goto] if isinstance(goto, list | tuple) else str(goto)
+    """Return where a command goes, as JSON: the names of nodes."""
+    goto: Any = command.goto
+    return [_node(one) for one in goto] if isinstance(goto, list | tuple) else _node(goto)
+
+
+def _node(one: Any) -> str:
+    """Return the name of the node that something goes to; what is sent there stays with it."""
+    return one.node if isinstance(one, Send) else str(one)
 
 
 def _members(patch: Any) -> dict[str, Any]:
