@@ -53,6 +53,7 @@ class Watch(BaseCallbackHandler):
         self._calls: dict[UUID, tuple[str, str]] = {}
         self._ended: AgentError | ToolDeniedError | None = None
         self._over = False
+        self._said: list[str] = []
         self.message: BaseMessage | None = None
 
     @contextmanager
@@ -64,6 +65,17 @@ class Watch(BaseCallbackHandler):
         finally:
             _watching.reset(token)
             self._over = True
+
+    def tell(self, *, besides: str | None = None) -> None:
+        """Record what models said last.
+
+        Args:
+            besides: The answer, which is recorded as the stage's: as a claim, later agents would read it as a fact.
+        """
+        for text in self._said:
+            if text != besides:
+                self._work.context.session.model_response(text)
+        self._said.clear()
 
     async def settle(self) -> None:
         """Put denied calls on record."""
@@ -98,7 +110,7 @@ class Watch(BaseCallbackHandler):
         self._in_loop(self._ask)
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
-        """Charge a request, and record what the model said.
+        """Charge a request, and keep what the model said: it is recorded once something follows it.
 
         Raises:
             AgentError: The run has gone beyond its limits.
@@ -106,7 +118,7 @@ class Watch(BaseCallbackHandler):
         for choice in (one for choices in response.generations for one in choices):
             self.message = getattr(choice, "message", None) or self.message
             if choice.text.strip():
-                self._in_loop(self._work.context.session.model_response, choice.text)
+                self._in_loop(self._said.append, choice.text)
         self._in_loop(self._charge, _used(response))
 
     def on_llm_error(self, error: BaseException, **kwargs: Any) -> None:
@@ -157,6 +169,7 @@ class Watch(BaseCallbackHandler):
             ToolDeniedError: A call was denied before.
         """
         self._go_on()
+        self.tell()
         self._bill.request()
 
     def _begin(self, run_id: UUID, name: str, shown: dict[str, JsonValue]) -> None:
@@ -167,6 +180,7 @@ class Watch(BaseCallbackHandler):
             ToolDeniedError: The contract does not allow it, or a call was denied before.
         """
         self._go_on()
+        self.tell()
         self._work.context.tools.check(name)
         self._calls[run_id] = name, self._work.context.session.tool_call(name, shown)
 

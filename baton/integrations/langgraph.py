@@ -165,7 +165,9 @@ class LangGraphAgent:
         state, goto = _state_of(returned, self.name)
         if _INTERRUPT in state:
             raise self._interrupted()
-        return self._answer(work, before, state, goto)
+        answer = self._answer(work, before, state, goto)
+        watch.tell(besides=self._answered_with(state))
+        return answer
 
     def _interrupted(self) -> AgentError:
         """Return the error for a node or graph that asks a person."""
@@ -236,10 +238,15 @@ class LangGraphAgent:
             AgentError: The model refused, or a filter stopped it.
             PatchError: It is in no usable form, or was cut off.
         """
-        last = answer[-1] if isinstance(answer, list | tuple) and answer else answer
+        last = _last(answer)
         if (early := self._early(last)) is not None:
             raise early
         return work.read(_text(last))
+
+    def _answered_with(self, state: Mapping[str, Any]) -> str | None:
+        """Return the text that was read as the answer, if one was."""
+        member = self._out.get(ANSWER) if isinstance(self._out, Mapping) else None
+        return None if member is None else _text(_last(state.get(member)))
 
     def _early(self, message: Any) -> AgentError | PatchError | None:
         """Return what is raised for a message that its model did not bring to an end; None if it did."""
@@ -355,6 +362,11 @@ def _plain(value: Any) -> Any:
         return to_jsonable_python(value, fallback=str, bytes_mode="base64")
     except UnicodeEncodeError:  # half a character in a name: what is wrong with it is told as of any answer
         return value
+
+
+def _last(answer: Any) -> Any:
+    """Return the last of several messages; what is a single one as it is."""
+    return answer[-1] if isinstance(answer, list | tuple) and answer else answer
 
 
 def _text(last: Any) -> str:

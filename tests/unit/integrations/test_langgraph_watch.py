@@ -25,7 +25,7 @@ from baton.integrations.langgraph import LangGraphAgent, node_stage
 from baton.protocol.errors import PatchError
 from baton.protocol.session import EventType
 from baton.protocol.tools import ToolDeniedError
-from tests.unit.integrations.test_langgraph import BATON, USAGE, calling, contract, crm_lookup, done, model
+from tests.unit.integrations.test_langgraph import BATON, USAGE, calling, contract, crm_lookup, done, looping, model
 
 OWN: Any = {"callbacks": [BaseCallbackHandler()]}
 """What a team gives its models and tools for tracing of its own."""
@@ -220,6 +220,21 @@ def showing(customer: str) -> list[dict[str, Any]]:
 
 class TestFacts:
     """What tools and nodes return, as others are told."""
+
+    async def test_the_answer_is_no_claim_of_a_model(self) -> None:
+        """The patch is in the baton; what the model said on its way to it is on record, in its place."""
+        said = AIMessage("I look it up.", tool_calls=calling("crm_lookup", "c-1").tool_calls)
+        graph = looping(model(said, AIMessage('{"baton_patch": {"acceptance": ["pytest"]}}')))
+        context = StageContext.for_test(BATON, contract=contract("crm_lookup"))
+        stage = node_stage(graph, into={"messages": "messages"}, out={"answer": "messages"}, uses=["crm_lookup"])
+
+        assert (await done(stage, context)).baton_patch == {"acceptance": ["pytest"]}
+        told = [(one.type, one.tool_name or one.content) for one in context.session.events]
+        assert told == [
+            (EventType.LLM_RESPONSE, "I look it up."),
+            (EventType.TOOL_CALL, "crm_lookup"),
+            (EventType.TOOL_RESULT, "crm_lookup"),
+        ]
 
     @pytest.mark.parametrize("function", [commanding, showing], ids=["a command", "blocks"])
     async def test_a_fact_is_what_the_tool_told_its_model(self, function: Any) -> None:
