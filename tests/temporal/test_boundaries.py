@@ -59,22 +59,25 @@ async def worker(sealing: Client) -> AsyncIterator[Worker]:
 
 
 async def to_a_stage(worker: Worker, safeguards: Safeguards, *, hostile: bool) -> Handle:
-    """Have one stage hand on to the next; a hostile handoff waits for a person then."""
+    """Have one stage hand on to the next; a hostile handoff waits for a person then, and was not executed."""
     handle = await start(worker, FourAgents.run, poisoned=hostile)
     await (until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF) if hostile else handle.result())
+    assert EXECUTED[handle.id, "score"] == (not hostile)
     return handle
 
 
 async def to_a_pipeline(worker: Worker, safeguards: Safeguards, *, hostile: bool) -> Handle:
-    """Have a pipeline hand on to another one by signal."""
+    """Have a pipeline hand on to another one by signal; of a hostile handoff it takes over nothing."""
     receiver = await start(worker, Receives.run, id=f"risk-{uuid4()}")
     sender = await start(worker, HandsOff.run, to=receiver.id, state=state(hostile=hostile))
+    await (sender if hostile else receiver).result()
+    assert (await receiver.query("baton"))["decision_log"] == ([] if hostile else ["Took over from legal"])
     await sender.result()
     return sender
 
 
 async def to_an_outside_agent(worker: Worker, safeguards: Safeguards, *, hostile: bool) -> Handle:
-    """Have an agent outside fetch a handoff and accept it."""
+    """Have an agent outside fetch a handoff and accept it; with a hostile one it may not begin."""
     sender = await start(worker, HandsOutside.run, state=state(hostile=hostile))
     await until(sender, lambda now: now.status is PipelineStatus.WAITING)
     async with safeguards.shared().open() as guarded:
@@ -84,6 +87,7 @@ async def to_an_outside_agent(worker: Worker, safeguards: Safeguards, *, hostile
             found = next((one for one in await agents.list_open("reviewer") if one.workflow_id == sender.id), None)
         await agents.claim(found, "reviewer")
         receipt = await agents.accept(found, "reviewer")
+        assert bool(receipt.verdict) is not hostile
         if receipt.verdict:
             await agents.return_report(found, "reviewer", "done")
     await sender.result()
@@ -129,7 +133,10 @@ class TestEveryBoundary:
     async def test_a_hostile_one_is_refused_by_the_receiver(
         self, worker: Worker, safeguards: Safeguards, cross: Boundary
     ) -> None:
-        """The receiver's own validator says so, with the same reason everywhere (S3-3.1-a, S3-5.1-c, S3-2-d)."""
+        """The receiver's own validator says so, with the same reason everywhere, before anything else is done with it.
+
+        S3-3.1-a, S3-5.1-c, S3-2-d, S3-7.1.4-b.
+        """
         handle = await cross(worker, safeguards, hostile=True)
 
         refused = (await handoffs(worker.client, safeguards, handle))[-1]

@@ -158,7 +158,7 @@ class TestHandOff:
     async def test_missing_context_is_named_and_a_mended_handoff_keeps_its_id(
         self, exchange: Worker, safeguards: Safeguards
     ) -> None:
-        """Needs-input says what is unmet; the next attempt of the same handoff brings it (S3-6.1-f, C-20)."""
+        """Needs-input says what is unmet; the next attempt of the same handoff brings it (S3-6.1-g, C-20)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), needs=["clauses"])
         sender = await start(
             exchange, HandsOff.run, to=receiver.id, state={"goal": "g"}, mended={"goal": "g", "clauses": ["4.2"]}

@@ -138,7 +138,7 @@ class TestFourAgents:
     async def test_each_link_names_the_one_before(self, worker: Worker, safeguards: Safeguards) -> None:
         """What each agent did follows from the handoffs: parents, traces and finished work.
 
-        S3-2-h, S3-3.3-d, S3-6.2-c.
+        S3-2-h, S3-3.3-d, S3-6.2-c, S3-6.2-e.
         """
         run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
         bodies = [one.body for one in (await trace(safeguards, run.result.task_id)).records if "toAgent" in one.body]
@@ -150,6 +150,8 @@ class TestFourAgents:
         assert done == [[], ["1:extract"], ["1:extract", "2:analyse"], ["1:extract", "2:analyse", "3:score"]]
         assert bodies[2]["currentState"]["decision_log"] == ["Kept the annexes", "Liability is uncapped"]
         assert bodies[2]["constraints"] == ["scoringFramework:iso31000"]
+        first = next(body for body in bodies if "Liability is uncapped" in body["currentState"]["decision_log"])
+        assert first["fromAgent"]["agentId"] == "analyse", "who is to be asked, if that was wrong"
 
     async def test_any_workflow_id_that_a_service_may_choose_is_put_on_record(
         self, worker: Worker, safeguards: Safeguards
@@ -232,7 +234,8 @@ class TestBackToSender:
         assert (pending.fate, pending.reason) == (Fate.ESCALATE, Code.INCOMPLETE_CONTEXT)
         now = await overview(handle)
         assert now.status.value == "PENDING_HANDOFF"
-        assert any("waits for a person (escalate)" in note for note in now.notes)
+        assert any(f"waits for a person (escalate): {pending.details}" in note for note in now.notes)
+        assert "work_scope" in pending.details
         assert (await handle.query("baton"))["current_state"] == ["Prepared"]
         assert EXECUTED[handle.id, "forgetful"] == 3
         await resolve(handle, pending, "edit", edit={"work_scope": ["annex/*"]})

@@ -149,7 +149,7 @@ class TestTrace:
         assert (told["report"]["verdict"], told["cost"]["microUsd"]) == ("valid", 50_000)
 
     def test_a_broken_chain_is_told_up_to_the_break(self, baton: Desk) -> None:
-        """Which record carries what was changed is said (S3-6.2-e)."""
+        """Which record carries what was changed is said."""
         baton.change("UPDATE handoff_audit SET message_hash = randomblob(32) WHERE position = 3")
 
         done = baton("trace", TASK, *baton.keys())
@@ -222,7 +222,7 @@ class TestVerify:
     def test_what_was_changed_is_invalid_and_named(
         self, baton: Desk, attack: Callable[[Desk], None], named: int
     ) -> None:
-        """An edit, a truncation and an emptying end with 1 and the first bad record (C-26, S3-6.2-e, S3-6.2-h)."""
+        """An edit, a truncation and an emptying end with 1 and the first bad record (C-26)."""
         attack(baton)
 
         one = baton("verify", TASK, *baton.keys(), *baton.anchors())

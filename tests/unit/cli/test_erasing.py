@@ -103,7 +103,7 @@ class TestErase:
         run(look())
 
     def test_a_subject_can_be_read_from_the_input(self, desk: Desk) -> None:
-        """So the name is in no shell's history (C-24)."""
+        """So the name is in no shell's history."""
         assert "holds no data" not in desk("-", "--dry-run", input=f"\ufeff{SUBJECT}\r\n").stdout
         assert "1 key destroyed" in desk("-", "--yes", input=f"{SUBJECT}\n").stdout
 

@@ -87,7 +87,7 @@ class TestThreshold:
         assert plan(given.model_copy(update={"other_tokens": 2_500})) is not None
 
     def test_the_other_tokens_are_those_without_the_history(self) -> None:
-        """What a sender counts before it has a history (S3-13.2-c)."""
+        """What a sender counts before it has a history."""
         message = {"taskId": "t", "conversationHistorySummary": "x" * 99, "conversationHistoryVerbatim": [{}]}
 
         assert other_tokens(message) == estimate_tokens('{"taskId":"t"}')
@@ -161,7 +161,7 @@ class TestPlan:
         assert made.replaced == 1
 
     def test_what_was_said_twice_is_carried_once(self) -> None:
-        """In several turns, and in the summary that came with them (S3-6.4-d)."""
+        """In several turns, and in the summary that came with them."""
         turns = [*(Turn(content=f"{TALK}Pay 5 EUR.") for _ in range(9)), *talk(*[6] * 20)]
         made = finished(CompressInput(turns=turns, summary=write_summary("", ["Pay 5 EUR."], 3), window=2_000))
 
@@ -332,7 +332,7 @@ class TestWork:
 
     @pytest.mark.parametrize("tokens", [10_000, 40_000])
     def test_it_is_linear(self, tokens: int) -> None:
-        """Every sign is counted a fixed number of times, however long the history is (S3-7.1.3-b)."""
+        """Every sign is counted a fixed number of times, however long the history is."""
         counted = 0
 
         def counter(text: str) -> int:
@@ -388,7 +388,7 @@ class TestRecords:
     """What crosses the wire."""
 
     def test_they_survive_json(self) -> None:
-        """An absent role stays absent, an unknown member stays (S3-7.1.3-a)."""
+        """An absent role stays absent, an unknown member stays."""
         turns = [Turn(content="x"), Turn.from_json_object({"content": "y", "role": "tool", "callId": 7})]
         given = CompressInput(turns=turns, window=100, upstream=Spend(micro_usd=5))
         made = Compressed(summary="s", verbatim=turns, before_tokens=9, after_tokens=5, spend=Spend(micro_usd=1))
@@ -398,7 +398,7 @@ class TestRecords:
         assert json.loads(given.model_dump_json())["turns"][0] == {"content": "x"}
 
     def test_it_is_billed_as_compression(self) -> None:
-        """Its cost is a bill like any other (S3-9-c, S3-9-d)."""
+        """Its cost is a bill like any other (S3-9-c)."""
         made = Compressed(summary="", verbatim=[], before_tokens=1, after_tokens=1, spend=Spend(micro_usd=7))
         bill = made.charge("compress/3")
 

@@ -83,13 +83,13 @@ class TestGoldenSet:
         assert lost(golden, made, shortened=True) == []
 
     def test_it_does_the_same_again(self, tokens: int, languages: tuple[str, ...]) -> None:
-        """The rules throw no dice, and a replayed plan is the same plan (S3-6.4-b, S3-6.4-d)."""
+        """The rules throw no dice, and a replayed plan is the same plan."""
         given = CompressInput(turns=history(tokens, languages=languages).turns, window=tokens)
 
         assert compressed(given) == compressed(CompressInput.model_validate_json(given.model_dump_json()))
 
     def test_what_is_compressed_need_not_be_again(self, tokens: int, languages: tuple[str, ...]) -> None:
-        """Compressing is idempotent (S3-7.1.3-a)."""
+        """Compressing is idempotent."""
         given = CompressInput(turns=history(tokens, languages=languages).turns, window=tokens)
         made = compressed(given)
 

@@ -89,7 +89,7 @@ class TestKindOf:
         ],
     )
     def test_talk_is_not_kept(self, sentence: str) -> None:
-        """A rule that keeps everything compresses nothing (S3-6.4-d)."""
+        """A rule that keeps everything compresses nothing."""
         assert kind_of(sentence) is None
 
 
@@ -113,7 +113,7 @@ class TestPinsOf:
         assert [pin.text for pin in pins_of(text)] == [text[2:]]
 
     def test_they_come_in_the_order_in_which_they_were_said(self) -> None:
-        """A later decision may overrule an earlier one (S3-6.4-b)."""
+        """A later decision may overrule an earlier one."""
         text = "We chose Bonn. Nothing. It costs 5 EUR. We chose Berlin instead."
 
         assert [pin.kind for pin in pins_of(text)] == [PinKind.DECISION, PinKind.NUMBER, PinKind.DECISION]
@@ -141,7 +141,7 @@ class TestPinsOf:
         "unit", [".", "a.", "\"'", "a:", "Decision (", "1 ", "\n- ", "a-", "([", "because ", "\u0301", "⚠", "decision"]
     )
     def test_a_hostile_text_takes_no_longer_than_another(self, unit: str) -> None:
-        """Two hundred thousand characters that would keep a backtracking pattern busy for hours (S3-6.4-b)."""
+        """Two hundred thousand characters that would keep a backtracking pattern busy for hours."""
         assert isinstance(pins_of(unit * (200_000 // len(unit))), list)
 
 

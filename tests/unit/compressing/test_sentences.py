@@ -30,7 +30,7 @@ class TestSentences:
         ],
     )
     def test_a_text_is_taken_apart(self, text: str, expected: list[str]) -> None:
-        """Where it is not clear, the text stays together (S3-6.4-b)."""
+        """Where it is not clear, the text stays together."""
         assert sentences(text) == expected
 
     @given(st.text(st.sampled_from("aB1.!?。 \n\t-\"')»ß\u2028"), max_size=60) | st.text(max_size=60))
@@ -43,7 +43,7 @@ class TestSentences:
 
     @pytest.mark.parametrize("text", ["word " * 999, "x" * 2_500, "x" * 2_500 + " y"], ids=["words", "one", "both"])
     def test_a_text_without_an_end_is_cut(self, text: str) -> None:
-        """A log without a full stop is not one sentence (C-19)."""
+        """A log without a full stop is not one sentence."""
         found = sentences(text)
 
         assert max(map(len, found)) <= LONGEST

@@ -33,7 +33,7 @@ class TestCompressionPrompt:
         assert rule in compression_prompt([]).partition("[")[0]
 
     def test_the_turns_stand_in_it_as_data(self) -> None:
-        """In order, each with who said it, inside the fence (S3-6.4-b, S3-10.1)."""
+        """In order, each with who said it, inside the fence (S3-10.1-c)."""
         talk = [Turn(role="user", content="One."), Turn(content="Two.")]
         prompt = compression_prompt(talk, earlier_summary="Before.", nonce="f00d")
 

@@ -54,7 +54,7 @@ class TestKey:
         ],
     )
     def test_a_weak_or_nameless_key_is_refused(self, members: dict[str, Any], message: str) -> None:
-        """A secret that could be guessed protects nothing (C-26)."""
+        """A secret that could be guessed protects nothing."""
         with pytest.raises(KeyringError, match=message):
             key(**({"name": "k"} | members))
 

@@ -108,7 +108,7 @@ class TestSeal:
         ],
     )
     def test_what_readers_read_differently_is_not_sealed(self, value: Any) -> None:
-        """Two readings under one seal are two messages (C-26)."""
+        """Two readings under one seal are two messages."""
         with pytest.raises(SealError, match="cannot be sealed"):
             seal({"currentState": value}, HMAC)
 
@@ -281,7 +281,7 @@ class TestTampering:
         ],
     )
     def test_what_is_no_strict_json_is_refused(self, raw: bytes, message: str) -> None:
-        """Malformed text is refused as it is, and never mended (C-26)."""
+        """Malformed text is refused as it is, and never mended."""
         with pytest.raises(SealError, match=message):
             open_sealed(raw, HMAC)
 
@@ -335,7 +335,7 @@ class TestRotation:
 
     @pytest.mark.parametrize("keyring", KEYRINGS)
     def test_what_a_retired_key_sealed_still_opens(self, keyring: Keyring) -> None:
-        """Handoffs that were under way when the key was rotated arrive (C-26: the previous key passes)."""
+        """Handoffs that were under way when the key was rotated arrive: the previous key passes."""
         raw = seal(MESSAGE, keyring)
         rotated = retired(keyring, datetime(2026, 6, 12, 9, 31, tzinfo=UTC))
 

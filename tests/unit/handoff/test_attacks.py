@@ -387,7 +387,7 @@ class TestReplay:
         assert len(await desk.on_record()) == 1
 
     async def test_after_its_expiry_it_is_refused(self, desk: Desk) -> None:
-        """What was acceptable an hour ago is not for ever; both answers are on record (S3-10.2-c)."""
+        """What was acceptable an hour ago is not for ever; both answers are on record."""
         raw = sealed()
         assert (await desk.answer(raw))[0].verdict
         later = replace(desk, gate=replace(desk.gate, clock=lambda: NOW + timedelta(hours=1)))
@@ -400,7 +400,7 @@ class TestReturned:
     """What a receiver made of a handoff."""
 
     async def test_a_second_run_that_answers_otherwise_is_on_record_as_well(self, desk: Desk) -> None:
-        """A run whose answer was lost after it was recorded is repeated, and need not say the same (S3-6.2-e)."""
+        """A run whose answer was lost after it was recorded is repeated, and need not say the same."""
         _, message = await desk.answer(sealed())
         for answer in ("A", "B", "B", "A"):
             await desk.gate.returned(message, {"output": answer}, Spend(micro_usd=10))

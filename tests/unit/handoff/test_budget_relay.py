@@ -296,7 +296,7 @@ class TestChain:
         assert one.total.micro_usd == one.budget.spent_micro_usd <= initial
 
     def test_every_kind_of_job_is_part_of_it(self) -> None:
-        """One of each, by hand: what is charged does not depend on how it came (S3-11-e, S3-9-d)."""
+        """One of each, by hand: what is charged does not depend on how it came (S3-11-e)."""
         script = [[Job(kind, (1_000, 200)) for kind in JOBS], [], [Job("good", (7,))], [], [Job("child", (1,))]]
         done = Chain(Budget(initial_micro_usd=PLENTY)).run(script)
 

@@ -317,7 +317,7 @@ class TestTogether:
 
     @given(messages)
     def test_no_message_makes_it_fail(self, message: dict[str, Any]) -> None:
-        """Whatever a valid message holds, there is a verdict, and the message is left as it was (S3-7.1.4-b)."""
+        """Whatever a valid message holds, there is a verdict, and the message is left as it was (S3-7.1.4-a)."""
         before = copy.deepcopy(message)
 
         assert isinstance(verdict(message), Verdict)

@@ -138,11 +138,12 @@ class TestFate:
         assert all(isinstance(fate_of(code), Fate) for code in Code)
 
     def test_an_accepted_handoff_runs(self) -> None:
-        """A verdict without findings is no fault of anybody's (S3-6.1-a, S3-6.1-l)."""
+        """A verdict without findings is no fault of anybody's."""
         assert Verdict.of([]).fate() is Fate.RUN
 
     def test_the_number_of_attempts_is_declared(self) -> None:
         """Three by default; exhaustion and escalation coincide (C-20, S3-6.3-a, S3-6.3-g)."""
+        assert [fate_of(Code.SCHEMA_INVALID, attempt) for attempt in (2, 3)] == [Fate.BACK_TO_SENDER, Fate.ESCALATE]
         assert fate_of(Code.SCHEMA_INVALID, attempt=1, most=1) is Fate.ESCALATE
         assert fate_of(Code.SCHEMA_INVALID, attempt=4, most=5) is Fate.BACK_TO_SENDER
 

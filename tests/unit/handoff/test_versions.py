@@ -60,7 +60,7 @@ class TestSatisfies:
     @example("x.*.X", "1.2.3")
     @example("<=2.x.*", "1.2.3")
     def test_every_range_that_the_schema_takes_can_be_asked(self, wanted: str, version: str) -> None:
-        """A message whose schema holds never fails later for how its range is written (S3-6.1-d)."""
+        """A message whose schema holds never fails later for how its range is written (S3-5.2-i)."""
         if re.fullmatch(RANGE, wanted):
             assert satisfies(version, wanted) in (True, False)
         else:

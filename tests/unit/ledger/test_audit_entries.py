@@ -99,7 +99,7 @@ class TestCostOf:
         assert cost_of({"costTracking": tracking}) is None
 
     def test_an_exhausted_budget_is_recorded_as_it_is(self) -> None:
-        """Less than nothing may remain (S3-6.1-l)."""
+        """Less than nothing may remain (S3-6.1-m)."""
         tracking = message()["costTracking"] | {"costBudgetRemainingUSD": -0.05}
 
         found = cost_of({"costTracking": tracking})

@@ -97,7 +97,7 @@ class TestAttacks:
     ) -> None:
         """The whole list of 6.3 and T2, and what a chain without keys, or without anchors, can't show.
 
-        C-26, S3-10.3-b, P1-P6.
+        C-26, S3-10.3-b, S3-6.2-h, P1-P6.
         """
         genuine = chain(5)
         attacked = attack(bare(genuine))
@@ -111,7 +111,7 @@ class TestAttacks:
 
     @pytest.mark.parametrize(("attack", "verdicts", "named"), ATTACKS)
     def test_the_first_bad_record_is_named(self, attack: Attack, verdicts: tuple[Verdict, ...], named: int) -> None:
-        """With an index and every head anchored, the report names the very record that was touched (P1, S3-6.2-e)."""
+        """With an index and every head anchored, the report names the very record that was touched (P1)."""
         genuine = chain(5)
         attacked = [
             replace(record, claimed_hash=record.claimed_hash or genuine[min(at, 4)].hash)

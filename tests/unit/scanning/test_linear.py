@@ -36,7 +36,7 @@ def steps(message: Any) -> int:
 
 @pytest.mark.parametrize("name", HOSTILE[SMALL])
 def test_four_times_the_text_is_at_most_about_four_times_the_work(name: str) -> None:
-    """A message made to be slow to scan holds up nobody: newlines, blanks, disguises, bombs (S3-10.1-b)."""
+    """A message made to be slow to scan holds up nobody: newlines, blanks, disguises, bombs."""
     small, large = (steps({"text": HOSTILE[size][name]}) for size in (SMALL, LARGE))
 
     assert large <= 5 * small + SLACK
@@ -44,7 +44,7 @@ def test_four_times_the_text_is_at_most_about_four_times_the_work(name: str) -> 
 
 @pytest.mark.parametrize("name", hostile_texts(1_024))
 def test_it_ends_where_the_text_is_the_key_the_value_and_a_thousand_small_ones(name: str) -> None:
-    """The same texts in pieces, as keys, and in lists in lists, end within the test's timeout (S3-10.1-b, C-17)."""
+    """The same texts in pieces, as keys, and in lists in lists, end within the test's timeout."""
     text = HOSTILE[LARGE][name]
     pieces = [text[at : at + 32] for at in range(0, len(text), 32)]
     nested: Any = text

@@ -77,13 +77,13 @@ class TestSeal:
 
     @pytest.mark.parametrize("name", ["", "e-mail", "a b", "x" * 65, "é"])
     async def test_the_name_of_a_field_is_a_word(self, vault: Vault, name: str) -> None:
-        """Names stay readable for ever, so they come from code and not from people (C-24)."""
+        """Names stay readable for ever, so they come from code and not from people."""
         with pytest.raises(ValueError, match="pattern"):
             await vault.seal(SUBJECT, TASK, {name: 1})
         assert await vault.where_is(SUBJECT) == []
 
     async def test_misuse_is_an_error(self, vault: Vault) -> None:
-        """No fields, no subject and a foreign payload are refused (C-24)."""
+        """No fields, no subject and a foreign payload are refused."""
         with pytest.raises(ValueError, match="at least one field"):
             await vault.seal(SUBJECT, TASK, {})
         with pytest.raises(ValueError, match="needs a name"):
@@ -92,7 +92,7 @@ class TestSeal:
             await vault.seal(SUBJECT, TASK, {"x": 1}, onto={"Jane": {}})
 
     async def test_a_key_is_rolled_before_it_is_used_up(self, path: Path, keyring: Keyring) -> None:
-        """Random nonces are safe for so many encryptions under one key only (C-24)."""
+        """Random nonces are safe for so many encryptions under one key only."""
         async with Vault(path, keyring, VaultOptions(most_encryptions=4)) as vault:
             first = await vault.seal(SUBJECT, TASK, {"a": 1, "b": 2, "c": 3})
             second = await vault.seal(SUBJECT, TASK, {"d": 4, "e": 5}, onto=first)
@@ -147,7 +147,7 @@ class TestMoving:
     async def test_a_moved_or_changed_value_is_refused(
         self, vault: Vault, move: Callable[[dict[str, Any]], dict[str, Any]], error: type[VaultError]
     ) -> None:
-        """Field, subject and bytes are authenticated (C-24)."""
+        """Field, subject and bytes are authenticated."""
         payload = await vault.seal("a", TASK, {"email": "a@x", "phone": "1"})
         payload = await vault.seal("b", TASK, {"email": "b@x", "phone": "2"}, onto=payload)
 
@@ -155,7 +155,7 @@ class TestMoving:
             await vault.open(move(copy.deepcopy(payload)), TASK)
 
     async def test_a_value_of_another_task_is_refused(self, vault: Vault) -> None:
-        """The task is authenticated (C-24)."""
+        """The task is authenticated."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
 
         with pytest.raises(ForeignCiphertextError, match="does not belong here"):
@@ -205,7 +205,7 @@ class TestArtifacts:
 
     @pytest.mark.parametrize("raw", [b"", b"baton-sealed-1\n", b"%PDF-1.7", b"baton-sealed-1\n{}\n" + b"0" * 40])
     async def test_other_bytes_are_named_as_what_they_are(self, vault: Vault, raw: bytes) -> None:
-        """What is no sealed artifact is refused, and not taken for one (C-24)."""
+        """What is no sealed artifact is refused, and not taken for one."""
         with pytest.raises(ForeignCiphertextError, match="no sealed artifact"):
             await vault.open_bytes(raw, TASK, "cv")
 
@@ -232,7 +232,7 @@ class TestRotation:
     """New WRAP and INDEX keys."""
 
     async def test_rewrapping_makes_the_old_key_useless(self, path: Path, keyring: Keyring) -> None:
-        """After a rewrap the vault opens without the retired WRAP key, and an old copy only with it (C-24)."""
+        """After a rewrap the vault opens without the retired WRAP key, and an old copy only with it."""
         async with Vault(path, keyring) as vault:
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         shutil.copy(path, path.with_name("old"))
@@ -252,7 +252,7 @@ class TestRotation:
     async def test_many_keys_are_rewrapped_page_by_page(
         self, path: Path, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Every key is wrapped anew, also where there is more than a page of them (C-24)."""
+        """Every key is wrapped anew, also where there is more than a page of them."""
         monkeypatch.setattr("baton.edge.vault.subjects.PAGE", 3)
         async with Vault(path, keyring) as vault:
             payloads = [await vault.seal(f"s-{number}", TASK, {"n": number}) for number in range(8)]
@@ -314,7 +314,7 @@ class TestFile:
     """The vault's file."""
 
     async def test_only_its_owner_may_read_it(self, vault: Vault, path: Path) -> None:
-        """It holds the keys of everybody (C-24)."""
+        """It holds the keys of everybody."""
         await vault.seal(SUBJECT, TASK, {"email": MARKER})
         await vault.erase(SUBJECT, "r-1")
 
@@ -323,7 +323,7 @@ class TestFile:
     async def test_another_file_is_refused(
         self, tmp_path: Path, stranger: Path, keyring: Keyring, ledger: object
     ) -> None:
-        """A text, a ledger and a missing file are named, and left as they were (C-24)."""
+        """A text, a ledger and a missing file are named, and left as they were."""
         with pytest.raises(VaultUnavailableError, match="not a database"):
             await Vault(stranger, keyring).__aenter__()
         with pytest.raises(VaultError, match="is a database, but no vault"):
@@ -340,7 +340,7 @@ class TestFile:
                 assert await asyncio.gather(*map(stack.enter_async_context, vaults)) == vaults
 
     async def test_it_says_that_it_is_locked(self, path: Path, keyring: Keyring) -> None:
-        """Unavailable is another thing than erased: trying again helps (C-24)."""
+        """Unavailable is another thing than erased: trying again helps."""
         options = VaultOptions(wait=0.01)
         async with Vault(path, keyring, options) as one, Vault(path, keyring, options) as two:
             begun, end = asyncio.Event(), asyncio.Event()
