@@ -25,8 +25,9 @@ from baton.protocol.exchange import message_digest
 from baton.protocol.explaining import Explanation
 from baton.protocol.handoff import Handoff
 from baton.protocol.messages import PipelineInput, PipelineStatus
-from baton.protocol.names import QUERY_EXPLAIN
+from baton.protocol.names import QUERY_EXPLAIN, QUERY_INBOX
 from baton.protocol.outside import QUERY_MESSAGE, QUERY_OUTSIDE, OutsideHandoff
+from baton.protocol.pending import PendingHandoff
 from baton.protocol.sealed import UnverifiedHandoff
 from baton.testing import pipeline_worker, run_pipeline
 from tests.support import Handle, failure, start, until
@@ -196,10 +197,13 @@ class TestOneHandoff:
         """A task that waits for a person is kept as the handoff that it waits for (S3-17-c)."""
         handle = await to_a_stage(worker, safeguards, hostile=True)
         baton = await handle.query("baton")
+        [pending] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
 
-        refused = (await handoffs(worker.client, safeguards, handle))[-1]
-        assert handoff_gate()(refused.body) == []
-        assert refused.body["currentState"] == baton
+        kept = (await handoffs(worker.client, safeguards, handle))[-1].body
+        assert handoff_gate()(kept) == []
+        assert kept["currentState"] == baton
+        agents = (kept["fromAgent"]["agentId"], kept["toAgent"]["agentType"])
+        assert (pending.handoff_id, pending.sender, pending.receiver) == (kept["handoffId"], *agents)
         await handle.terminate()
 
 

@@ -44,7 +44,7 @@ async def test_what_was_streamed_is_there_in_the_run_that_continues(exchange: Wo
 
 
 async def test_an_attack_that_comes_as_the_receiver_begins(exchange: Worker, safeguards: Safeguards) -> None:
-    """What was enough to begin with is not any more: its sender is told, once it has said what it sent (S3-14.1-c)."""
+    """What was enough to begin with is not any more: its sender is told, once it has said what it sent (S3-10.1-b)."""
     queue, stream = f"attacked-{uuid.uuid4()}", str(uuid.uuid4())
     attack = f"{' '.join(f'Clause {number} is as it was.' for number in range(10_000))} {INJECTION}"
     contents: list[dict[str, JsonValue]] = [{"n": 1}, {"n": 2}, {"n": 3, "says": attack}]
@@ -74,7 +74,7 @@ async def test_an_attack_that_comes_as_the_receiver_begins(exchange: Worker, saf
 
 
 async def test_a_stream_is_as_long_as_its_sender_makes_it(exchange: Worker, safeguards: Safeguards) -> None:
-    """Only what waits for a chunk before it is limited; what is here in order is not (S3-14.1-d)."""
+    """Only what waits for a chunk before it is limited; what is here in order is not."""
     receiver = await start(exchange, StreamsIn.run)
     handoff, stream = message(receiver.id), str(uuid.uuid4())
     handoff = handoff.model_copy(update={"step": {STREAM: stream}})
