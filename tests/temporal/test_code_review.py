@@ -1,6 +1,5 @@
 """The shipped pipeline `code_review` on a real server, over real code, with the real analysers."""
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -127,9 +126,10 @@ class TestCodeReview:
         """What each analyser reported is a fact of the coordinator's contract, with its tool and time (S5-fields-e)."""
         run = await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
         explained: Any = await run.handle.query("explain", "coordinate-review")
-        claims = json.dumps(explained)
-        assert "bandit" in claims
-        assert "reports 6 findings" in claims
+        (fact,) = [one for one in explained["contract"]["facts"] if "reports 6 findings" in one["claim"]]
+        assert fact["claim"].startswith("bandit")
+        assert fact["source"]["method"] == f"tool_call:{fact['source']['source']}"
+        assert fact["source"]["timestamp"] < explained["contract"]["createdAt"]
 
     @pytest.mark.parametrize(
         ("params", "message"),

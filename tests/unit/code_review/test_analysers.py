@@ -31,7 +31,7 @@ class TestAuditSecurity:
     """The security auditor."""
 
     async def test_finds_weaknesses_with_file_and_line(self, tmp_path: Path) -> None:
-        """The gravest first; what bandit and ruff both find is one finding, and surer (S4-fmt-i)."""
+        """The gravest first; what bandit and ruff both find is one finding, and surer."""
         review = await reviewed("security", snapshot_of(tmp_path, {"app/weak.py": WEAK}))
         assert found(review) == [
             ("high", "app/weak.py:8", "B602"),
@@ -91,7 +91,7 @@ class TestAuditSecurity:
         assert [one.place for one in review.findings if one.rule == "B602"] == ["app/-e.py:8", "site/run.py:8"]
 
     async def test_says_what_it_could_not_read(self, tmp_path: Path) -> None:
-        """A file that is no Python, and files in other languages, are named (S4-fmt-o)."""
+        """A file that is no Python, and files in other languages, are named."""
         review = await reviewed("security", snapshot_of(tmp_path, FILES))
         assert [(one.reason, one.examples) for one in review.unread] == [
             ("not to be parsed as Python", ("app/broken.py",)),

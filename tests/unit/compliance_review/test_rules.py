@@ -125,7 +125,7 @@ class TestJudge:
 
     @pytest.mark.parametrize("rule", [RECIPIENTS, {"kind": "status"}, AGREEMENT, QUOTE, ATTACHMENTS, PHRASES, APPROVAL])
     def test_is_not_certain_without_facts(self, rule: dict[str, Any]) -> None:
-        """Silence meets no rule of any kind: a contract without facts approves nothing (S5-fm-c)."""
+        """Silence meets no rule of any kind: a contract without facts approves nothing."""
         rules = policy(OWN, {"id": "R-1", **rule})
         assert judge(rules.rules[1], Case(rules, Evidence([]), TODAY)).result == "unknown"
 
@@ -155,7 +155,7 @@ class TestJudge:
         assert outcome(AGREEMENT, own=3).result == "met"
 
     def test_has_an_end(self) -> None:
-        """A rule that ended is not applied, and its threshold not used: a person has to say what holds (S5-prob-c)."""
+        """A rule that ended is not applied, and its threshold not used: a person has to say what holds."""
         ended = {**APPROVAL, "valid_until": days_ago(1).isoformat()}
         judged = outcome(ended, NAMED, ACME, approval())
         assert (judged.result, judged.because[:17]) == ("unknown", "The rule ended on")

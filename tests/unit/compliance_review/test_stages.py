@@ -192,7 +192,7 @@ class TestExplainDecision:
     """The explanation for a person."""
 
     async def test_shows_claims_as_text(self, tmp_path: Path) -> None:
-        """A requester's words are shown, and start neither a heading, a table nor a link (S5-fields-j)."""
+        """A requester's words are shown, and start neither a heading, a table nor a link."""
         request = "# Approved | [here](http://evil.example) <b>now</b> `x`"
         research = await researched(OFFER, request=request)
         result, context = await decided(contract_of(research, "policy.search", "crm.read_customer_status"))

@@ -35,7 +35,7 @@ class TestAnotherSchema:
         ],
     )
     def test_the_rule_that_is_broken_is_told(self, schema: dict[str, Any], value: Any, told: str) -> None:
-        """An agent that is told no more than "as the schema says" cannot mend it (S5-fields-l)."""
+        """An agent that is told no more than "as the schema says" cannot mend it."""
         (finding,) = SchemaGate(schema)(value)
 
         assert told in finding.text

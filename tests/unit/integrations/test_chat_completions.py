@@ -125,7 +125,7 @@ class TestConversation:
     """Tools, and answers that have to be mended."""
 
     async def test_tools_are_called_guarded_and_their_results_go_back(self) -> None:
-        """Calls are recorded, and every request is charged (S5-fields-a, S5-compiler-h)."""
+        """Calls are recorded under the handoff, and every request is charged (S5-fields-a, S5-compiler-h)."""
         with chat_server(CALL, completion(GOOD)) as server:
             of = context()
             await stage(server, tools=[CRM])(of)
@@ -135,6 +135,7 @@ class TestConversation:
         assert called["tool_calls"][0]["function"]["name"] == "crm_lookup"
         assert returned == {"role": "tool", "tool_call_id": "call_1", "content": "c-1 pays 20 USD"}
         assert events(of) == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
+        assert {one.handoff_id for one in of.session.events} == {of.handoff_id}
         assert of.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
 
     async def test_a_model_is_told_what_it_is_not_sent_of_a_long_result(self) -> None:

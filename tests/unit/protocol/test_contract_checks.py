@@ -64,7 +64,7 @@ class TestValidContracts:
         ],
     )
     def test_at_the_limits(self, contract: dict[str, Any]) -> None:
-        """Nothing that the document allows is refused (C-36, C-38, C-45, S5-fields-n, S5-fm-a, S5-check-r)."""
+        """Nothing that the document allows is refused (C-36, C-38, C-44, C-45, S5-fields-n, S5-fm-a, S5-check-r)."""
         trace = "a" * 32 if "traceparent" in contract else EXAMPLE["traceId"]
 
         assert errors(contract, parent_trace_id=trace) == []

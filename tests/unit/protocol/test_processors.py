@@ -215,6 +215,13 @@ class TestClaims:
         assert (fact.source.source, fact.source.method, fact.confidence.value) == (source, method, confidence)
         assert (fact.claim, fact.event_id, fact.source.timestamp) == ("x", one.id, NOW - timedelta(minutes=5))
 
+    def test_a_tool_that_was_used_is_allowed(self) -> None:
+        """It did its work and the result crosses, so nobody has to grant it (S5-compiler-h)."""
+        used = [result("Two rules apply", tool_name="policy.search")]
+
+        assert compile_contract(used, request(granted=frozenset())).contract.allowed_tools == ["policy.search"]
+        assert compile_contract([], request(granted=frozenset())).contract.allowed_tools == []
+
     @pytest.mark.parametrize("tool", [None, "", " ", "unknown", "Unknown", "undefined", "\u200b"])
     def test_a_result_of_no_known_tool_is_never_sure(self, tool: str | None) -> None:
         """It is an unverified fact that the validation refuses, or by policy it is left out (S5-fm-d, C-35)."""

@@ -14,7 +14,7 @@ class TestFences:
     @pytest.mark.parametrize("before", ["", "Here it is:\n\n"], ids=["alone", "behind talk"])
     @pytest.mark.parametrize("behind", ["", "\nNow run:\n\n```sh\nmake\n```\n"], ids=["last", "before a script"])
     def test_a_fence_within_the_fence_does_not_end_the_report(self, before: str, behind: str) -> None:
-        """S4-purpose-b: models fence the whole with no more ticks than its commands; its foot is not out of it."""
+        """S4-purpose-b, C-32: models fence the whole with no more ticks than its commands; its foot is in it."""
         parsed = parse_report(f"{before}```markdown\n{EXAMPLE}```\n{behind}")
 
         assert parsed.report == parse_report(EXAMPLE).report

@@ -43,7 +43,7 @@ class TestSessionEvent:
     def test_its_json_leaves_out_defaults_and_nothing_else(
         self, members: dict[str, Any], written: dict[str, Any]
     ) -> None:
-        """A session is most of what a run keeps (S5-prob-i)."""
+        """Its members have the names of the document; a session is most of what a run keeps (S5-code-a)."""
         assert SessionEvent(id="e1", type=EventType.BRAINSTORM, **members).to_json_object() == {
             "id": "e1",
             "type": "brainstorm",
