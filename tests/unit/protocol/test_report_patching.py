@@ -55,6 +55,7 @@ class TestReportPatch:
         after = apply_patch(baton, report_patch(found, baton))
 
         assert after.decision_log[: len(baton.decision_log)] == baton.decision_log
+        assert {logged(one) for one in found.context.decisions} <= set(after.decision_log)
         assert set(found.blockers) <= set(after.open_questions)
 
     def test_what_was_there_is_kept_and_stands_once(self) -> None:
@@ -148,7 +149,7 @@ class TestBatonReport:
         assert len(found.blockers) <= len(baton.open_questions)
 
     def test_every_field_of_the_baton_is_in_it(self) -> None:
-        """S4-purpose-b: all critical context is preserved."""
+        """S4-purpose-b, X-3: all critical context is preserved, and a decision has its reason apart."""
         found = baton_report(
             Baton(
                 goal="GOAL", current_state=["STATE"], decision_log=["DECISION — because REASON"], constraints=["RULE"],
