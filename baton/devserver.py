@@ -46,7 +46,7 @@ TUNED: Mapping[str, object] = {
 """The server settings that `DevServerOptions.tuned` stands for."""
 
 _TUNED_MEMORY: Mapping[str, str] = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
-"""Environment of the tuned server: it clears its memory less often, and as often as by default once it has 2 GiB."""
+"""Environment of a tuned server with a file: it clears its memory less often, as long as it has less than 2 GiB."""
 
 _USUAL: Mapping[str, object] = {
     "frontend.enableServerVersionCheck": False,  # else it asks a host outside
@@ -76,9 +76,9 @@ class DevServerOptions:
         namespace: The namespace to have; `default` is always there.
         search_attributes: Keyword search attributes to have, by default those that pipelines set; a namespace
             may have ten.
-        tuned: Whether to use the settings of `TUNED`; to let the server take some 200 MB of memory more, which saves it
-            processor time (`GOGC` and `GOMEMLIMIT` of one's own win); and for a database file SQLite's write-ahead
-            log, which survives a killed server whole; a power cut may take its last moments.
+        tuned: Whether to use the settings of `TUNED`, and for a database file SQLite's write-ahead log, which
+            survives a killed server whole; a power cut may take its last moments. A server with a file may also take
+            some 200 MB of memory more, which saves it processor time (`GOGC` and `GOMEMLIMIT` of one's own win).
         settings: More server settings (dynamic configuration) by name; they win over the tuned ones.
         codec_endpoint: The URL of a codec server for the UI to call (`baton.edge.codec_server`).
         log: The file to append the server's output to; by default it is beside the database, named like
@@ -269,7 +269,9 @@ class DevServer:
     def _environment(self) -> dict[str, str]:
         """Return the environment, without the CLI's own settings: a profile with another address is not meant here."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
-        return {**(_TUNED_MEMORY if self.options.tuned else {}), **own}
+        # One in memory holds all its state there, several times over if it were let.
+        more = _TUNED_MEMORY if self.options.tuned and self.options.database is not None else {}
+        return {**more, **own}
 
     async def _serving(self, process: asyncio.subprocess.Process, output: "_Output") -> None:
         """Wait until the server answers and has what was asked of it."""

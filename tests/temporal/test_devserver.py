@@ -11,6 +11,7 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -168,22 +169,30 @@ class TestDatabase:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show a process's environment")
     @pytest.mark.parametrize(
-        ("own", "tuned", "expected"),
+        ("own", "options", "expected"),
         [
-            ({}, True, {"GOGC": "400", "GOMEMLIMIT": "2GiB"}),
-            ({"GOGC": "75"}, True, {"GOGC": "75", "GOMEMLIMIT": "2GiB"}),
-            ({}, False, {}),
+            ({}, {"database": "p.db"}, {"GOGC": "400", "GOMEMLIMIT": "2GiB"}),
+            ({"GOGC": "75"}, {"database": "p.db"}, {"GOGC": "75", "GOMEMLIMIT": "2GiB"}),
+            ({}, {"database": "p.db", "tuned": False}, {}),
+            ({}, {}, {}),
         ],
     )
     async def test_the_memory_it_may_use(
-        self, monkeypatch: pytest.MonkeyPatch, own: dict[str, str], tuned: bool, expected: dict[str, str]
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        own: dict[str, str],
+        options: dict[str, Any],
+        expected: dict[str, str],
     ) -> None:
-        """A tuned server may use more, within bounds; somebody's own setting wins, and a stock one has its own."""
+        """A tuned one may use more, within bounds; somebody's own setting wins, and a stock one has its own."""
         for name in ("GOGC", "GOMEMLIMIT"):
             monkeypatch.delenv(name, raising=False)
         for name, value in own.items():
             monkeypatch.setenv(name, value)
-        async with DevServer(DevServerOptions(tuned=tuned, ui_port=None)) as server:
+        if "database" in options:
+            options = {**options, "database": tmp_path / options["database"]}
+        async with DevServer(DevServerOptions(**options, ui_port=None)) as server:
             environment = await asyncio.to_thread(Path(f"/proc/{server.process.pid}/environ").read_text)
         found = dict(line.partition("=")[::2] for line in environment.split("\0"))
 
