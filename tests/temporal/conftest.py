@@ -45,8 +45,13 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 
 
 @pytest.fixture(scope="module")
-async def exchange(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
+    """Return a client whose handoffs are sealed."""
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+
+@pytest.fixture(scope="module")
+async def exchange(sealing: Client) -> AsyncIterator[Worker]:
     """Return a running worker of the pipelines that hand on to each other."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
+    async with pipeline_worker(sealing, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
         yield it

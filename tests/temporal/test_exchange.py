@@ -3,7 +3,6 @@
 import json
 import uuid
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from temporalio.worker import Worker
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.client import read_run
-from baton.devserver import DevServer
-from baton.edge.keyring import Keyring
 from baton.edge.ledger import Ledger
 from baton.edge.sealing import seal
 from baton.plugin import BatonPlugin
@@ -37,19 +34,6 @@ from tests.temporal.exchange_pipelines import (
     ThereAndBack,
 )
 from tests.temporal.handoff_stages import INJECTION
-
-
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
-    folder: Path = tmp_path_factory.mktemp("exchange")
-    return Safeguards(Keyring.generate(), folder / "ledger.db")
-
-
-@pytest.fixture(scope="module")
-async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client whose handoffs are sealed."""
-    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,5 @@
 """What somebody who reaches the server and holds no key does to pipelines that hand off to one another."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
@@ -11,35 +8,13 @@ from temporalio.worker import Worker
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
-from baton.devserver import DevServer
 from baton.edge.conversion import RECORD, SEALED
-from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
 from baton.workflow.correspondence import HANDOFF
 from tests.support import Handle, event, overview, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives
 from tests.temporal.test_exchange import fresh, output, sealed_signal, signal_again
-
-
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
-    folder: Path = tmp_path_factory.mktemp("attacks")
-    return Safeguards(Keyring.generate(), folder / "ledger.db")
-
-
-@pytest.fixture(scope="module")
-async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client whose handoffs are sealed."""
-    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-
-
-@pytest.fixture(scope="module")
-async def exchange(sealing: Client) -> AsyncIterator[Worker]:
-    """Return a worker that knows the pipelines of these tests."""
-    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
-        yield it
 
 
 async def test_a_copy_that_is_sent_on_ends_no_handoff(sealing: Client, exchange: Worker) -> None:

@@ -32,18 +32,6 @@ SOON = timedelta(seconds=20)
 
 
 @pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
-    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("handing") / "ledger.db")
-
-
-@pytest.fixture(scope="module")
-async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client whose handoffs are sealed."""
-    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-
-
-@pytest.fixture(scope="module")
 async def exchange(sealing: Client) -> AsyncIterator[Worker]:
     """Return a worker that knows the pipelines of these tests."""
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES) as it:

@@ -20,8 +20,6 @@ from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.client.outside import LONGEST_REASON, OutsideAgents
 from baton.client.outside_http import outside_app, serve_outside
-from baton.devserver import DevServer
-from baton.edge.keyring import Keyring
 from baton.edge.ledger import Ledger
 from baton.edge.sealing import open_sealed
 from baton.plugin import BatonPlugin
@@ -36,18 +34,6 @@ LONG = "".join(
 )
 """A text that cannot be compressed much."""
 TOKENS = {"reviewer": "reviewer-token-0123456789", "painter": "painter-token-0123456789"}
-
-
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
-    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("outside") / "ledger.db")
-
-
-@pytest.fixture(scope="module")
-async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client whose moves are sealed."""
-    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
 
 
 @pytest.fixture(scope="module")

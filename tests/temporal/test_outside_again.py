@@ -12,8 +12,6 @@ from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.client.outside import OutsideAgents
 from baton.client.outside_http import serve_outside
-from baton.devserver import DevServer
-from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineStatus
 from baton.testing import assert_replays, pipeline_worker
@@ -21,18 +19,6 @@ from tests.support import start, until
 from tests.temporal.exchange_pipelines import HandsOutside, HandsOutsideAndGoesOn
 from tests.temporal.handoff_stages import extract
 from tests.temporal.test_outside import TOKENS, at, call, listed, waiting
-
-
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
-    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("again") / "ledger.db")
-
-
-@pytest.fixture(scope="module")
-async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client whose moves are sealed."""
-    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
 
 
 @pytest.fixture(scope="module")
