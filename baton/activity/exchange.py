@@ -31,21 +31,21 @@ async def accept_handoff(request: AcceptRequest) -> Admission:
         LedgerUnavailableError: The answer could not be put on record; it is tried again.
     """
     gate = gate_of(current_parts().gate)
+    strays = addressed_to(request.audience)
     receipt, message = await gate.accept(
-        request.message, request.requirements, run_id=run_of_activity(), further=[addressed_to(request.audience)]
+        request.message, request.requirements, run_id=run_of_activity(), further=[strays]
     )
     handoff_answered(receipt.verdict.reason.value if receipt.verdict.reason else Answer.ACCEPTED.value)
     if not message:
         return Admission(receipt=receipt)
     sender = message.get("fromAgent")
     agent = sender.get("agentId") if isinstance(sender, Mapping) else None
-    is_for_us = message.get("audience") == request.audience
     return Admission(
         receipt=receipt,
         digest=message_digest(message),
         sender=agent if isinstance(agent, str) else "",
         # Whoever sends a copy on needs no key. Its sender waits for the one it asked, and our no would come first.
-        reply_to=reply_to_of(message) if is_for_us else None,
+        reply_to=None if strays(message) else reply_to_of(message),
         message=dict(message) if receipt.verdict else None,
     )
 

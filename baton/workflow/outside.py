@@ -39,7 +39,7 @@ from baton.protocol.stages import StageSpec
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
 from baton.workflow.changes import changed
-from baton.workflow.correspondence import Receiver, opened, raw_of
+from baton.workflow.correspondence import LARGEST_MESSAGE, Receiver, opened, raw_of
 from baton.workflow.exchange import Exchange
 from baton.workflow.passage import Passage
 
@@ -185,8 +185,9 @@ class Outside:
 
         What is in it has passed, so nothing is verified in a replay, when the key may be gone.
         """
-        if raw_of(given) is None:
-            raise _refused(f"an update {MOVE!r} carries one sealed move")
+        raw = raw_of(given)
+        if raw is None or len(raw) > LARGEST_MESSAGE:
+            raise _refused(f"an update {MOVE!r} carries one sealed move of 4 MiB at most")
         [move] = given
         if not self._validates or not isinstance(move, SealedMove) or move.fault == "":
             return

@@ -11,7 +11,6 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -169,12 +168,12 @@ class TestDatabase:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show a process's environment")
     @pytest.mark.parametrize(
-        ("own", "options", "expected"),
+        ("own", "tuned", "file", "expected"),
         [
-            ({}, {"database": "p.db"}, {"GOGC": "400", "GOMEMLIMIT": "2GiB"}),
-            ({"GOGC": "75"}, {"database": "p.db"}, {"GOGC": "75", "GOMEMLIMIT": "2GiB"}),
-            ({}, {"database": "p.db", "tuned": False}, {}),
-            ({}, {}, {}),
+            ({}, True, "p.db", {"GOGC": "400", "GOMEMLIMIT": "2GiB"}),
+            ({"GOGC": "75"}, True, "p.db", {"GOGC": "75", "GOMEMLIMIT": "2GiB"}),
+            ({}, False, "p.db", {}),
+            ({}, True, None, {}),
         ],
     )
     async def test_the_memory_it_may_use(
@@ -182,7 +181,8 @@ class TestDatabase:
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
         own: dict[str, str],
-        options: dict[str, Any],
+        tuned: bool,
+        file: str | None,
         expected: dict[str, str],
     ) -> None:
         """A tuned one may use more, within bounds; somebody's own setting wins, and a stock one has its own."""
@@ -190,9 +190,8 @@ class TestDatabase:
             monkeypatch.delenv(name, raising=False)
         for name, value in own.items():
             monkeypatch.setenv(name, value)
-        if "database" in options:
-            options = {**options, "database": tmp_path / options["database"]}
-        async with DevServer(DevServerOptions(**options, ui_port=None)) as server:
+        database = None if file is None else tmp_path / file
+        async with DevServer(DevServerOptions(database=database, tuned=tuned, ui_port=None)) as server:
             environment = await asyncio.to_thread(Path(f"/proc/{server.process.pid}/environ").read_text)
         found = dict(line.partition("=")[::2] for line in environment.split("\0"))
 

@@ -120,6 +120,14 @@ async def test_a_move_as_an_earlier_release_marked_it_is_verified_as_it_was(
     await handle.cancel()
 
 
+async def test_a_move_that_is_too_large_is_refused_before_it_enters_the_history(exchange: Worker) -> None:
+    """A few KiB hold it, once it is decompressed; its seal is not even looked at."""
+    handle = await waiting(exchange)
+    assert "of 4 MiB at most" in await refused(handle, UnverifiedHandoff(b"[" + b" " * 5_000_000 + b"]"))
+    assert not [kind for kind in await events_of(handle) if "update" in kind]
+    await handle.cancel()
+
+
 async def test_a_worker_without_keys_refuses_moves_and_says_what_it_needs(
     client: Client, exchange: Worker, agents: OutsideAgents
 ) -> None:
