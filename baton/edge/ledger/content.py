@@ -19,7 +19,9 @@ CODEC = 1
 MOST_BYTES = 64 * 1024 * 1024
 """A record that would grow beyond this is taken for damaged; Temporal's payloads end at 2 MiB."""
 
-_LEVEL = 1  # measured on handoffs: level 3 gives 1 to 2 % fewer bytes for half as much time again
+# Level 1, of which level 3 would take 1 to 2 % of the bytes for half as much time again, with smaller tables: a worker
+# has forgotten them by the next record, and takes a third less time to find its way in 16 KiB; 1 to 2 % more bytes.
+_OPTIONS: dict[int, int] = {zstd.CompressionParameter.compression_level: 1, zstd.CompressionParameter.hash_log: 12}
 _FILES = {1: "dictionary-1.txt"}
 
 
@@ -61,7 +63,7 @@ def restored(codec: int, stored: bytes) -> tuple[bytes, bytes]:
 @cache
 def _compressor() -> zstd.ZstdCompressor:
     """Return the compressor, made once: it holds the dictionary's tables, and its calls exclude each other."""
-    return zstd.ZstdCompressor(level=_LEVEL, zstd_dict=_dictionary(CODEC))
+    return zstd.ZstdCompressor(options=_OPTIONS, zstd_dict=_dictionary(CODEC).as_undigested_dict)
 
 
 @cache

@@ -47,6 +47,29 @@ def any_of(patterns: Iterable[str]) -> str:
     return f"(?:{'|'.join(patterns)})"
 
 
+def one_of(patterns: Iterable[str]) -> Search:
+    """Return a search that finds something where one of the patterns occurs, each looked for by itself.
+
+    In one automaton patterns may multiply each other's states, which then fit no cache.
+
+    Args:
+        patterns: As for `automaton`.
+
+    Example:
+        >>> one_of(["a{3}b", "c"])("aac")
+        True
+    """
+    searches = [automaton(pattern) for pattern in patterns]
+
+    def search(text: str) -> bool:
+        for one in searches:  # noqa: SIM110 - a generator would cost as much as a search that finds nothing
+            if one(text):
+                return True
+        return False
+
+    return search
+
+
 def others_than(words: Collection[str], classes: Sequence[str]) -> str:
     """Return the pattern for one character of each class, but for some words.
 

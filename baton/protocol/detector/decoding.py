@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from baton.protocol.detector.automata import Search, any_of, automaton
+from baton.protocol.detector.automata import Search, any_of, automaton, one_of
 
 _SHORTEST = 5
 """A decoded run of fewer characters says nothing."""
@@ -126,6 +126,7 @@ def _morse(run: str) -> str | None:
 
 # The first of four base64 letters that stand for ASCII text, the second, the third: what each can be.
 _QUAD = "[I-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]"
+_BASE64 = (r"[A-Za-z0-9+/]{14}==?(?:[^=]|$)", rf"(?:{_QUAD}){{4}}", "[A-Za-z0-9+/]{65}")
 
 ENCODINGS = (
     Encoding("percent", "%[0-9A-Fa-f]{2}", re.compile(r"(?:%[0-9A-Fa-f]{2})+"), unquote),
@@ -139,7 +140,7 @@ ENCODINGS = (
     Encoding("quoted-printable", "(?:=[2-7][0-9A-F]){3}", re.compile(r"(?:=[0-9A-F]{2})+"), _quoted_printable),
     Encoding(
         "base64",
-        rf"(?:{_QUAD}){{4}}|[A-Za-z0-9+/]{{65}}|[A-Za-z0-9+/]{{14}}==?(?:[^=]|$)",
+        "|".join(_BASE64),
         re.compile(r"[A-Za-z0-9+/_-]{14,}={0,2}(?:\s{1,2}[A-Za-z0-9+/_-]{14,}={0,2})*"),
         _base64,
     ),
@@ -164,8 +165,8 @@ ENCODINGS = (
     ),
 )
 
-# Base64 and hexadecimal are looked for apart: in one automaton they multiply each other's states, six times the time.
-_base64_hinted = next(encoding.hinted for encoding in ENCODINGS if encoding.name == "base64")
+# The kinds of base64 and the others are looked for apart: in one automaton they multiply each other's states.
+_base64_hinted = one_of(_BASE64)
 _others_hinted = automaton(any_of(encoding.hint for encoding in ENCODINGS if encoding.name != "base64"))
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import pairwise
 
 from baton.protocol.detector.authority import AUTHORITY
-from baton.protocol.detector.automata import Search, any_of, automaton, branching
+from baton.protocol.detector.automata import Search, any_of, automaton, branching, one_of
 from baton.protocol.detector.decoding import encoded
 from baton.protocol.detector.disclosure import DISCLOSURE
 from baton.protocol.detector.european import EUROPEAN
@@ -16,7 +16,7 @@ from baton.protocol.detector.folding import latin, odd
 from baton.protocol.detector.further import FURTHER
 from baton.protocol.detector.jailbreak import JAILBREAK
 from baton.protocol.detector.overriding import OVERRIDING
-from baton.protocol.detector.rules import Family, Rule, all_in_one, core_of, core_patterns, one_of, rules_of
+from baton.protocol.detector.rules import Family, Rule, all_in_one, core_of, core_patterns, rules_of
 from baton.protocol.detector.scripts import SCRIPTS
 from baton.protocol.detector.views import (
     DISGUISES,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from baton.protocol.detector.automata import Search, any_of, automaton, branching
+from baton.protocol.detector.automata import Search, any_of, automaton, branching, one_of
 from baton.protocol.detector.phrases import CYRILLIC, LATIN, Alphabet, cores, pattern, squeezed, squeezed_cores
 from baton.protocol.scanning import Category
 
@@ -115,19 +115,6 @@ def core_of(rules: Iterable[Rule]) -> Search:
     other's states.
     """
     return one_of(core_patterns(rules))
-
-
-def one_of(patterns: Iterable[str]) -> Search:
-    """Return a search that finds something where one of the patterns occurs, each looked for by itself."""
-    searches = [automaton(pattern) for pattern in patterns]
-
-    def search(text: str) -> bool:
-        for one in searches:  # noqa: SIM110 - a generator would cost as much as a search that finds nothing
-            if one(text):
-                return True
-        return False
-
-    return search
 
 
 def core_patterns(rules: Iterable[Rule]) -> list[str]:
