@@ -274,10 +274,23 @@ def worker(client: Client, settings: Settings) -> Worker:
     )
 
 
+_THREADS = 32
+"""So many more threads than stages there may be: a stage may call two tools at once, and one may never come back."""
+
+
+class _Threads(ThreadPoolExecutor):
+    """The threads of tools and nodes that are not async: nobody can end one, so a worker that stops waits for none."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Begin nothing more."""
+        super().shutdown(wait=False, cancel_futures=True)
+
+
 async def run(settings: Settings) -> None:
     """Work until SIGTERM or SIGINT; then let the stages in progress finish, for as long as the grace lasts."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(_Threads(_THREADS + settings.stages_at_once, thread_name_prefix="tools"))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as running:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from activities.project_init.ignore import IgnoreRules, skipped_folder
 from activities.project_init.records import LeftOut
+from activities.workbench.programs import environment_for
 
 Progress = Callable[[str], None]
 """Called every few hundred files with a line on how far the work is; raising from it cancels the work."""
@@ -60,15 +61,16 @@ def _run_git(root: Path, *arguments: str) -> bytes | None:
     program = shutil.which("git")
     if program is None:
         return None
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    environment |= {
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C",
-    }
+    environment = environment_for(
+        further={
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "LC_ALL": "C",
+        }
+    )
     safe = ["-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.excludesFile="]
     try:
         done = subprocess.run(

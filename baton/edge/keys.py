@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from secrets import token_bytes, token_hex
-from typing import Self
+from typing import NoReturn, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -94,6 +94,12 @@ class Key:
         for name, at in (("created_at", self.created_at), ("retired_at", self.retired_at)):
             if at is not None and at.tzinfo is None:
                 raise KeyringError(f"{name} of key {self.id!r} has no offset from UTC; write it with a Z at its end")
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, as into a cache or to another process: the secret would be written down."""
+        raise TypeError(
+            f"the key {self.id!r} is not pickled, for its secret would be in it; have its reader open a keyring"
+        )
 
     @classmethod
     def generate(cls, purpose: Purpose, at: datetime) -> Self:

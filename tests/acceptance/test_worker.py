@@ -22,6 +22,36 @@ from tests.acceptance.operating import ROOT
 LIMIT = 60
 """How many seconds a process may take that is expected to end."""
 
+_HELD = """
+import asyncio, sys, time
+from temporalio import workflow
+from baton import Baton, BatonPatch
+from baton.activity import stage
+from baton.protocol.messages import PipelineInput, PipelineResult
+from baton.workflow import Pipeline
+
+def work():
+    print("in the thread", file=sys.stderr, flush=True)
+    time.sleep(3600)
+
+@stage
+async def hold(baton: Baton) -> BatonPatch:
+    await asyncio.to_thread(work)
+    return BatonPatch()
+
+@workflow.defn
+class Held:
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(hold)
+        return self.pipeline.result()
+"""
+"""A pipeline whose one stage is in a thread for an hour."""
+
 
 @pytest.fixture
 def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
@@ -36,10 +66,11 @@ def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def worker(environment: dict[str, str], folder: Path) -> AsyncIterator[Any]:
-    """Run `worker.py` in a folder; it is killed if it still runs when the block ends."""
+async def worker(environment: dict[str, str], folder: Path, code: str | None = None) -> AsyncIterator[Any]:
+    """Run `worker.py`, or code around it, in a folder; it is killed if it still runs when the block ends."""
+    command = [str(ROOT / "worker.py")] if code is None else ["-c", code]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(ROOT / "worker.py")), cwd=folder, env=environment, stderr=asyncio.subprocess.PIPE
+        *(sys.executable, *command), cwd=folder, env=environment, stderr=asyncio.subprocess.PIPE
     )
     try:
         yield process
@@ -102,6 +133,30 @@ class TestWorker:
                 code = await process.wait()
 
         assert (code, said.splitlines()[-1].endswith("stopped before there was a connection")) == (0, True)
+
+    async def test_it_stops_while_a_tool_is_in_a_thread_that_nobody_can_end(
+        self, server: DevServer, environment: dict[str, str], tmp_path: Path
+    ) -> None:
+        """Once the grace is over it ends in order; the stage runs again elsewhere, as after any stop."""
+        (tmp_path / "held.py").write_text(_HELD, encoding="utf-8")
+        code = (
+            "import os, held, worker; worker.WORKFLOWS, worker.STAGES = [held.Held], [held.hold]; "
+            "os._exit(worker.main())"
+        )
+        own = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "BATON_GRACE_SECONDS": "0.5"}
+        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        async with worker({**environment, **own}, tmp_path, code) as process, asyncio.timeout(LIMIT):
+            handle = await client.start_workflow(
+                "Held", PipelineInput(goal="Hold"), id=f"held-{uuid4()}", task_queue=environment["BATON_TASK_QUEUE"]
+            )
+            while b"in the thread" not in (line := await process.stderr.readline()):
+                assert line, "the worker ended before its stage began"
+            process.send_signal(signal.SIGTERM)
+            said = (await process.stderr.read()).decode()
+            ended = await process.wait()
+            await handle.terminate()
+
+        assert (ended, said.splitlines()[-1].endswith("stopped")) == (0, True)
 
     async def test_it_looks_for_garbage_seldom(self, environment: dict[str, str], tmp_path: Path) -> None:
         """As Python does by itself, a worker with agents spent a tenth of its time on it."""

@@ -1,8 +1,11 @@
 """Keys: one purpose each, readable by their owner only, rotated without a restart, and never weak."""
 
+import copy
 import os
+import pickle
 import stat
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -62,6 +65,12 @@ class TestKey:
         """Neither in a traceback nor in a log."""
         assert "secret" not in repr(key("k"))
         assert str(SECRET) not in repr(key("k"))
+
+    @pytest.mark.parametrize("write", [pickle.dumps, copy.deepcopy])
+    def test_it_is_not_pickled(self, write: Callable[[object], object]) -> None:
+        """A cache, a task queue or another process would have the secret in clear."""
+        with pytest.raises(TypeError, match="the key 'k' is not pickled"):
+            write(key("k"))
 
     @pytest.mark.parametrize("purpose", [one for one in Purpose if one is not Purpose.SIGN])
     def test_only_a_key_to_sign_signs(self, purpose: Purpose) -> None:
