@@ -255,6 +255,45 @@ class TestConcurrency:
 
         assert len(set(heads)) == 1
 
+    async def test_a_database_that_shows_each_transaction_its_beginning_refuses_nobody(
+        self, urls: Urls, options: LedgerOptions
+    ) -> None:
+        """Who waited for a chain saw where it ended before, and was told of a conflict that was none (C-25)."""
+        await execute(
+            urls.owner,
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation TO %L', "
+            "current_database(), 'repeatable read'); END $$",
+        )
+        ledgers = [Ledger(urls.writer, options) for _ in range(8)]
+        for ledger in ledgers:
+            await ledger.__aenter__()
+
+        heads = await asyncio.gather(
+            *(ledgers[who].append(entry(number, event_id=f"{who}-{number}")) for who in range(8) for number in range(5))
+        )
+        report = await ledgers[0].verify(TASK, verifier=KEYS, anchors=heads)
+        for ledger in ledgers:
+            await ledger.__aexit__(None, None, None)
+
+        assert (report.verdict, report.records) == (Verdict.VALID, 40)
+
+    async def test_workers_that_start_together_name_a_new_ledger_once(self, urls: Urls, options: LedgerOptions) -> None:
+        """One that finds another at it waits, and does not end because that one was quicker."""
+
+        async def start() -> ChainHead:
+            async with Ledger(urls.writer, options) as ledger:
+                return await ledger.append(entry(0))
+
+        connection = await asyncpg.connect(urls.owner)
+        async with connection.transaction():
+            await connection.execute("INSERT INTO handoff_audit_ledger VALUES (1, 'baton')")
+            starting = asyncio.create_task(start())
+            while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                assert not starting.done()
+        await connection.close()
+
+        assert (await starting).sequence == 1
+
 
 class TestAsOne:
     """The same ledger as in a file."""

@@ -167,6 +167,8 @@ class PostgresDatabase:
                     server_settings={
                         "application_name": "baton-ledger",
                         "synchronous_commit": "on",
+                        # Whoever waited for a task's lock must see what its holder committed, whatever the default is.
+                        "default_transaction_isolation": "read committed",
                         # A worker that hangs in an append must not keep others waiting for its task for ever.
                         "idle_in_transaction_session_timeout": f"{_WAIT_SECONDS}s",
                     },

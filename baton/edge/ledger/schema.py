@@ -99,7 +99,8 @@ def name_of(connection: Connection) -> str | None:
 def bind_name(connection: Connection, name: str) -> str | None:
     """Give a new ledger its name, and return the one it has: every record carries it, so an old one keeps its own."""
     unnamed = "NOT EXISTS (SELECT 1 FROM handoff_audit_ledger)"
-    connection.rows(f"INSERT INTO handoff_audit_ledger (one, name) SELECT 1, ? WHERE {unnamed}", name)
+    given = f"INSERT INTO handoff_audit_ledger (one, name) SELECT 1, ? WHERE {unnamed} ON CONFLICT DO NOTHING"
+    connection.rows(given, name)  # another worker may be giving it one, which this waits for
     return name_of(connection)
 
 
