@@ -29,7 +29,7 @@ async def migrate(
     ] = None,
     keeper: Annotated[
         str | None,
-        typer.Option("--keeper", metavar="ROLE", help="The role that moves records to the cold tier."),
+        typer.Option("--keeper", metavar="ROLE", help="The role that makes checkpoints and archives."),
     ] = None,
 ) -> None:
     """Make or upgrade the tables of a ledger in Postgres, as its owner.
@@ -46,6 +46,8 @@ async def migrate(
         raise typer.BadParameter(str(error), param_hint="--ledger") from error
     try:
         await migrated(database, writer=writer, keeper=keeper)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--writer, --keeper") from error
     finally:
         await database.close()
     if session.json:

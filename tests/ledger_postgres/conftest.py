@@ -15,7 +15,8 @@ import asyncpg
 import pytest
 
 from baton.edge.artifacts import LocalArtifactStore
-from baton.edge.ledger import LedgerOptions, migrate, open_database
+from baton.edge.ledger import Ledger, LedgerOptions, migrate, open_database
+from baton.protocol.audit_proof import Checkpoint
 from tests.unit.ledger.material import KEY
 
 WRITER, KEEPER = "baton_writer", "baton_keeper"
@@ -135,3 +136,9 @@ async def urls(server: Server) -> AsyncIterator[Urls]:
 def options(tmp_path: Path) -> LedgerOptions:
     """Return options with a signing key and an artifact store."""
     return LedgerOptions(signer=KEY, artifacts=LocalArtifactStore(tmp_path / "artifacts"))
+
+
+async def checkpoint(urls: Urls, options: LedgerOptions) -> Checkpoint:
+    """Make a checkpoint, as the keeper."""
+    async with Ledger(urls.keeper, options) as ledger:
+        return await ledger.checkpoint()

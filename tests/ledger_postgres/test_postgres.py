@@ -1,193 +1,21 @@
-"""The ledger in Postgres: roles that cannot tamper, chains that do not fork, a server that goes away (§10.3)."""
+"""The ledger in Postgres: chains that do not fork, a server that goes away (§10.3)."""
 
 import asyncio
-from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from baton.edge.ledger import Ledger, LedgerOptions, migrate, open_database, verify_bundle
+from baton.edge.ledger import Ledger, LedgerOptions, open_database, verify_bundle
 from baton.edge.ledger.database import Connection
-from baton.edge.ledger.schema import TABLES, VERSION, VERSION_TABLE, revision
-from baton.protocol.audit_chain import ChainHead, Flaw, Verdict
+from baton.protocol.audit_chain import ChainHead, Verdict
 from baton.protocol.ledger_errors import (
     LedgerConflictError,
     LedgerError,
-    LedgerSchemaError,
     LedgerUnavailableError,
 )
-from tests.ledger_postgres.conftest import WRITER, Server, Urls, execute
+from tests.ledger_postgres.conftest import WRITER, Server, Urls, checkpoint, execute
 from tests.unit.ledger.material import KEYS, TASK, entry
-
-ROW = "task_id, 9, previous_hash, record_hash, event_key, message_hash, recorded_at FROM handoff_audit"
-COLUMNS = "(task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at)"
-
-ATTEMPTS = [
-    *(pytest.param(f"DELETE FROM {name}", id=f"delete from {name}") for name in TABLES),
-    *(pytest.param(f"TRUNCATE {name} CASCADE", id=f"truncate {name}") for name in TABLES),
-    pytest.param("UPDATE handoff_audit SET signature = NULL", id="update the index"),
-    pytest.param("UPDATE handoff_audit_content SET bytes = ''", id="update the content"),
-    pytest.param("UPDATE handoff_audit_ledger SET name = 'x'", id="rename the ledger"),
-    pytest.param("UPDATE handoff_audit_checkpoint SET root = ''", id="update a checkpoint"),
-    pytest.param(
-        "INSERT INTO handoff_audit_content SELECT position, codec, '' FROM handoff_audit_content "
-        "ON CONFLICT (position) DO UPDATE SET bytes = ''",
-        id="upsert the content",
-    ),
-]
-ONLY_THE_WRITER = [
-    pytest.param("DROP TABLE handoff_audit CASCADE", id="drop the table"),
-    pytest.param("ALTER TABLE handoff_audit DISABLE TRIGGER ALL", id="disable the triggers"),
-    pytest.param("DROP TRIGGER handoff_audit_no_delete ON handoff_audit", id="drop a trigger"),
-    pytest.param(f"UPDATE {VERSION_TABLE} SET version_num = '1'", id="change the revision"),
-    pytest.param(
-        "INSERT INTO handoff_audit_segment VALUES (1, 99, 1, 'x', 'x', 'x')", id="pretend that records are cold"
-    ),
-    pytest.param("SET session_replication_role = replica", id="switch triggers off for the session"),
-]
-FORKS = [
-    pytest.param(f"INSERT INTO handoff_audit {COLUMNS} SELECT {ROW}", id="two records after one"),
-    pytest.param(
-        f"INSERT INTO handoff_audit {COLUMNS} SELECT "
-        + ROW.replace("9, previous_hash", "sequence, sha256(record_hash)"),
-        id="two records of one number",
-    ),
-    pytest.param(
-        f"INSERT INTO handoff_audit {COLUMNS} SELECT {ROW.replace('previous_hash', 'sha256(record_hash)')}",
-        id="an event twice",
-    ),
-    pytest.param(
-        f"INSERT INTO handoff_audit {COLUMNS} SELECT "
-        + ROW.replace("9, previous_hash", "9, ''").replace("event_key", "'x'"),
-        id="a hash that is none",
-    ),
-]
-
-
-class TestRoles:
-    """What each role may do."""
-
-    @pytest.mark.parametrize("statement", [*ATTEMPTS, *ONLY_THE_WRITER])
-    async def test_the_writer_can_add_and_read_and_nothing_else(
-        self, urls: Urls, options: LedgerOptions, statement: str
-    ) -> None:
-        """A worker's credentials, in the wrong hands, do not change the past (S3-10.3-c, S3-6.2-g)."""
-        async with Ledger(urls.writer, options) as ledger:
-            await ledger.append_all([entry(0), entry(1)])
-            await ledger.checkpoint()
-
-            with pytest.raises(Exception, match=r"permission denied|must be owner"):
-                await execute(urls.writer, statement)
-
-            assert (await ledger.verify_all(verifier=KEYS)).checkpointed_through == 2
-
-    @pytest.mark.parametrize("statement", ATTEMPTS)
-    async def test_not_even_the_owner_does_it_by_mistake(
-        self, urls: Urls, options: LedgerOptions, statement: str
-    ) -> None:
-        """The triggers refuse updates, deletes and truncation, whoever asks (S3-6.2-g)."""
-        async with Ledger(urls.writer, options) as ledger:
-            await ledger.append_all([entry(0), entry(1)])
-            await ledger.checkpoint()
-            await execute(urls.owner, "INSERT INTO handoff_audit_segment VALUES (100, 200, 1, 'x', 'x', 'x')")
-
-            with pytest.raises(Exception, match="append-only"):
-                await execute(urls.owner, statement)
-
-            assert (await ledger.verify_all(verifier=KEYS)).records == 2
-
-    @pytest.mark.parametrize("statement", FORKS)
-    async def test_nobody_forks_a_chain(self, urls: Urls, options: LedgerOptions, statement: str) -> None:
-        """Whoever may insert is held by the constraints (C-26)."""
-        async with Ledger(urls.writer, options) as ledger:
-            await ledger.append(entry(0))
-
-            with pytest.raises(Exception, match="constraint"):
-                await execute(urls.writer, statement)
-
-    async def test_the_keeper_moves_records_and_the_writer_does_not(self, urls: Urls, options: LedgerOptions) -> None:
-        """Bytes leave the hot tier only by the keeper, and only once a segment has them (S3-9-g)."""
-        async with Ledger(urls.writer, options) as ledger:
-            heads = await ledger.append_all([entry(number) for number in range(5)])
-            with pytest.raises(LedgerError, match=r"permission denied.* moves records with that of its keeper"):
-                await ledger.move_to_cold(timedelta(0))
-            with pytest.raises(Exception, match="append-only"):
-                await execute(urls.keeper, "DELETE FROM handoff_audit_content")
-            with pytest.raises(Exception, match="permission denied"):
-                await execute(urls.keeper, "DELETE FROM handoff_audit")
-
-            async with Ledger(urls.keeper, options) as keeper:
-                [moved] = await keeper.move_to_cold(timedelta(0))
-
-            assert moved.records == 5
-            assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
-            assert (await ledger.append(entry(5))).sequence == 6
-
-    async def test_an_owner_who_means_it_is_found_by_the_anchors(self, urls: Urls, options: LedgerOptions) -> None:
-        """Triggers off, rows gone: what was kept outside shows it (P2, P3)."""
-        async with Ledger(urls.writer, options) as ledger:
-            heads = [await ledger.append(entry(number)) for number in range(4)]
-            kept = await ledger.checkpoint()
-            await execute(
-                urls.owner,
-                "ALTER TABLE handoff_audit DISABLE TRIGGER ALL",
-                "ALTER TABLE handoff_audit_content DISABLE TRIGGER ALL",
-                "DELETE FROM handoff_audit_content WHERE position > 2",
-                "DELETE FROM handoff_audit WHERE sequence > 2",
-            )
-
-            found = await ledger.verify(TASK, verifier=KEYS, anchors=heads)
-            whole = await ledger.verify_all(verifier=KEYS, checkpoints=[kept])
-
-        assert (found.verdict, found.flaw, found.sequence) == (Verdict.INVALID, Flaw.TRUNCATED, 3)
-        assert whole.verdict is Verdict.INVALID
-
-
-class TestMigrate:
-    """The owner's part."""
-
-    async def test_a_database_without_tables_is_not_a_ledger(self, server: Server) -> None:
-        """A worker does not migrate; it says who does."""
-        with pytest.raises(LedgerSchemaError, match="its owner makes them by `baton audit migrate`"):
-            async with Ledger(server.url("postgres")):
-                pass
-
-    async def test_many_owners_at_once_make_one(self, urls: Urls) -> None:
-        """Deployments that start together wait for each other."""
-        databases = [open_database(urls.owner) for _ in range(4)]
-
-        await asyncio.gather(*(migrate(database) for database in databases))
-
-        assert {await revision(database) for database in databases} == {VERSION}
-        await asyncio.gather(*(database.close() for database in databases))
-
-    async def test_only_the_owner_gives_rights(self, urls: Urls) -> None:
-        """A worker's role is told who could, instead of a success that gave and took nothing."""
-        writer = open_database(urls.writer)
-
-        with pytest.raises(LedgerError, match="only its owner can give rights on it; migrate as postgres"):
-            await migrate(writer, keeper="baton_keeper")
-
-        await migrate(writer)  # nothing is to do, and nothing to give
-        await writer.close()
-
-    async def test_a_role_that_there_is_not_is_named(self, urls: Urls) -> None:
-        """A misspelt role is no fault of the database or its disk."""
-        owner = open_database(urls.owner)
-
-        with pytest.raises(LedgerError, match=r'refused: role "baton_writerr" does not exist$'):
-            await migrate(owner, writer="baton_writerr")
-
-        await owner.close()
-
-    @pytest.mark.parametrize("role", ["x; DROP TABLE handoff_audit", 'x"', "X", ""])
-    async def test_a_role_is_a_name(self, urls: Urls, role: str) -> None:
-        """It becomes part of a statement."""
-        owner = open_database(urls.owner)
-        with pytest.raises(ValueError, match="name of a role"):
-            await migrate(owner, writer=role)
-        await owner.close()
 
 
 class TestConcurrency:
@@ -217,7 +45,7 @@ class TestConcurrency:
 
     async def test_checkpoints_and_tails_among_appends_miss_nothing(self, urls: Urls, options: LedgerOptions) -> None:
         """Positions are given before commits, so what is behind them may still be on its way; nobody is fooled."""
-        async with Ledger(urls.writer, options) as one, Ledger(urls.writer, options) as two:
+        async with Ledger(urls.writer, options) as one, Ledger(urls.keeper, options) as two:
             made = []
 
             async def follow() -> list[int]:
@@ -302,7 +130,7 @@ class TestAsOne:
         """A Postgres ledger is restored into a file, byte for byte (S3-10.3-b)."""
         async with Ledger(urls.writer, options) as ledger:
             heads = await ledger.append_all([entry(number) for number in range(4)])
-            kept = await ledger.checkpoint()
+            kept = await checkpoint(urls, options)
             await ledger.export(tmp_path / "b.zst")
 
         assert verify_bundle(tmp_path / "b.zst", verifier=KEYS, checkpoints=[kept])

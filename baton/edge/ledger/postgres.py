@@ -1,8 +1,8 @@
 """A ledger in a Postgres database of its own, which its writer can read and add to, and nothing else.
 
 Three roles (§10.3): the owner migrates; the **writer**, whose credentials the workers have, inserts and
-selects; the **keeper** moves old records to the cold tier and can delete bytes only of records that a sealed
-segment holds, which a trigger checks. An owner or superuser can undo all of it: hence anchors outside.
+selects; the **keeper** makes checkpoints, moves old records to the cold tier and can delete bytes only of records
+that a sealed segment holds, which a trigger checks. An owner or superuser can undo all of it: hence anchors outside.
 """
 
 import asyncio
@@ -138,8 +138,8 @@ class PostgresDatabase:
         except asyncpg.PostgresError as error:
             if isinstance(error, asyncpg.InsufficientPrivilegeError) and APPEND_ONLY not in str(error):
                 remedy = (
-                    "workers write with the address of its writer, and `baton audit archive` moves records with that "
-                    "of its keeper; its owner makes these roles by `baton audit migrate --writer ROLE --keeper ROLE`"
+                    "workers write with the address of its writer, `baton audit checkpoint` and `archive` with that of "
+                    "its keeper; its owner makes these roles by `baton audit migrate --writer ROLE --keeper ROLE`"
                 )
                 # Rights can be given back, as a server comes back: a stage that has run is not to run again for this.
                 raise LedgerUnavailableError(f"{refused(self.where, error)}; {remedy}") from error

@@ -5,6 +5,7 @@ workers start: theirs is a role that could not do it (`baton.edge.ledger.postgre
 """
 
 import re
+from collections.abc import Sequence
 
 from baton.edge.ledger.database import Connection, Database, scalar
 from baton.edge.ledger.migrations import MIGRATIONS
@@ -22,7 +23,8 @@ TABLES = (
 VERSION_TABLE = "handoff_audit_version"
 
 _ROLE = re.compile(r"[a-z_][a-z0-9_$]{0,62}")
-_KEPT = "handoff_audit_segment"
+_CHOSEN = "task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature"
+"""The columns of a record that its writer fills: its position is the ledger's, or it could stand before older ones."""
 _HAS_TABLE = {
     "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
     "postgresql": "SELECT 1 WHERE to_regclass(?) IS NOT NULL",
@@ -32,6 +34,12 @@ _OWNER = (
     " WHERE oid = to_regclass(?) AND NOT pg_has_role(relowner, 'USAGE')"
 )
 """The owner of a table, if the role that asks cannot act as it."""
+_LEFT = (
+    "SELECT 1 FROM pg_class WHERE oid = to_regclass(?) AND (pg_has_role(?::name, relowner, 'MEMBER')"
+    " OR has_any_column_privilege(?::name, oid, 'INSERT, UPDATE, REFERENCES')"
+    " OR has_table_privilege(?::name, oid, 'DELETE, TRUNCATE, TRIGGER'))"
+)
+"""Whether a role may change a table though nothing was granted to it."""
 
 
 async def migrate(
@@ -45,12 +53,15 @@ async def migrate(
         database: The ledger's database, opened as its owner.
         to: A revision, by default the newest.
         writer: On Postgres, the role that may insert and select from now on, and nothing else.
-        keeper: On Postgres, the role that may also seal segments and delete the bytes they hold.
+        keeper: On Postgres, the role that may also make checkpoints, seal segments and delete the bytes they hold.
 
     Raises:
+        ValueError: A role's name is none, or writer and keeper are one.
         LedgerSchemaError: The tables are newer than this version of Baton.
-        LedgerError: The database refused, or cannot be reached; or rights shall be given by another than the owner.
+        LedgerError: The database refused, or cannot be reached; rights shall be given by another than the owner; or
+            to a role that has more of them from elsewhere.
     """
+    _check_names(writer, keeper)
 
     def work(connection: Connection) -> None:
         if database.dialect == "postgresql":
@@ -59,7 +70,7 @@ async def migrate(
         if writer is not None:
             _grant(connection, writer, _WRITER)
         if keeper is not None:
-            _grant(connection, keeper, _WRITER | _KEEPER)
+            _grant(connection, keeper, _WRITER + _KEEPER)
 
     await database.write(work)
 
@@ -117,23 +128,42 @@ def check_name(found: str | None, name: str, where: str) -> None:
         )
 
 
-_WRITER = frozenset(f"GRANT SELECT, INSERT ON {name} TO {{role}}" for name in TABLES if name != _KEPT) | {
-    f"GRANT SELECT ON {_KEPT}, {VERSION_TABLE} TO {{role}}"
-}
-_KEEPER = frozenset({f"GRANT INSERT ON {_KEPT} TO {{role}}", "GRANT DELETE ON handoff_audit_content TO {role}"})
+_WRITER = (
+    f"GRANT SELECT ON {', '.join([*TABLES, VERSION_TABLE])} TO {{role}}",
+    f"GRANT INSERT ({_CHOSEN}) ON handoff_audit TO {{role}}",
+    "GRANT INSERT ON handoff_audit_ledger, handoff_audit_content TO {role}",
+)
+_KEEPER = (
+    "GRANT INSERT ON handoff_audit_segment, handoff_audit_checkpoint TO {role}",
+    "GRANT DELETE ON handoff_audit_content TO {role}",
+)
 
 
-def _grant(connection: Connection, role: str, statements: frozenset[str]) -> None:
+def _grant(connection: Connection, role: str, statements: Sequence[str]) -> None:
     """Give a role these rights, and take every other one from it."""
     if connection.dialect != "postgresql":
         raise LedgerError(f"only Postgres has roles; leave {role!r} out for a ledger in a file")
-    if not _ROLE.fullmatch(role):
-        raise ValueError(f"{role!r} is not the name of a role: lower-case letters, digits and _ are")
     _check_owner(connection)
-    tables = ", ".join([*TABLES, VERSION_TABLE])
-    connection.rows(f"REVOKE ALL ON {tables} FROM {role}")
-    for statement in sorted(statements):
+    tables = [*TABLES, VERSION_TABLE]
+    positions = scalar(connection, "SELECT pg_get_serial_sequence('handoff_audit', 'position')")
+    connection.rows(f"REVOKE ALL ON {', '.join(tables)} FROM {role}")
+    connection.rows(f"REVOKE ALL ON SEQUENCE {positions} FROM {role}")
+    for name in tables:
+        if connection.rows(_LEFT, name, role, role, role):
+            raise LedgerError(
+                f"the role {role!r} may change the table {name!r} whatever it is granted: it is a superuser, its owner "
+                "or one of the owner's members, or PUBLIC or another role gives it rights; name a role of its own"
+            )
+    for statement in statements:
         connection.rows(statement.format(role=role))
+
+
+def _check_names(writer: str | None, keeper: str | None) -> None:
+    for role in (writer, keeper):
+        if role is not None and not _ROLE.fullmatch(role):  # it becomes part of a statement
+            raise ValueError(f"{role!r} is not the name of a role: lower-case letters, digits and _ are")
+    if writer is not None and writer == keeper:
+        raise ValueError(f"{writer!r} cannot be writer and keeper: the workers' role must not delete any bytes")
 
 
 def _check_owner(connection: Connection) -> None:

@@ -137,6 +137,12 @@ class TestMigrate:
         assert "percent-encoded" in refused.output
         assert "secret" not in refused.output
 
+    def test_a_name_that_is_no_roles_is_refused_in_words(self, desk: Desk) -> None:
+        """It was a traceback as well."""
+        refused = desk("audit", "migrate", "--ledger", "postgresql://baton_owner@127.0.0.1:1/l", "--writer", "Writer")
+        assert refused.exit_code == 2
+        assert "'Writer' is not the name of a role" in refused.output
+
 
 class TestRewrap:
     """After a rotation the old key is needed no more."""
