@@ -63,19 +63,26 @@ async def checkpoint(
         Path | None,
         typer.Option("--witness", metavar="FILE", dir_okay=False, help="Append it to this file of anchors as well."),
     ] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="Vouch as well for records that no known key signed.")
+    ] = False,
     ledger: LedgerOption = None,
     name: NameOption = None,
 ) -> None:
     """Make a signed checkpoint of the whole ledger, to keep outside it.
 
     Make one regularly, and keep it with --witness: then `baton audit verify --all --anchors FILE`
-    also notices that a whole chain is gone. A checkpoint that does not continue the witness's last one is refused.
+    also notices that a whole chain is gone. A checkpoint that does not continue the witness's last one is refused,
+    and so is one over a chain whose last record is not signed: what a checkpoint covers counts as proved.
     """
-    signer = Keys.of(None).signer
+    known = Keys.of(None)
+    signer = known.signer
     if signer is None:
         raise LedgerError("a checkpoint is signed, and there are no keys to sign it; set BATON_KEYS to the keyring")
     async with opened(session, ledger, name, signer=signer) as open_ledger:
-        made = await open_ledger.checkpoint(AnchorFile(witness) if witness else None)
+        made = await open_ledger.checkpoint(
+            AnchorFile(witness) if witness else None, verifier=None if unsigned else known.public
+        )
     if session.json:
         session.write_json(made.model_dump(mode="json"))
     else:

@@ -1,11 +1,26 @@
-"""Checkpoints of a whole ledger: making them, and the proofs that rest on them (RFC 6962)."""
+"""Checkpoints of a whole ledger: making them, and the proofs that rest on them (RFC 6962).
 
-from collections.abc import Callable, Iterable
+What a checkpoint covers needs no signature of its own any more. So whoever makes one with the public keys at hand
+vouches only for chains that end with a good signature, and goes on only from a checkpoint that has one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from baton.edge.ledger.anchors import AnchorFile
 from baton.edge.ledger.database import Connection, Database, Row
 from baton.protocol.audit import AuditRecord, stamp
-from baton.protocol.audit_chain import HeadSigner, from_base64url, to_base64url
+from baton.protocol.audit_chain import (
+    HeadSigner,
+    HeadVerifier,
+    SignatureCheck,
+    from_base64url,
+    head_statement,
+    to_base64url,
+)
 from baton.protocol.audit_proof import Checkpoint
 from baton.protocol.evidence import InclusionProof
 from baton.protocol.hashing import digest_of
@@ -18,7 +33,17 @@ _NEWEST = f"{_ALL} DESC LIMIT 1"
 _OF_SIZE = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint WHERE size = ?"  # noqa: S608
 _ADD = f"INSERT INTO handoff_audit_checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _HASHES = "SELECT record_hash FROM handoff_audit WHERE position > ? AND position <= ? ORDER BY position"
+_ENDS = """SELECT task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit WHERE position IN (
+    SELECT max(position) FROM handoff_audit WHERE position > ? AND position <= ? GROUP BY task_id)"""
 _RANKS = "SELECT position, record_hash FROM handoff_audit ORDER BY position LIMIT ?"
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A checkpoint, and its row for the table; None if the table has it."""
+
+    checkpoint: Checkpoint
+    row: tuple[Any, ...] | None
 
 
 class Checkpoints:
@@ -37,26 +62,52 @@ class Checkpoints:
         self._signer = signer
         self._clock = clock
 
-    async def make(self, end: int) -> Checkpoint:
+    async def make(
+        self, end: int, witness: AnchorFile | None = None, verifier: HeadVerifier | None = None
+    ) -> Checkpoint:
         """Return a checkpoint of all records up to the position ``end``; the newest one if none came after it.
 
-        Takes about a second for each half million records since the last one.
+        Takes about a second for each half million records since the last one, and three for ten thousand tasks if
+        there is a verifier.
+
+        Args:
+            end: The position.
+            witness: Who has to take it before the ledger has it.
+            verifier: The public keys, to vouch for nothing that is not proved; None to do so unseen.
+
+        Raises:
+            LedgerError: The witness refuses it; or the newest checkpoint, or the end of a chain, is not proved.
         """
+        found = await self._next(end, verifier)
+        made = found.checkpoint
+        if witness is not None:
+            known = await asyncio.to_thread(witness.checkpoints)
+            old_size = known[-1].size if known else 0
+            proof = await self._consistency(old_size, made) if old_size <= made.size else []
+            await asyncio.to_thread(witness.add_checkpoint, made, proof)
+        if found.row is not None:
+            row = found.row
+            try:
+                await self._database.write(lambda connection: connection.rows(_ADD, *row))
+            except LedgerConflictError:  # somebody made the same one meanwhile
+                return await self._of_size(made.size)
+        return made
+
+    async def _next(self, end: int, verifier: HeadVerifier | None) -> _Made:
+        """Return the checkpoint of all records up to a position, which the ledger does not have yet."""
         newest = await self._database.read(lambda connection: connection.rows(_NEWEST))
-        tree, after = _frontier(newest[0]) if newest else (Frontier(), 0)
+        tree, after = self._frontier(newest[0], verifier) if newest else (Frontier(), 0)
         if newest and after >= end:
-            return self._checkpoint(newest[0])
+            return _Made(self._checkpoint(newest[0]), None)
+        if verifier is not None:
+            ends = await self._database.read(lambda connection: connection.rows(_ENDS, after, end))
+            await asyncio.to_thread(self._check_ends, ends, verifier)
         for row in await self._database.read(lambda connection: connection.rows(_HASHES, after, end)):
             tree.append(row["record_hash"])
         made = Checkpoint(ledger=self._name, size=tree.size, root=digest_of(tree.root), at=stamp(self._clock()))
         made = made.signed(self._signer)
         signature = None if made.signature is None else from_base64url(made.signature)
-        row = (made.size, end, tree.root, b"".join(tree.peaks), made.at, made.key_id, signature)
-        try:
-            await self._database.write(lambda connection: connection.rows(_ADD, *row))
-        except LedgerConflictError:  # somebody made the same one meanwhile
-            return await self._of_size(made.size)
-        return made
+        return _Made(made, (made.size, end, tree.root, b"".join(tree.peaks), made.at, made.key_id, signature))
 
     async def all(self) -> list[Checkpoint]:
         """Return every checkpoint that was made, the oldest first; their signatures are not checked."""
@@ -72,7 +123,7 @@ class Checkpoints:
                 damaged.append(f"a checkpoint in the ledger, at {str(row['size'])[:20]} records, is none any more")
         return whole, damaged
 
-    async def consistency(self, old_size: int, checkpoint: Checkpoint) -> list[bytes]:
+    async def _consistency(self, old_size: int, checkpoint: Checkpoint) -> list[bytes]:
         """Return the proof that the ledger of ``old_size`` records is the beginning of the one at a checkpoint.
 
         Raises:
@@ -104,6 +155,47 @@ class Checkpoints:
             for (task_id, record), index, proof in zip(last.items(), indexes, proofs, strict=True)
         ]
 
+    def _frontier(self, newest: Row, verifier: HeadVerifier | None) -> tuple[Frontier, int]:
+        """Return the tree that the newest checkpoint is of, to go on from, and the position it ends at.
+
+        Raises:
+            LedgerError: What is in its row is not what was signed.
+        """
+        peaks = newest["peaks"]
+        try:
+            tree = Frontier(newest["size"], [peaks[at : at + HASH_BYTES] for at in range(0, len(peaks), HASH_BYTES)])
+            checkpoint = self._checkpoint(newest)
+            check = checkpoint.check(verifier) if verifier is not None else SignatureCheck.GOOD
+            why = f"its signature is worth: {check}" if check is not SignatureCheck.GOOD else None
+            if why is None and digest_of(tree.root) != checkpoint.root:
+                why = "its tree has another root"
+        except (ValueError, TypeError, AttributeError) as error:  # SQLite keeps whatever is put into a column
+            why = str(error)
+        if why is not None:
+            raise LedgerError(
+                f"the checkpoint at {newest['size']} records in the ledger is not as it was made ({why}), so none can "
+                "follow it: look into it with `baton audit verify --all`"
+            )
+        return tree, newest["position"]
+
+    def _check_ends(self, ends: Sequence[Row], verifier: HeadVerifier) -> None:
+        """Make sure that each of these records, the last of its chain, has a signature that counts.
+
+        Raises:
+            LedgerError: One has none.
+        """
+        for row in ends:
+            at = datetime.fromisoformat(row["recorded_at"])
+            statement = head_statement(self._name, row["task_id"], row["sequence"], row["record_hash"], row["key_id"])
+            check = verifier.check(row["key_id"] or "", statement, row["signature"] or b"", at)
+            if check is not SignatureCheck.GOOD:
+                found = f"its signature by the key {row['key_id']!r} is worth: {check}" if row["key_id"] else "unsigned"
+                raise LedgerError(
+                    f"record {row['sequence']} of task {row['task_id']!r} is not proved ({found}), and a checkpoint "
+                    "would vouch for it: look into it with `baton audit verify`, and make one with --unsigned to "
+                    "vouch for it all the same"
+                )
+
     async def _of_size(self, size: int) -> Checkpoint:
         found = await self._database.read(lambda connection: connection.rows(_OF_SIZE, size))
         if not found:
@@ -124,10 +216,3 @@ class Checkpoints:
 def _ranks(connection: Connection, size: int) -> list[tuple[int, bytes]]:
     """Return the positions and hashes of the first ``size`` records."""
     return [(row["position"], row["record_hash"]) for row in connection.rows(_RANKS, size)]
-
-
-def _frontier(newest: Row) -> tuple[Frontier, int]:
-    """Return the tree that the newest checkpoint is of, to go on from, and the position it ends at."""
-    peaks = newest["peaks"]
-    apart = [peaks[at : at + HASH_BYTES] for at in range(0, len(peaks), HASH_BYTES)]
-    return Frontier(newest["size"], apart), newest["position"]

@@ -294,22 +294,22 @@ class Ledger:
         """Return the position of the last record, from where `tail` can go on; 0 without records."""
         return await self._reader.end()
 
-    async def checkpoint(self, witness: AnchorFile | None = None) -> Checkpoint:
+    async def checkpoint(
+        self, witness: AnchorFile | None = None, *, verifier: HeadVerifier | None = None
+    ) -> Checkpoint:
         """Make a signed checkpoint of the whole ledger, and have a witness keep it.
 
         Make one regularly, and keep it outside the ledger: it shows that a whole chain is gone, and spares
         `verify_all` the signatures of the chains it covers.
 
+        Args:
+            witness: Where it is kept; it has it before the ledger does, which gets none that the witness refused.
+            verifier: The public keys, so that no chain is vouched for whose end nobody signed.
+
         Raises:
-            LedgerError: The witness knows a checkpoint that this one does not continue.
+            LedgerError: The witness knows a checkpoint that this one does not continue, or a chain is not proved.
         """
-        made = await self._checkpoints.make(await self._reader.end())
-        if witness is not None:
-            known = await asyncio.to_thread(witness.checkpoints)
-            old_size = known[-1].size if known else 0
-            proof = await self._checkpoints.consistency(old_size, made) if old_size <= made.size else []
-            await asyncio.to_thread(witness.add_checkpoint, made, proof)
-        return made
+        return await self._checkpoints.make(await self._reader.end(), witness, verifier)
 
     async def checkpoints(self) -> list[Checkpoint]:
         """Return every checkpoint in the ledger, the oldest first; their signatures are not checked."""

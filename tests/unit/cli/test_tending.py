@@ -84,6 +84,22 @@ class TestCheckpoint:
         refused = desk("audit", "checkpoint", "--witness", str(desk.witness))
         assert refused.exit_code == 1
         assert len(AnchorFile(desk.witness).checkpoints()) == 1
+        assert "checkpoint" not in desk("audit", "verify", "--all").stdout
+
+    def test_what_nobody_signed_is_vouched_for_only_by_whoever_says_so(self, desk: Desk) -> None:
+        """A checkpoint made by night turned a record of anybody's into a proved one."""
+        forged = handoff_entry(message(0), task_id="t2", status=Status.ACCEPTED, timestamp=NOW)
+
+        async def forge() -> None:
+            async with Ledger(desk.ledger) as ledger:
+                await ledger.append(forged)
+
+        asyncio.run(forge())
+        refused = desk("audit", "checkpoint")
+        assert refused.exit_code == 1
+        assert "would vouch for it" in refused.output
+        assert desk("audit", "verify", "--all").exit_code == 4
+        assert desk("audit", "checkpoint", "--unsigned").exit_code == 0
 
 
 class TestArchive:

@@ -1,6 +1,7 @@
 """What a ledger gives away: checkpoints to witnesses, bundles to auditors, and itself to another database."""
 
 import asyncio
+import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,9 +66,46 @@ class TestCheckpoint:
                     with pytest.raises(LedgerError, match="does not continue"):
                         await other.checkpoint(witness)
             report = await other.verify_all(verifier=KEYS, checkpoints=witness.checkpoints())
+            assert await other.checkpoints() == []  # or it would vouch, signed, for what the witness refused
 
         assert report.verdict is INVALID
         assert witness.checkpoints() == [kept]
+
+    async def test_it_vouches_for_no_chain_whose_end_nobody_signed(
+        self, ledger: Ledger, path: Path, options: LedgerOptions
+    ) -> None:
+        """Who has the database and not the key writes records that do not become proved by the next checkpoint (P1)."""
+        await ledger.append(entry(0))
+        await ledger.checkpoint(verifier=KEYS)
+        async with Ledger(path, replace(options, signer=None)) as forger:
+            await forger.append(entry(0, task_id="forged"))
+
+        with pytest.raises(LedgerError, match=r"record 1 of task 'forged' is not proved \(unsigned\).*--unsigned"):
+            await ledger.checkpoint(verifier=KEYS)
+        assert (await ledger.verify_all(verifier=KEYS)).verdict is Verdict.UNVERIFIED
+
+        assert (await ledger.checkpoint()).size == 2  # whoever means it
+
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            pytest.param("peaks = zeroblob(32)", "its tree has another root", id="another tree than its root's"),
+            pytest.param("peaks = zeroblob(31)", "a tree of 2 leaves has 1 peaks", id="no tree"),
+            pytest.param("signature = zeroblob(64)", "its signature is worth: bad", id="a signature that is none"),
+        ],
+    )
+    async def test_none_follows_one_that_was_changed(self, ledger: Ledger, path: Path, change: str, why: str) -> None:
+        """The tree that the next one goes on from is not signed: its root is (T3)."""
+        await ledger.append_all([entry(0), entry(1)])
+        await ledger.checkpoint()
+        with sqlite3.connect(path) as database:
+            database.execute("DROP TRIGGER handoff_audit_checkpoint_no_update")
+            database.execute(f"UPDATE handoff_audit_checkpoint SET {change}")
+        database.close()
+        await ledger.append(entry(2))
+
+        with pytest.raises(LedgerError, match=rf"checkpoint at 2 records .* is not as it was made \({why}"):
+            await ledger.checkpoint(verifier=KEYS)
 
     async def test_many_at_once_make_one(self, ledger: Ledger) -> None:
         """Two workers that checkpoint at the same time agree."""
