@@ -297,7 +297,8 @@ class ChainWalk:
         last = max(self.anchors, default=0)
         if last <= self.sequence:
             return None
-        reason = f"an anchor knows {last} records, and the chain ends after {self.sequence}: its end was cut off"
+        found = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has none: all of it is gone"
+        reason = f"an anchor knows {last} records, and the chain {found}"
         return Finding(Flaw.TRUNCATED, self.sequence + 1, reason)
 
     @property

@@ -288,7 +288,10 @@ class LedgerWalk:
     def finish(self) -> LedgerReport:
         """Return the report, once every record was fed."""
         for size in sorted(size for size in self._roots if size > self.tree.size):
-            self._reasons.append(f"a checkpoint knows {size} records, and there are {self.tree.size}: the end is gone")
+            gone = size - self.tree.size
+            self._reasons.append(
+                f"a checkpoint knows {size} records, and there are {self.tree.size}: {gone} or more are gone"
+            )
         for task_id in self._anchors.keys() - self._walks.keys():
             self._walk_of(task_id)
         for task_id, walk in self._walks.items():

@@ -12,6 +12,7 @@ from typing import Any
 
 from baton.edge.ledger.anchors import AnchorFile
 from baton.edge.ledger.database import Connection, Database, Row
+from baton.edge.ledger.reading import BEFORE_ALL
 from baton.protocol.audit import AuditRecord, stamp
 from baton.protocol.audit_chain import (
     HeadSigner,
@@ -32,9 +33,9 @@ _ALL = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint ORDER BY size"  # noqa:
 _NEWEST = f"{_ALL} DESC LIMIT 1"
 _OF_SIZE = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint WHERE size = ?"  # noqa: S608
 _ADD = f"INSERT INTO handoff_audit_checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_HASHES = "SELECT record_hash FROM handoff_audit WHERE position > ? AND position <= ? ORDER BY position"
+_HASHES = "SELECT record_hash FROM handoff_audit WHERE position >= ? AND position <= ? ORDER BY position"
 _ENDS = """SELECT task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit WHERE position IN (
-    SELECT max(position) FROM handoff_audit WHERE position > ? AND position <= ? GROUP BY task_id)"""
+    SELECT max(position) FROM handoff_audit WHERE position >= ? AND position <= ? GROUP BY task_id)"""
 _RANKS = "SELECT position, record_hash FROM handoff_audit ORDER BY position LIMIT ?"
 
 
@@ -96,13 +97,13 @@ class Checkpoints:
     async def _next(self, end: int, verifier: HeadVerifier | None) -> _Made:
         """Return the checkpoint of all records up to a position, which the ledger does not have yet."""
         newest = await self._database.read(lambda connection: connection.rows(_NEWEST))
-        tree, after = self._frontier(newest[0], verifier) if newest else (Frontier(), 0)
+        tree, after = self._frontier(newest[0], verifier) if newest else (Frontier(), BEFORE_ALL)
         if newest and after >= end:
             return _Made(self._checkpoint(newest[0]), None)
         if verifier is not None:
-            ends = await self._database.read(lambda connection: connection.rows(_ENDS, after, end))
+            ends = await self._database.read(lambda connection: connection.rows(_ENDS, after + 1, end))
             await asyncio.to_thread(self._check_ends, ends, verifier)
-        for row in await self._database.read(lambda connection: connection.rows(_HASHES, after, end)):
+        for row in await self._database.read(lambda connection: connection.rows(_HASHES, after + 1, end)):
             tree.append(row["record_hash"])
         made = Checkpoint(ledger=self._name, size=tree.size, root=digest_of(tree.root), at=stamp(self._clock()))
         made = made.signed(self._signer)

@@ -16,6 +16,8 @@ from baton.protocol.evidence import index_line
 
 PAGE = 1_000
 """How many records are read at a time where all are."""
+BEFORE_ALL = -(2**63) - 1
+"""Before the smallest position that the tables hold: whoever wrote past the ledger may not have begun at 1."""
 
 # The segment, the one that can have them, is asked for only where the bytes are not hot.
 _RECORD = """SELECT record.position, record.task_id, record.sequence, record.previous_hash, record.record_hash,
@@ -29,7 +31,7 @@ FROM handoff_audit AS record LEFT JOIN handoff_audit_content AS content ON conte
 """
 TRACE = f"{_RECORD}WHERE record.task_id = ? ORDER BY record.sequence"
 """The one query that reconstructs a task."""
-_PAGE = f"{_RECORD}WHERE record.position > ? AND record.position <= ? ORDER BY record.position LIMIT ?"
+_PAGE = f"{_RECORD}WHERE record.position >= ? AND record.position <= ? ORDER BY record.position LIMIT ?"
 _NEWEST = f"{_RECORD}WHERE record.position <= ? ORDER BY record.position DESC LIMIT ?"
 _NEWEST_OF_TASK = f"{_RECORD}WHERE record.position <= ? AND record.task_id = ? ORDER BY record.position DESC LIMIT ?"
 # What the columns of a record can be: SQLite keeps whatever is put into one.
@@ -60,7 +62,7 @@ class Reader:
 
     async def page(self, after: int, through: int, limit: int = PAGE) -> list[AuditRecord]:
         """Return the records behind the position ``after``, in the ledger's order, ``limit`` at most."""
-        return await self._records(_PAGE, after, through, limit)
+        return await self._records(_PAGE, after + 1, through, limit) if after < through else []
 
     async def newest(self, count: int, task_id: str | None, through: int) -> list[AuditRecord]:
         """Return the last records up to a position, of one task or of all, in the ledger's order."""
@@ -70,7 +72,7 @@ class Reader:
 
     async def pages(self, through: int) -> AsyncIterator[list[AuditRecord]]:
         """Yield all records up to a position, in the ledger's order, `PAGE` at a time."""
-        after = 0
+        after = BEFORE_ALL
         while page := await self.page(after, through):
             yield page
             after = page[-1].position
@@ -92,9 +94,7 @@ class Reader:
             self._database.settle(connection)
             return scalar(connection, "SELECT max(position) FROM handoff_audit") or 0
 
-        if self._database.dialect == "sqlite":  # nothing to wait for, and so no lock to take
-            return await self._database.read(work)
-        return await self._database.write(work)
+        return await self._database.read(work)
 
     async def _records(self, query: str, *values: int | str) -> list[AuditRecord]:
         def work(connection: Connection) -> list[tuple[AuditRecord, str | None]]:

@@ -20,6 +20,7 @@ from baton.edge.ledger.storing import StoredRecord
 from baton.edge.vault import Vault, VaultOptions
 from baton.protocol.audit import AuditRecord
 from baton.protocol.audit_chain import ChainHead, Flaw, HeadVerifier, Verdict
+from baton.protocol.ledger_errors import LedgerError
 from baton.protocol.personal import SEALED_ONLY
 from baton.testing import chains
 from baton.testing.chains import MIDDLE, Attack
@@ -173,3 +174,21 @@ class TestAttackList:
         assert after[-1].fields.kind == "erasure"
         assert found_in(tmp_path, [MARKER.encode()]) == 0
         assert await verified(path, options, heads) == (Verdict.VALID, None, None)
+
+    async def test_a_record_that_was_put_before_all_others_is_seen(self, path: Path, options: LedgerOptions) -> None:
+        """Positions begin at 1, and whoever writes past the ledger is not bound to that: all of it is verified."""
+        await written(path, options)
+        async with Ledger(path, replace(options, signer=None)) as forger:
+            await forger.append(entry(0, task_id="forged"))
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            for table in ("handoff_audit", "handoff_audit_content"):
+                database.execute(f"DROP TRIGGER {table}_no_update")
+                database.execute(f"UPDATE {table} SET position = ? WHERE position = ?", [-(2**63), LENGTH + 1])
+
+        async with Ledger(path, options) as ledger:
+            report = await ledger.verify_all(verifier=KEYS)
+            with pytest.raises(LedgerError, match="task 'forged' is not proved"):
+                await ledger.checkpoint(verifier=KEYS)
+
+        assert (report.verdict, report.records) == (Verdict.UNVERIFIED, LENGTH + 1)
+        assert [one.task_id for one in report.flawed] == ["forged"]

@@ -43,7 +43,7 @@ class TestLedgerWalk:
         assert walked(left).verdict is VALID
         found = walked(left, claimed=[checkpoint_of(records)])
         assert found.verdict is INVALID
-        assert "knows 9 records, and there are 6" in found.reasons[0]
+        assert "knows 9 records, and there are 6: 3 or more are gone" in found.reasons[0]
 
     def test_a_missing_chain_is_seen_by_its_anchor(self) -> None:
         """An anchor of a task that is not there any more is evidence that it was (P3)."""
@@ -53,6 +53,7 @@ class TestLedgerWalk:
         found = walked(left, anchors=[head(records[:8])])
 
         assert (found.verdict, found.flawed[0].task_id, found.flawed[0].flaw) == (INVALID, "task-1", Flaw.TRUNCATED)
+        assert found.flawed[0].reason == "an anchor knows 3 records, and the chain has none: all of it is gone"
 
     def test_an_empty_ledger_is_not_valid(self) -> None:
         """Emptying everything is not a way to have nothing wrong (P3)."""
