@@ -1,12 +1,14 @@
 """The ledger in Postgres: chains that do not fork, a server that goes away (§10.3)."""
 
 import asyncio
+import socket
+import tempfile
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from baton.edge.ledger import Ledger, LedgerOptions, open_database, verify_bundle
+from baton.edge.ledger import Ledger, LedgerOptions, migrate, open_database, postgres, verify_bundle
 from baton.edge.ledger.database import Connection
 from baton.protocol.audit_chain import ChainHead, Verdict
 from baton.protocol.ledger_errors import (
@@ -160,6 +162,8 @@ class TestUnavailable:
             await asyncio.to_thread(server.stop, "immediate")
             with pytest.raises(LedgerUnavailableError, match="nothing was recorded"):
                 await ledger.append(entry(5))
+            with pytest.raises(LedgerUnavailableError, match="check the database, and that it may be read"):
+                await ledger.end()
             await asyncio.to_thread(server.start)
 
             heads.append(await ledger.append(entry(5)))
@@ -190,6 +194,27 @@ class TestUnavailable:
             await execute(urls.owner, f"GRANT INSERT ON handoff_audit TO {WRITER}")
 
             assert (await ledger.append(entry(1))).sequence == 2
+
+    async def test_a_server_that_does_not_answer_is_not_waited_for_without_end(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """How long it was waited for is said, where the driver says nothing."""
+        monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
+        # A folder whose name is short enough for a socket's.
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(f"{folder}/.s.PGSQL.5432")
+            silent.listen()
+            with pytest.raises(LedgerUnavailableError, match=r"no answer within 0\.2 seconds; check"):
+                async with Ledger(f"postgresql://baton@/ledger?host={folder}&sslmode=disable"):
+                    pass
+
+    async def test_whoever_migrates_one_that_is_not_there_is_not_told_to_append(self, tmp_path: Path) -> None:
+        """A misspelt database, or a wrong password, in the command of its owner."""
+        database = open_database(f"postgresql://baton@/ledger?host={tmp_path}")
+        with pytest.raises(LedgerUnavailableError, match="check the database") as caught:
+            await migrate(database)
+        await database.close()
+        assert "append" not in str(caught.value)
 
     async def test_a_server_that_is_not_there_is_said_without_its_password(self, tmp_path: Path) -> None:
         """The message names the place and the remedy."""

@@ -147,7 +147,9 @@ class PostgresDatabase:
                 raise refused(self.where, error) from error
             raise unavailable(self.where, error, writing=writing) from error
         except (*_BROKEN, OSError, TimeoutError) as error:
-            raise unavailable(self.where, error, writing=writing) from error
+            silent = isinstance(error, TimeoutError) and not str(error)
+            found = TimeoutError(f"no answer within {_WAIT_SECONDS} seconds") if silent else error
+            raise unavailable(self.where, found, writing=writing) from error
 
     async def _once(self, work: Work[T]) -> T:
         pool = await self._connected()

@@ -72,6 +72,7 @@ async def migrate(
         if keeper is not None:
             _grant(connection, keeper, _WRITER + _KEEPER)
 
+    await revision(database)  # where it cannot be reached, nobody is to append again
     await database.write(work)
 
 
