@@ -35,12 +35,14 @@ def keys(environment: Mapping[str, str]) -> Finding:
 
 
 async def ledger() -> Finding:
-    """Check that the ledger that the environment names can be opened, is of this release, and has room to grow."""
+    """Check that the ledger that the environment names can be opened and written, and is of this release."""
     where = ledger_place(None)
     if isinstance(where, Path) and (found := _of_file(where)):
         return found
     try:
         async with Ledger(where, LedgerOptions(name=ledger_name(None), create=False)) as opened:
+            if isinstance(where, str):
+                await opened.check_writable()
             return Finding("ledger", Mark.OK, f"{opened.where} can be opened")
     except (LedgerError, ValueError) as error:
         return Finding("ledger", Mark.FAIL, str(error), "runs wait until it can be written; BATON_LEDGER names it")

@@ -8,6 +8,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from baton.cli import guard_checks
+from baton.cli.checks import Mark
 from baton.edge.ledger import Ledger, LedgerOptions, migrate, open_database, postgres, verify_bundle
 from baton.edge.ledger.database import Connection
 from baton.protocol.audit_chain import ChainHead, Verdict
@@ -194,6 +196,36 @@ class TestUnavailable:
             await execute(urls.owner, f"GRANT INSERT ON handoff_audit TO {WRITER}")
 
             assert (await ledger.append(entry(1))).sequence == 2
+
+    @pytest.mark.parametrize(
+        ("spoil", "why"),
+        [
+            pytest.param(
+                "EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only TO on', current_database())",
+                "read-only transaction",
+                id="a server that only reads, as a standby does",
+            ),
+            pytest.param(
+                f"REVOKE INSERT ON ALL TABLES IN SCHEMA public FROM {WRITER}", "permission denied", id="a reader"
+            ),
+        ],
+    )
+    async def test_a_worker_does_not_begin_with_one_that_it_may_not_write(
+        self, urls: Urls, options: LedgerOptions, monkeypatch: pytest.MonkeyPatch, spoil: str, why: str
+    ) -> None:
+        """It would take stages on and fail each for want of a record; doctor says so, and auditors read on."""
+        async with Ledger(urls.writer, options) as ledger:
+            await ledger.append(entry(0))
+        await execute(urls.owner, f"DO $$ BEGIN {spoil}; END $$")
+
+        with pytest.raises(LedgerUnavailableError, match=why):
+            async with Ledger(urls.writer, options):
+                pass
+        monkeypatch.setenv("BATON_LEDGER", urls.writer)
+        found = await guard_checks.ledger()
+        assert (found.mark, why in found.found) == (Mark.FAIL, True)
+        async with Ledger(urls.writer, LedgerOptions(create=False)) as auditors:
+            assert await auditors.verify_all(verifier=KEYS)
 
     async def test_a_server_that_does_not_answer_is_not_waited_for_without_end(
         self, monkeypatch: pytest.MonkeyPatch

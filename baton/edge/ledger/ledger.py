@@ -16,7 +16,16 @@ from baton.edge.ledger.database import Connection, Database, shown
 from baton.edge.ledger.exporting import Exporter
 from baton.edge.ledger.opening import open_database
 from baton.edge.ledger.reading import Reader
-from baton.edge.ledger.schema import VERSION, bind_name, check_name, check_revision, migrate, name_of, revision
+from baton.edge.ledger.schema import (
+    VERSION,
+    bind_name,
+    check_name,
+    check_revision,
+    check_writable,
+    migrate,
+    name_of,
+    revision,
+)
 from baton.edge.ledger.storing import restore
 from baton.edge.ledger.writing import Appended, Prepared, Writer
 from baton.protocol.audit import AuditEntry, AuditRecord, stamp
@@ -107,7 +116,7 @@ class Ledger:
                 found = VERSION
             check_revision(found, self.where, self._database.dialect)
             name = await self._database.read(name_of)
-            if makes or (name is None and self._options.create):  # also finds out a file that can only be read
+            if self._options.create:  # also finds out a ledger that can only be read
                 name = await self._database.write(lambda connection: bind_name(connection, self.name))
             check_name(name, self.name, self.where)
         except BaseException:
@@ -289,6 +298,14 @@ class Ledger:
             through: Up to this position only.
         """
         return await self._reader.newest(count, task_id, await self._reader.end() if through is None else through)
+
+    async def check_writable(self) -> None:
+        """Make sure that this role, on this server, can add to the ledger; nothing is added.
+
+        Raises:
+            LedgerError: It cannot, and why.
+        """
+        await self._database.write(check_writable)
 
     async def end(self) -> int:
         """Return the position of the last record, from where `tail` can go on; 0 without records."""

@@ -116,6 +116,11 @@ def bind_name(connection: Connection, name: str) -> str | None:
     return name_of(connection)
 
 
+def check_writable(connection: Connection) -> None:
+    """Write nothing, which is refused where nothing may be written."""
+    connection.rows(f"INSERT INTO handoff_audit ({_CHOSEN}) SELECT {_CHOSEN} FROM handoff_audit WHERE 1 = 0")  # noqa: S608 - our own names
+
+
 def check_name(found: str | None, name: str, where: str) -> None:
     """Make sure that a ledger that has a name has this one.
 
