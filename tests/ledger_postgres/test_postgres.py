@@ -186,6 +186,19 @@ class TestUnavailable:
             await database.write(work)
         await database.close()
 
+    async def test_a_counter_that_did_not_follow_its_records_is_an_outage(
+        self, urls: Urls, options: LedgerOptions
+    ) -> None:
+        """A logical replica has the records and not the counter, and no handoff is to blame for that."""
+        async with Ledger(urls.writer, options) as ledger:
+            await ledger.append_all([entry(number) for number in range(4)])
+            await execute(urls.owner, "SELECT setval('handoff_audit_position_seq', 1)")
+            with pytest.raises(LedgerUnavailableError, match="its owner puts it right by SELECT setval") as caught:
+                await ledger.append(entry(4))
+            await execute(urls.owner, str(caught.value).partition("right by ")[2])
+
+            assert (await ledger.append(entry(4))).sequence == 5
+
     async def test_rights_that_are_taken_away_are_an_outage(self, urls: Urls, options: LedgerOptions) -> None:
         """So runs wait, and a stage that has run does not run again: it ran as often as its retries allow."""
         async with Ledger(urls.writer, options) as ledger:

@@ -33,6 +33,12 @@ _WAIT_SECONDS = 15
 _SEED = 0x62617463  # of the hash that turns a task into a lock; any number does, as long as all writers have it
 _APPENDING = 0x6261746F6E  # the lock that appenders share, and that `settle` takes for itself
 
+_POSITIONS = "handoff_audit_pkey"
+"""The constraint that no entry can violate by itself: its column is filled by the database."""
+_BEHIND = (
+    "nothing was recorded: the counter of positions is behind the records, as that of a logical replica is; its owner "
+    "puts it right by SELECT setval('handoff_audit_position_seq', max(position)) FROM handoff_audit"
+)
 _HOLD = (
     "SELECT pg_advisory_xact_lock(key) FROM (SELECT DISTINCT hashtextextended(task, ?::bigint) AS key "
     "FROM unnest(?::text[]) AS task ORDER BY key) AS tasks"
@@ -134,6 +140,8 @@ class PostgresDatabase:
             except _LOST:  # a pooled connection that the server closed meanwhile; all work can be done twice
                 return await self._once(work)
         except asyncpg.IntegrityConstraintViolationError as error:
+            if error.constraint_name == _POSITIONS:
+                raise LedgerUnavailableError(f"{refused(self.where, error)}; {_BEHIND}") from error
             raise LedgerConflictError(f"the ledger at {self.where!r} refused a row: {first_line(error)}") from error
         except asyncpg.PostgresError as error:
             if isinstance(error, asyncpg.InsufficientPrivilegeError) and APPEND_ONLY not in str(error):
