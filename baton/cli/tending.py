@@ -73,7 +73,7 @@ async def checkpoint(
 
     Make one regularly, and keep it with --witness: then `baton audit verify --all --anchors FILE`
     also notices that a whole chain is gone. A checkpoint that does not continue the witness's last one is refused,
-    and so is one over a chain whose last record is not signed: what a checkpoint covers counts as proved.
+    and so is one over a record that is not signed: what a checkpoint covers counts as proved.
     """
     known = Keys.of(None)
     signer = known.signer

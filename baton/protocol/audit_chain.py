@@ -226,6 +226,7 @@ class ChainWalk:
         "sequence",
         "signature",
         "task_id",
+        "unsigned",
     )
 
     def __init__(self, ledger: str, task_id: str, anchors: Mapping[int, bytes] | None = None) -> None:
@@ -235,7 +236,7 @@ class ChainWalk:
         self.signature: bytes | None = None
         self.key_id: str | None = None
         self.anchors = anchors or {}
-        self.anchored = self.rank = 0
+        self.anchored = self.rank = self.unsigned = 0
         self.completed = False
 
     def step(self, record: AuditRecord) -> Finding | None:
@@ -252,6 +253,8 @@ class ChainWalk:
             return Finding(flaw, sequence, _REASONS[flaw])
         if sequence in self.anchors:
             self.anchored = sequence
+        elif record.signature is None and self.signature is not None and not self.unsigned:
+            self.unsigned = sequence
         self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
         self.signature, self.key_id = record.signature, members.get("keyId")
         # Both may come after the end: an erasure long after, and a bill once its worker knows that nobody waits for it.
@@ -300,6 +303,13 @@ class ChainWalk:
         found = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has none: all of it is gone"
         reason = f"an anchor knows {last} records, and the chain {found}"
         return Finding(Flaw.TRUNCATED, self.sequence + 1, reason)
+
+    def missing_signature(self) -> Finding | None:
+        """Return the finding that a signed chain has a record that is not: a later signature was put over it unseen."""
+        if not self.unsigned:
+            return None
+        reason = "it is not signed, and the one before it is: it may be of somebody who can write and has no key"
+        return Finding(Flaw.UNSIGNED, self.unsigned, reason)
 
     @property
     def head(self) -> ChainHead | None:

@@ -103,8 +103,8 @@ def verify_chain(
     9. Its event is not on record already (C-25).
     10. Its signature, if it has one, counts.
 
-    Then for the chain: 11. the last record is proved, by its signature or by an anchor; 12. no anchor knows a
-    later one; 13. the expected head is the last one.
+    Then for the chain: 11. the last record is proved, by its signature or by an anchor, and to who has the keys no
+    record after a signed one lacks its own; 12. no anchor knows a later one; 13. the expected head is the last one.
 
     Args:
         records: The chain, in order.
@@ -177,7 +177,7 @@ def _ending(walk: ChainWalk, verifier: HeadVerifier | None, signed: int) -> tupl
     if proved < walk.sequence:
         remedy = "give the public keys" if verifier is None else "give an anchor that covers them"
         return Finding(Flaw.UNSIGNED, proved + 1, f"nothing proves the records from here on; {remedy}"), signed
-    return None, signed
+    return walk.missing_signature() if verifier is not None else None, signed
 
 
 class LedgerReport(CamelRecord):

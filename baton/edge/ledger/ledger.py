@@ -321,10 +321,10 @@ class Ledger:
 
         Args:
             witness: Where it is kept; it has it before the ledger does, which gets none that the witness refused.
-            verifier: The public keys, so that no chain is vouched for whose end nobody signed.
+            verifier: The public keys, so that no record is vouched for that nobody signed.
 
         Raises:
-            LedgerError: The witness knows a checkpoint that this one does not continue, or a chain is not proved.
+            LedgerError: The witness knows a checkpoint that this one does not continue, or a record is not proved.
         """
         return await self._checkpoints.make(await self._reader.end(), witness, verifier)
 

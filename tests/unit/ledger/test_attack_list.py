@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.edge.ledger import Ledger, LedgerOptions, verify_bundle
 from baton.edge.ledger.storing import StoredRecord
 from baton.edge.vault import Vault, VaultOptions
 from baton.protocol.audit import AuditRecord
@@ -192,3 +192,24 @@ class TestAttackList:
 
         assert (report.verdict, report.records) == (Verdict.UNVERIFIED, LENGTH + 1)
         assert [one.task_id for one in report.flawed] == ["forged"]
+
+    async def test_a_record_without_a_key_is_seen_below_later_signatures(
+        self, path: Path, options: LedgerOptions, tmp_path: Path
+    ) -> None:
+        """Who can write and has no key adds a record; the next worker that has one joins its own to it, and signs."""
+        async with Ledger(path, options) as ledger:
+            await ledger.append(entry(0))
+        async with Ledger(path, replace(options, signer=None)) as forger:
+            await forger.append(entry(1))
+        async with Ledger(path, options) as ledger:
+            anchors = [await ledger.append(entry(2))]
+            one = await ledger.verify(TASK, verifier=KEYS, anchors=anchors)
+            whole = await ledger.verify_all(verifier=KEYS, anchors=anchors)
+            await ledger.export(tmp_path / "evidence.zst", [TASK])
+            bundle = verify_bundle(tmp_path / "evidence.zst", verifier=KEYS)
+            with pytest.raises(LedgerError, match=r"record 2 of task .* is not proved"):
+                await ledger.checkpoint(verifier=KEYS)
+
+        for found in (one, whole.flawed[0], bundle.flawed[0]):
+            assert (found.verdict, found.flaw, found.sequence) == (Verdict.UNVERIFIED, Flaw.UNSIGNED, 2)
+            assert found.records == 3
