@@ -125,6 +125,7 @@ async def urls(server: Server) -> AsyncIterator[Urls]:
     role = "DO $$ BEGIN CREATE ROLE {0} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
     await execute(server.url("postgres"), role.format(WRITER), role.format(KEEPER), f"CREATE DATABASE {name}")
     found = Urls(server.url(name), server.url(name, WRITER), server.url(name, KEEPER))
+    await execute(found.owner, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # as Postgres 15 has it from the beginning
     owner = open_database(found.owner)
     await migrate(owner, writer=WRITER, keeper=KEEPER)
     await owner.close()

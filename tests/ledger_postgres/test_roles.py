@@ -226,6 +226,14 @@ class TestMigrate:
             urls.owner, "ALTER TABLE handoff_audit OWNER TO postgres", *(f"DROP ROLE {name}" for name in roles)
         )
 
+    async def test_a_role_that_may_create_objects_beside_the_tables_is_refused(self, urls: Urls) -> None:
+        """Before Postgres 15 everybody may: a function named like one that the owner calls would run as the owner."""
+        await execute(urls.owner, "GRANT CREATE ON SCHEMA public TO PUBLIC")
+        owner = open_database(urls.owner)
+        with pytest.raises(LedgerError, match="that away first, by REVOKE CREATE ON SCHEMA public FROM PUBLIC"):
+            await migrate(owner, writer=WRITER)
+        await owner.close()
+
     async def test_what_the_database_gives_by_default_is_taken(self, urls: Urls) -> None:
         """Default privileges for an application's role reach the counter of positions, too."""
         await execute(urls.owner, f"GRANT ALL ON SEQUENCE handoff_audit_position_seq TO {WRITER}")

@@ -105,7 +105,7 @@ class PostgresDatabase:
 
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
         """Keep every other writer from these tasks' chains until the transaction ends."""
-        connection.rows("SELECT pg_advisory_xact_lock_shared(?)", _APPENDING)
+        connection.rows("SELECT pg_advisory_xact_lock_shared(?::bigint)", _APPENDING)
         connection.rows(_HOLD, _SEED, sorted(set(task_ids)))
 
     def settle(self, connection: Connection) -> None:
@@ -116,7 +116,7 @@ class PostgresDatabase:
         """
         connection.rows("SET LOCAL lock_timeout = '500ms'")
         try:
-            connection.rows("SELECT pg_advisory_xact_lock(?)", _APPENDING)
+            connection.rows("SELECT pg_advisory_xact_lock(?::bigint)", _APPENDING)
         except asyncpg.LockNotAvailableError as error:
             raise LedgerUnavailableError(f"appends to the ledger at {self.where!r} did not end: try again") from error
 

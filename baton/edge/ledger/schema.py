@@ -40,6 +40,11 @@ _LEFT = (
     " OR has_table_privilege(?::name, oid, 'DELETE, TRUNCATE, TRIGGER'))"
 )
 """Whether a role may change a table though nothing was granted to it."""
+_CREATES = (
+    "SELECT relnamespace::regnamespace::text FROM pg_class"
+    " WHERE oid = 'handoff_audit'::regclass AND has_schema_privilege(?::name, relnamespace, 'CREATE')"
+)
+"""The schema of the tables, if a role may make functions there, which its owner could be led to call."""
 
 
 async def migrate(
@@ -65,7 +70,7 @@ async def migrate(
 
     def work(connection: Connection) -> None:
         if database.dialect == "postgresql":
-            connection.rows("SELECT pg_advisory_xact_lock(hashtextextended('handoff_audit_migration', 0))")
+            connection.rows("SELECT pg_advisory_xact_lock(hashtextextended('handoff_audit_migration', 0::bigint))")
         _upgrade(connection, to)
         if writer is not None:
             _grant(connection, writer, _WRITER)
@@ -160,6 +165,12 @@ def _grant(connection: Connection, role: str, statements: Sequence[str]) -> None
                 f"the role {role!r} may change the table {name!r} whatever it is granted: it is a superuser, its owner "
                 "or one of the owner's members, or PUBLIC or another role gives it rights; name a role of its own"
             )
+    schema = scalar(connection, _CREATES, role)
+    if schema is not None:
+        raise LedgerError(
+            f"the role {role!r} may create objects in the schema {schema!r}, which others would use unawares; take "
+            f"that away first, by REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC (as before Postgres 15) or from the role"
+        )
     for statement in statements:
         connection.rows(statement.format(role=role))
 
