@@ -293,6 +293,8 @@ class ChainWalk:
         reason = f"its signature by the key {self.key_id!r} does not count: {check.value}"
         if check is SignatureCheck.UNKNOWN_KEY:
             reason += " (if keys were rotated since you got yours, get the public keys anew)"
+        elif check is SignatureCheck.RETIRED_KEY:
+            reason += f" (or the clock of who wrote it was ahead: it says {self.recorded_at})"
         return Finding(flaw, self.sequence, reason)
 
     def missing_anchor(self) -> Finding | None:

@@ -2,7 +2,8 @@
 
 Three roles (§10.3): the owner migrates; the **writer**, whose credentials the workers have, inserts and
 selects; the **keeper** makes checkpoints, moves old records to the cold tier and can delete bytes only of records
-that a sealed segment holds, which a trigger checks. An owner or superuser can undo all of it: hence anchors outside.
+for which it has registered a segment, which stays on record; that the segment holds them, no trigger can check. An
+owner or superuser can undo all of it: hence anchors outside.
 """
 
 import asyncio
