@@ -22,10 +22,11 @@ import rfc8785
 from baton.edge.artifacts import ArtifactStore
 from baton.edge.ledger.database import Connection, Database, scalar
 from baton.protocol.audit import AuditRecord, CamelRecord
+from baton.protocol.audit_chain import own_flaw
 from baton.protocol.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
 from baton.protocol.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
 from baton.protocol.hashing import hash_of
-from baton.protocol.ledger_errors import EvidenceError, LedgerUnavailableError
+from baton.protocol.ledger_errors import EvidenceError, LedgerError, LedgerUnavailableError
 from baton.protocol.wire import Count, Digest
 
 if sys.version_info >= (3, 14):
@@ -149,8 +150,10 @@ class Mover:
         Raises:
             ArtifactError: The store cannot be written, or does not give back what it took.
             LedgerConflictError: Somebody else sealed these records meanwhile.
-            LedgerError: The database refused.
+            LedgerError: A record is flawed, or the database refused.
         """
+        for record in records:
+            _refuse_flawed(record)
         about = Manifest(
             format=SEGMENT,
             ledger=self._ledger,
@@ -254,3 +257,18 @@ def _read_segment(data: bytes) -> list[AuditRecord]:
     if not decompressor.eof:
         raise EvidenceError(f"it is torn, or larger than {MOST_SEGMENT_BYTES} bytes")
     return list(EvidenceFile.open(plain.removesuffix(b"\n").split(b"\n")).records())
+
+
+def _refuse_flawed(record: AuditRecord) -> None:
+    """Make sure that a record is what was recorded before its bytes are moved.
+
+    Raises:
+        LedgerError: It is not; the message names it.
+    """
+    try:
+        flaw = record.absence or own_flaw(record, record.members)
+    except ValueError as error:
+        flaw = str(error)
+    if flaw is not None:
+        task_id = record.claims.task_id if record.claims else ""
+        raise LedgerError(f"record {record.position}, of task {task_id!r}, is flawed ({flaw}), so it was not moved")

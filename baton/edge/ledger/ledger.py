@@ -29,7 +29,7 @@ from baton.edge.ledger.schema import (
 from baton.edge.ledger.storing import restore
 from baton.edge.ledger.writing import Appended, Prepared, Writer
 from baton.protocol.audit import AuditEntry, AuditRecord, stamp
-from baton.protocol.audit_chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, Verdict, own_flaw
+from baton.protocol.audit_chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, Verdict
 from baton.protocol.audit_cost import TaskCost
 from baton.protocol.audit_entries import erasure_entry
 from baton.protocol.audit_privacy import RedactionPolicy, in_clear
@@ -362,8 +362,6 @@ class Ledger:
             old = page[: max((at for at, record in enumerate(page, 1) if _recorded_at(record) <= limit), default=0)]
             if not old:
                 break
-            for record in old:
-                _refuse_flawed(record)
             try:
                 moved.append(await mover.seal(old))
             except LedgerConflictError:
@@ -434,18 +432,3 @@ class Ledger:
 
 def _recorded_at(record: AuditRecord) -> str:
     return record.claims.recorded_at if record.claims else ""
-
-
-def _refuse_flawed(record: AuditRecord) -> None:
-    """Make sure that a record is what was recorded before its bytes are moved.
-
-    Raises:
-        LedgerError: It is not; the message names it.
-    """
-    try:
-        flaw = record.absence or own_flaw(record, record.members)
-    except ValueError as error:
-        flaw = str(error)
-    if flaw is not None:
-        task_id = record.claims.task_id if record.claims else ""
-        raise LedgerError(f"record {record.position}, of task {task_id!r}, is flawed ({flaw}), so it was not moved")
