@@ -22,7 +22,7 @@ from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
 from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, SandboxedWorkflowRunner
 
 from baton.activity import WorkerParts, compressing, worker_parts
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
@@ -37,6 +37,7 @@ from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.edge.runner import runner_for
 from baton.edge.tracing import Tracing
 from baton.edge.tracing_interceptors import tracing_interceptors
+from baton.protocol.errors import BatonError
 from baton.protocol.history import SPENT, TOPPED_UP
 from baton.protocol.messages import Overview, PipelineInput
 from baton.protocol.names import ASKS_WHETHER_IT_SEALS, QUERY_DETAILS, QUERY_STATUS, SEALS
@@ -49,6 +50,11 @@ if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which on
 _SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _HEARTBEAT_PAUSE = timedelta(milliseconds=250)  # between two that are sent; so much of a bill a lost worker may cost
+_INSTEAD = (
+    "Otherwise ask workflow.now(), workflow.random(), workflow.uuid4() or workflow.sleep(), and do in a stage what "
+    "needs files, the network or the environment."
+)
+_DEFINITION = "__temporal_activity_definition"  # what Temporal has at each activity
 _METADATA = "__temporal_workflow_metadata"  # the query by which the UI asks for a run's current details
 
 
@@ -118,10 +124,14 @@ class BatonPlugin(SimplePlugin):
 
         Raises:
             TypeError: A workflow's `__init__` takes its input and lacks `@workflow.init`: no run of it could begin.
+                Or a function among the activities is neither a stage nor an activity.
         """
         config = super().configure_worker(config)
         for kind in config.get("workflows") or []:
             _check_init(kind)
+        for one in config.get("activities") or []:
+            if not hasattr(one, _DEFINITION):
+                raise TypeError(f"{one!r} is no stage: write @stage above it, or @activity.defn for a plain activity")
         if not config.get("activities"):  # it runs pipelines only: it must not take up other workers' stages
             config["no_remote_activities"] = True
         # A stage's bill is in its heartbeats: by default the SDK keeps them back for 0.8 of the heartbeat timeout.
@@ -221,7 +231,7 @@ def _runner(
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:
     """Return the name under which an activity is known."""
-    definition = getattr(activity, "__temporal_activity_definition", None)
+    definition = getattr(activity, _DEFINITION, None)
     return getattr(definition, "name", None)
 
 
@@ -318,7 +328,11 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         bill = _bill(loop)
         if isinstance(end, FailureError):
             raise as_failure(end, bill, never=True) if isinstance(end, ApplicationError) else end
+        if not isinstance(end, BatonError):  # whose messages say which step; for other code only a line does
+            workflow.logger.error("the pipeline's code failed the run", exc_info=end)
         message, kind = str(end) or type(end).__name__, type(end).__name__
+        if isinstance(end, RestrictedWorkflowAccessError):
+            message = f"{message} {_INSTEAD}"
         raise ApplicationError(message, *bill, type=kind, non_retryable=True) from end
 
 

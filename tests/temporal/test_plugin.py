@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import re
 import time
+import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,27 @@ class TestFailures:
         assert isinstance(cause, ApplicationError)
         assert cause.type == kind
         assert message in cause.message
+
+    async def test_the_log_has_the_line_of_code_that_failed_the_run(
+        self, worker: Worker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What the message of an exception alone leaves open; a stage that failed is named by its message."""
+        for how in ("unheard of", "group"):
+            handle = await start(worker, Raises.run, how=how)
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+
+        [logged] = [one for one in caplog.records if "the pipeline's code failed the run" in one.getMessage()]
+        assert logged.exc_info is not None
+        assert any(Path(frame.filename).name == "mishaps.py" for frame in traceback.extract_tb(logged.exc_info[2]))
+
+    async def test_what_a_workflow_may_not_ask_comes_with_what_it_may(self, worker: Worker) -> None:
+        """Temporal's own message knows only how to switch the guard off."""
+        handle = await start(worker, Raises.run, how="clock")
+
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+        assert "ask workflow.now()" in str(raised.value.cause)
 
     @pytest.mark.parametrize("payloads", BAD_INPUTS)
     async def test_an_input_that_is_none_fails_the_run(
@@ -265,6 +287,19 @@ class TestInit:
         """Where it is made, and not with every run."""
         with pytest.raises(TypeError, match=r"Forgetful\.__init__ takes start, .*@workflow\.init above it"):
             Worker(client, task_queue=f"forgetful-{uuid4()}", workflows=[Linear, Forgetful])
+
+
+class TestActivities:
+    """What a worker is given as activities."""
+
+    async def test_a_function_that_is_no_stage_is_refused_by_name(self, client: Client) -> None:
+        """With the decorator that it lacks, which Temporal's own message does not know."""
+
+        async def plain(baton: Baton) -> BatonPatch:
+            return BatonPatch()
+
+        with pytest.raises(TypeError, match=r"plain at .* is no stage: write @stage above it"):
+            Worker(client, task_queue=f"plain-{uuid4()}", workflows=[Linear], activities=[plain])
 
 
 class TestEventLoop:
