@@ -116,8 +116,14 @@ class Stage(Generic[GivenT, AnswerT]):
     async def __call__(self, given: StageInput) -> StageReturn: ...
     @overload
     async def __call__(self, given: GivenT) -> AnswerT: ...
-    async def __call__(self, given: Any) -> Any:
-        """Run the function as it is; what a worker sends, a handoff or a `StageInput`, runs it as an activity."""
+    async def __call__(self, given: Any = None) -> Any:
+        """Run the function as it is; what a worker sends, a handoff or a `StageInput`, runs it as an activity.
+
+        Raises:
+            TypeError: Nothing was given.
+        """
+        if given is None:
+            raise TypeError(f"{self!r} was called with nothing; a test gives it a baton, a pipeline names it uncalled")
         if isinstance(given, StageInput) and activity.in_activity() and current_parts().gate is not None:
             # From a worker without keys: it is led through the gate, which refuses it, as anything unsealed.
             given = UnverifiedHandoff(given.model_dump_json().encode())

@@ -90,7 +90,10 @@ class PipelineInput(CompactRecord):
 
         Raises:
             pydantic.ValidationError: The members do not fit the type.
+            TypeError: The type is not derived from `Baton`.
         """
+        if not issubclass(kind, Baton):
+            raise TypeError(f"baton_type={kind.__name__}: a pipeline's type of baton is derived from Baton")
         members: dict[str, Any] = {"current_state": ["Workflow starting"], **self.baton, "goal": self.goal}
         return kind.from_json_object(members)
 

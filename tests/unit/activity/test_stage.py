@@ -16,7 +16,7 @@ from baton.protocol.errors import PatchError, PipelineError
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput, StageResult, StageReturn
 from baton.protocol.output_schemas import OutputSchema, OutputSchemas
-from baton.protocol.stages import DECISIONS_HANDED, HasSpec
+from baton.protocol.stages import DECISIONS_HANDED, HasSpec, spec_of
 
 
 class ReviewBaton(Baton):
@@ -61,6 +61,14 @@ class TestCall:
         patch = await plan(Baton(goal="Add login"))
 
         assert patch == BatonPatch(current_state=["Plan for: Add login"], decision_log=["Use JWT"])
+
+    async def test_called_with_nothing_it_says_how_it_is_meant(self) -> None:
+        """As a pipeline's author does who writes `stage(plan())`, and a test's who forgets the baton."""
+        called = plan()  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="named and not called; found the coroutine"):
+            spec_of(called)
+        with pytest.raises(TypeError, match="<stage plan> was called with nothing; a test gives it a baton"):
+            await called
 
     async def test_a_context_can_be_made_for_a_test(self) -> None:
         """A stage that asks for more is tested alike."""

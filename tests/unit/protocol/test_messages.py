@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from baton.protocol.baton import Baton, BatonPatch
 from baton.protocol.history import Spend
@@ -34,6 +34,16 @@ class TestPipelineInput:
         assert start.first_baton(ReviewBaton).to_json_object()["severity"] == "high"
         with pytest.raises(ValidationError, match="severity"):
             start.first_baton()
+
+    def test_a_type_that_is_no_baton_is_refused_by_name(self) -> None:
+        """A model with fields of its own is none unless it is derived from `Baton`."""
+
+        class Mine(BaseModel):
+            goal: str
+
+        kind: Any = Mine
+        with pytest.raises(TypeError, match="baton_type=Mine: a pipeline's type of baton is derived from Baton"):
+            PipelineInput(goal="g").first_baton(kind)
 
     @pytest.mark.parametrize("goal", ["", " ", None], ids=repr)
     def test_a_goal_that_says_nothing_is_refused(self, goal: Any) -> None:
