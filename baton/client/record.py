@@ -83,6 +83,7 @@ class RunRecord:
         timers: The timers that run, the oldest first; none in a run that has ended.
         status: How the run stands.
         began: When it started.
+        reset: When it was last rolled back, or reset in another way; None if it never was.
         ended: When it closed.
         failure: Why it failed, was terminated or was left.
         suspended: Why the worker's code cannot go on with it: it does not fit the history, does not know the pipeline,
@@ -116,6 +117,7 @@ class RunRecord:
     timers: list[Timer] = field(default_factory=list)
     status: RunStatus = RunStatus.RUNNING
     began: datetime | None = None
+    reset: datetime | None = None
     ended: datetime | None = None
     failure: str | None = None
     suspended: str | None = None
@@ -250,6 +252,7 @@ class RunRecord:
             "task_id": self.task_id,
             "status": self.status.value,
             "began": self.began.isoformat() if self.began else None,
+            "reset": self.reset.isoformat() if self.reset else None,
             "ended": self.ended.isoformat() if self.ended else None,
             "failure": self.failure,
             "suspended": self.suspended,

@@ -88,6 +88,9 @@ class TestClosedRuns:
         run = await read_run(client, handle.id)
         assert run.notes[0].startswith(f"reset from run {once.handle.first_execution_run_id}: ")
         assert "rolled back to before 'review' by bob: wrong plan" in run.notes[0]
+        assert once.record.reset is None
+        assert None not in (times := [once.record.ended, run.reset, run.ended])
+        assert times == sorted(filter(None, times))
 
     async def test_a_fan_out_is_gone_back_to_as_a_whole(self, client: Client, worker: Worker) -> None:
         """All its branches run again."""

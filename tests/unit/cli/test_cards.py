@@ -1,5 +1,6 @@
 """What a page says of a run that does not go on by itself."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -144,6 +145,12 @@ class TestHeading:
     def test_a_run_that_somebody_ended_has_not_failed(self, status: RunStatus, why: str, told: str) -> None:
         """The reason of whoever terminated it stood there as if it were why it failed."""
         assert shown(heading(run(status=status, failure=why, ended=UNTIL)))[-1] == told
+
+    def test_of_a_run_that_was_rolled_back_the_time_since_counts(self) -> None:
+        """It may have lain there for days before; `baton list` has the same length."""
+        again = run(reset=UNTIL, ended=UNTIL + timedelta(seconds=2), status=RunStatus.COMPLETED)
+
+        assert re.search(r" · reset .*\d\d:\d\d:\d\d · took 2\.0 s · ", shown(heading(again))[2])
 
 
 class TestRepairHints:
