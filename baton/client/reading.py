@@ -244,8 +244,7 @@ class _Fold:
     def task_failed(self, event: HistoryEvent) -> None:
         failed = event.workflow_task_failed_event_attributes
         if failed.base_run_id:
-            self._run.reset = time_of(event)
-            self._run.notes.append(f"reset from run {failed.base_run_id}: {failed.failure.message}")
+            self._run.is_reset(time_of(event), f"reset from run {failed.base_run_id}: {failed.failure.message}")
         elif failed.cause != _OVERTAKEN:
             self._run.suspended = innermost(failed.failure)
 

@@ -207,6 +207,11 @@ class RunRecord:
         origin = self.start.origin
         return None if origin is None else (origin.workflow_id, origin.run_id)
 
+    def is_reset(self, at: datetime, note: str) -> None:
+        """Note when the run was reset, from which run and why."""
+        self.reset = at
+        self.notes.append(note)
+
     def is_undone(self, told: Undone) -> None:
         """Note that effects outside are undone, or that one has to be undone by hand."""
         self.undone_since = min(told.undone_since, self.undone_since or told.undone_since)
