@@ -45,6 +45,11 @@ HANDOFF_HEADER = "X-Baton-Handoff-Id"
 """The header by which every request to a provider names the handoff it is made under (S5-fields-a)."""
 
 _SHARE_OF_TIMEOUT = 0.95  # an agent that is ended by itself still tells its bill; one that is lost does not
+_ADAPTERS = {
+    "pydantic_ai": "baton.integrations.pydantic_ai.PydanticAgent",
+    "agents": "baton.integrations.openai_agents.OpenAIAgent",
+    "langgraph": "baton.integrations.langgraph.LangGraphAgent",
+}
 _LONGEST_PAUSE = 366 * 86_400.0  # seconds; a provider may name any number
 
 
@@ -213,6 +218,7 @@ def agent_stage(
 
     Raises:
         ValueError: Two tools have the same name for a model, or a term names a field that the baton does not have.
+        TypeError: It is no agent, but one of a framework without its adapter, or something else.
 
     Example:
         >>> class Fixed:
@@ -222,6 +228,7 @@ def agent_stage(
         >>> agent_stage(Fixed(), writes=["decision_log"], timeout=timedelta(minutes=5))
         <stage plan>
     """
+    _refuse_other(agent)
     own = tools_of(tools)
     brought = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
     _refuse_two_of_a_name(own, brought, agent.name)
@@ -254,6 +261,19 @@ def agent_stage(
     named = {tool.name for tool in own} | brought
     made = stage(name=name or agent.name, tools=named, **terms)(run)
     return made
+
+
+def _refuse_other(agent: object) -> None:
+    """Refuse what is no agent by this port, with what makes one of it.
+
+    Raises:
+        TypeError: It is none.
+    """
+    adapter = _ADAPTERS.get(type(agent).__module__.partition(".")[0])
+    if adapter is not None:
+        raise TypeError(f"{type(agent).__qualname__!r} is an agent of a framework: wrap it in {adapter}")
+    if not (isinstance(getattr(agent, "name", None), str) and callable(getattr(agent, "run", None))):
+        raise TypeError(f"an agent has a name, a str, and an async run(work); found the {type(agent).__qualname__}")
 
 
 def _refuse_two_of_a_name(own: Iterable[AgentTool], brought: Iterable[str], agent: str) -> None:

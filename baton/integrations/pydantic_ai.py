@@ -78,6 +78,11 @@ class PydanticAgent:
     deps: Any = None
     uses: Collection[str] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse a way of answering that there is not, before a stage fails by it."""
+        if self.answer not in _SHAPES:
+            raise ValueError(f"answer={self.answer!r}: there is no such way; choose one of {', '.join(_SHAPES)}")
+
     @property
     def name(self) -> str:
         """The agent's name."""

@@ -6,6 +6,7 @@ and its code go on.
 
 import re
 
+from pydantic_ai import models
 from pydantic_ai.exceptions import (
     AgentRunError,
     ContentFilterError,
@@ -30,6 +31,7 @@ from baton.protocol.errors import AgentError, PatchError
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
 _KEY = re.compile(r"(?i)sk-|key-|bearer")
 _IN_VAIN = re.compile(r"Tool '(?P<tool>[\w.-]{1,64})' exceeded max retries count of (?P<most>\d+)")
+_NOT_ALLOWED = "Model requests are not allowed"
 _EXHAUSTED = re.compile(r"Exceeded maximum (?:output )?retries|maximum retries|Exceeded max")
 
 
@@ -86,6 +88,11 @@ def reported(error: Exception, agent: str) -> Exception:
             return AgentError(f"{who} is not set up to run: {error.message}", permanent=True)
         case AgentRunError():
             return AgentError(f"{who} failed ({type(error).__name__})")
+        case RuntimeError() if not models.ALLOW_MODEL_REQUESTS and str(error).startswith(_NOT_ALLOWED):
+            told = (
+                "may ask no model, by pydantic_ai.models.ALLOW_MODEL_REQUESTS; give it a TestModel or a FunctionModel"
+            )
+            return AgentError(f"{who} {told}", permanent=True)
         case _ if stumbled(error, Model) or stumbled(error, StreamedResponse):
             return unreadable(error, agent)
         case _:

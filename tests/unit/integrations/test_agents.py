@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import agents
+import pydantic_ai
 import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -239,6 +241,19 @@ class TestAgentStage:
         """At once, where it was written."""
         with pytest.raises(ValueError, match="no such field"):
             agent_stage(Scripted(), writes=["desicion_log"])
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            pytest.param(pydantic_ai.Agent(name="plan"), "wrap it in .*PydanticAgent", id="Pydantic AI"),
+            pytest.param(agents.Agent(name="plan"), "wrap it in .*OpenAIAgent", id="the OpenAI Agents SDK"),
+            pytest.param(lookup, r"has a name, a str, and an async run\(work\); found the function", id="a function"),
+        ],
+    )
+    def test_what_is_no_agent_is_refused_with_what_makes_one(self, given: Any, told: str) -> None:
+        """Where it was written, and not by what a framework says of work that it does not know."""
+        with pytest.raises(TypeError, match=told):
+            agent_stage(given)
 
     def test_a_tool_named_like_one_that_the_agent_brings_is_refused(self) -> None:
         """One framework calls the one in place of the other, the next refuses every run; to a model they are one."""

@@ -1,6 +1,7 @@
 """What Pydantic AI raises, as a stage is to see it."""
 
 import pytest
+from pydantic_ai import models
 from pydantic_ai.exceptions import (
     ContentFilterError,
     FallbackExceptionGroup,
@@ -58,3 +59,16 @@ class TestReported:
         error = ValueError("no such customer")
 
         assert reported(error, "plan") is error
+
+    def test_a_test_that_forgot_its_model_is_told_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """And not of a provider, which nobody asked; what a tool raises meanwhile stays what it is."""
+        monkeypatch.setattr(models, "ALLOW_MODEL_REQUESTS", False)
+        with pytest.raises(RuntimeError) as raised:
+            models.check_allow_model_requests()
+
+        made = reported(raised.value, "plan")
+        assert isinstance(made, AgentError)
+        assert made.permanent
+        assert "agent 'plan' may ask no model, by pydantic_ai.models.ALLOW_MODEL_REQUESTS" in str(made)
+        other = RuntimeError("Model requests are what my tool counts")
+        assert reported(other, "plan") is other

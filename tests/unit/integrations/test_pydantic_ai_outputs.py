@@ -23,6 +23,16 @@ def output(name: str) -> Any:
     return ToolOutput(StructuredDict(OBJECT, name=name), name=name)
 
 
+class TestPydanticAgent:
+    """`PydanticAgent` itself."""
+
+    def test_a_way_of_answering_that_there_is_not_is_refused(self) -> None:
+        """Where it was written; a stage failed by a `KeyError`."""
+        way: Any = "toll"
+        with pytest.raises(ValueError, match="answer='toll': there is no such way; choose one of tool, native, pro"):
+            PydanticAgent(Agent(name="plan"), answer=way)
+
+
 class TestBuildOnce:
     """`build_once`."""
 
