@@ -15,9 +15,11 @@ from temporalio.worker import Worker
 from baton.client import RunRecord, decide, read_run
 from baton.protocol.baton import Baton
 from baton.protocol.errors import BatonError, PipelineError
+from baton.protocol.history import StepKind
 from baton.protocol.messages import Decision, Overview, PipelineInput, PipelineResult
 from baton.protocol.names import QUERY_STATUS
 
+_UNDECIDED = "; nobody decided: run_pipeline(…, decisions={…}) takes its title"
 _LOOKS_EVERY = 0.05  # seconds
 
 
@@ -144,6 +146,7 @@ def _course(run: RunRecord) -> str:
     steps = [
         f"- step {one.seq} {one.name!r} ({one.kind}): {one.status}"
         + (f", {one.failure.splitlines()[0]}" if one.failure else "")
+        + (_UNDECIDED if one.kind is StepKind.APPROVAL and one.approved is None and not one.failure else "")
         for one in run.steps
     ]
     return "\n".join([f"{run.workflow_id!r} {run.status}: {run.failure}", *(steps or ["- no step was begun"])])

@@ -69,6 +69,16 @@ class TestRunPipeline:
         assert raised.value.__notes__[0].startswith("'endless' TIMED_OUT: ")
         assert (await read_run(client, "endless")).status is RunStatus.TIMED_OUT
 
+    async def test_an_approval_that_nobody_decided_says_what_does(self, worker: Worker) -> None:
+        """One whose title the test mis-spelt is waited for as if the test had said nothing."""
+        with pytest.raises(WorkflowFailureError) as raised:
+            await run_pipeline(
+                worker, Gated.run, PipelineInput(goal=GOAL), decisions={"manager": True}, within=timedelta(seconds=2)
+            )
+
+        [last] = raised.value.__notes__[0].splitlines()[-1:]
+        assert "'release manager' (approval): failed; nobody decided: run_pipeline(…, decisions={…})" in last
+
 
 class TestPipelineWorker:
     """`pipeline_worker`."""
