@@ -189,7 +189,7 @@ class Stage(Generic[GivenT, AnswerT]):
             if context.charged:
                 context.still_alive()  # what it returned may have had a bill, of which the next run is to know
             # Said here and not in the retry policy, which would repeat the names in each run's history.
-            never = any(type(one).__name__ in self.spec.retries.never for one in leaves(error))
+            never = not all(self.spec.retries.allows(type(one).__name__) for one in leaves(error))
             raise as_failure(error, context.told(), never=never)  # noqa: B904 - it has the cause it is to have
         finally:
             await context.settle()

@@ -10,6 +10,8 @@ from baton.protocol.baton import Baton
 DECISIONS_HANDED = 8
 """How many of the newest decisions a stage is handed unless it asks for others."""
 
+_REFUSALS = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError"})
+
 
 @dataclass(frozen=True)
 class Retries:
@@ -20,20 +22,23 @@ class Retries:
         first: The pause before the second run.
         factor: By how much each pause is longer than the last.
         longest: The longest pause.
-        never: Names of exception types that are not worth another run.
+        never: Names of exception types that are not worth another run, beside those of Baton's own that never are:
+            what a stage may not do, it may not do the second time either.
+
+    Example:
+        >>> [Retries(never=("ValueError",)).allows(name) for name in ("OSError", "ValueError", "ToolDeniedError")]
+        [True, False, False]
     """
 
     attempts: int = 5
     first: timedelta = timedelta(seconds=1)
     factor: float = 2.0
     longest: timedelta = timedelta(minutes=1)
-    never: tuple[str, ...] = (
-        "TypeError",
-        "NotImplementedError",
-        "UndeclaredPersonalDataError",
-        "SubjectErasedError",
-        "ToolDeniedError",
-    )
+    never: tuple[str, ...] = ("TypeError", "NotImplementedError")
+
+    def allows(self, kind: str) -> bool:
+        """Return whether an exception of a type is worth another run."""
+        return kind not in self.never and kind not in _REFUSALS
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from baton.protocol.errors import PatchError, PipelineError
 from baton.protocol.history import Spend
 from baton.protocol.messages import StageInput, StageResult, StageReturn
 from baton.protocol.output_schemas import OutputSchema, OutputSchemas
-from baton.protocol.stages import DECISIONS_HANDED, HasSpec, spec_of
+from baton.protocol.stages import DECISIONS_HANDED, HasSpec, Retries, spec_of
+from baton.protocol.tools import ToolDeniedError
 
 
 class ReviewBaton(Baton):
@@ -186,6 +187,13 @@ class TestRun:
         """Temporal runs it again, as its retries say."""
         with pytest.raises(ConnectionError, match="no route"):
             await answer(ConnectionError("no route"))
+
+    async def test_what_it_may_not_do_is_tried_once_whatever_its_retries_say(self) -> None:
+        """A stage that names errors of its own has not given the refusals up."""
+        with pytest.raises(ApplicationError, match="TOOL_DENIED") as caught:
+            await answer(ToolDeniedError("email.send", "h-1", allowed=[]), retries=Retries(never=("ValueError",)))
+
+        assert caught.value.non_retryable
 
     async def test_an_exception_alone_in_a_task_group_is_raised_as_itself(self) -> None:
         """Whether it is worth another run is for the exception to say, and not for the group around it."""
