@@ -162,10 +162,18 @@ class Session:
 
         The event loop stands still meanwhile. Its own way with Ctrl-C is to cancel the task that runs, which
         would go unnoticed until the question is answered.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, which ends the command as it does anywhere else.
         """
         loops_own = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return typer.confirm(question, err=True)
+        except typer.Abort as end:  # Ctrl-C, or the end of the input
+            self.err.print()  # whatever is said next does not stand behind the question
+            if isinstance(end.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            return False
         finally:
             signal.signal(signal.SIGINT, loops_own)
 
