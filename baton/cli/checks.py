@@ -47,6 +47,9 @@ _EXTRAS = {
     "tokens": (("splintr",), "exact token counts; without it they are estimated"),
     "objects": (("obstore",), "artifacts in S3, GCS or Azure; without it in folders only"),
     "dev-server": (("starlette", "uvicorn"), "`baton dev`"),
+    "mcp": (("mcp",), "`baton mcp`"),
+    "postgres": (("asyncpg",), "a ledger in Postgres; without it in a file only"),
+    "otel": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "traces; without it none"),
 }
 
 
@@ -87,13 +90,21 @@ def installation() -> Iterator[Finding]:
         missing = None if version else f"pip install {name}"
         yield Finding(name, Mark.OK if version else Mark.WARN, version or "not installed as a package", missing)
     for extra, (modules, what) in _EXTRAS.items():
-        absent = [module for module in modules if importlib.util.find_spec(module) is None]
+        absent = [module for module in modules if not _is_there(module)]
         remedy = f"if you want it: pip install 'temporal-baton[{extra}]'" if absent else None
         yield Finding(f"extra {extra}", Mark.WARN if absent else Mark.OK, what, remedy)
     try:
         yield Finding("embedded server", Mark.OK, str(find_temporal()))
     except ServerError as error:
         yield Finding("embedded server", Mark.WARN, str(error), "only `baton dev` and tests need it")
+
+
+def _is_there(module: str) -> bool:
+    """Return whether a module is installed, without loading it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the package that it would be in
+        return False
 
 
 async def codec() -> Finding:
