@@ -75,7 +75,7 @@ async def dev(
         except asyncio.CancelledError:
             if not stopped:
                 raise
-    session.err.print(plain("stopped", "dim"))
+    _mention(session, "stopped")
 
 
 async def _serve(session: Session, setup: _Setup) -> None:
@@ -128,9 +128,9 @@ def _cancelled_by_signals(session: Session) -> Iterator[list[int]]:
 
     def stop(number: int) -> None:
         came.append(number)
-        if len(came) == 1:
-            session.err.print(plain("stopping; stages in progress may finish (Ctrl-C again: at once)", "dim"))
         task.cancel()
+        if len(came) == 1:
+            _mention(session, "stopping; stages in progress may finish (Ctrl-C again: at once)")
 
     with contextlib.ExitStack() as handlers:
         for number in _STOPPING:
@@ -138,6 +138,12 @@ def _cancelled_by_signals(session: Session) -> Iterator[list[int]]:
                 loop.add_signal_handler(number, stop, number)
                 handlers.callback(loop.remove_signal_handler, number)
         yield came
+
+
+def _mention(session: Session, text: str) -> None:
+    """Say how far it is with stopping, if there is still somebody to read it: a terminal that is closed hangs up."""
+    with contextlib.suppress(OSError, SystemExit):  # the second is what rich makes of a pipe that nobody reads
+        session.err.print(plain(text, "dim"))
 
 
 def _announce(session: Session, setup: _Setup, server: DevServer) -> None:

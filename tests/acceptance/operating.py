@@ -76,12 +76,23 @@ class Operator:
     async def terminated_on_a_terminal(self, *words: str, once: str) -> tuple[int, str]:
         """Call the command on a terminal of its own, send SIGTERM once it wrote that, and return how all ended."""
         process, screen = await self._at_a_terminal(*words)
-        written = b""
-        while once.encode() not in written:
-            written += await asyncio.to_thread(os.read, screen, 65536)
+        written = await asyncio.to_thread(_until, screen, once)
         process.send_signal(signal.SIGTERM)
         written += await asyncio.to_thread(_all_of, screen)
         return await process.wait(), written.decode()
+
+    async def hung_up(self, *words: str, once: str) -> int:
+        """Call the command on a terminal of its own, close that once it wrote that, and return the exit code."""
+        process, screen = await self._at_a_terminal(*words)
+        await asyncio.to_thread(_until, screen, once)
+        os.close(screen)
+        process.send_signal(signal.SIGHUP)  # as the kernel does to the terminal's own session
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
 
     async def _at_a_terminal(self, *words: str) -> tuple[asyncio.subprocess.Process, int]:
         """Start the command on a terminal of its own, and return what it writes to."""
@@ -150,6 +161,14 @@ async def heard(process: asyncio.subprocess.Process, true: Callable[[dict[str, A
             if true(news):
                 return news
     raise AssertionError("it ended before that was so")
+
+
+def _until(screen: int, once: str) -> bytes:
+    """Return what is written to a terminal up to a text, and what came with that."""
+    written = b""
+    while once.encode() not in written:
+        written += os.read(screen, 65536)
+    return written
 
 
 def _all_of(screen: int) -> bytes:

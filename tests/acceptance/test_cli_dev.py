@@ -184,6 +184,13 @@ class TestDev:
         assert (code, said) == (0, "stopped\n")
         assert left_behind(operator) == []
 
+    async def test_a_terminal_that_is_closed_stops_everything(self, operator: Operator) -> None:
+        """There is nowhere to say so any more; server and worker went on without an owner."""
+        code = await operator.hung_up("dev", "--port", "0", "--ui-port", "0", "--worker", str(WORKER), once="Ctrl-C")
+
+        assert code == 0
+        assert left_behind(operator) == []
+
     async def test_even_a_kill_leaves_nothing_behind(self, operator: Operator) -> None:
         """A process that is killed can clean up nothing, so the kernel does it."""
         async with running(operator, "--port", "0", "--ui-port", "0", "--worker", str(WORKER)) as (process, _):
