@@ -42,6 +42,6 @@ class ClearText:
         log.warning(
             "the workflow %r has payloads in clear, though this worker encrypts: who sent them does not, unless they"
             " are from before encryption was switched on. Set BATON_ENCRYPT=true, and the keys, wherever runs are"
-            " started, signalled or decided",
+            " started, signalled or decided; a program says BatonPlugin(keyring=…, encrypt=True)",
             workflow_id,
         )

@@ -231,7 +231,10 @@ class _Codec(CompressionCodec):
             if not is_encrypted(payload):
                 return self._decode(payload)
             if self._encryption is None:
-                raise MissingKeyError("a payload is encrypted, and no keyring was given: set BATON_KEYS to its file")
+                raise MissingKeyError(
+                    "a payload is encrypted, and no keyring was given: a program gives BatonPlugin(keyring=…), the "
+                    "command and worker.py find it by BATON_KEYS"
+                )
             return self._decode(self._encryption.decrypt(payload))
         except (NewerPayloadError, MissingKeyError):
             raise

@@ -175,18 +175,20 @@ class TestEncryption:
         assert raised.value.type == "InvalidPayload"
 
     @pytest.mark.parametrize(
-        "reader",
+        ("reader", "told"),
         [
-            pytest.param(data_converter(), id="without any keys"),
-            pytest.param(data_converter(keyring=Keyring.generate()), id="with other keys"),
-            pytest.param(data_converter(keyring=Keyring.generate(), encrypt=True), id="with other keys that encrypt"),
+            pytest.param(data_converter(), r"gives BatonPlugin\(keyring=…\), the command .* BATON_KEYS", id="no keys"),
+            pytest.param(data_converter(keyring=Keyring.generate()), "no key of the mark", id="other keys"),
+            pytest.param(
+                data_converter(keyring=Keyring.generate(), encrypt=True), "no key of the mark", id="others that encrypt"
+            ),
         ],
     )
-    async def test_a_missing_key_is_an_error_and_no_value(self, reader: DataConverter) -> None:
+    async def test_a_missing_key_is_an_error_and_no_value(self, reader: DataConverter, told: str) -> None:
         """The workflow task fails and is tried again; a value that cannot be read would end the run."""
         payloads = await data_converter(keyring=KEYS, encrypt=True).encode([Note(text="n")])
 
-        with pytest.raises(MissingKeyError):
+        with pytest.raises(MissingKeyError, match=told):
             await reader.decode(payloads, [Note])
 
     async def test_what_was_encrypted_is_read_after_encryption_was_switched_off(self) -> None:
