@@ -269,11 +269,14 @@ def _refuse_other(agent: object) -> None:
     Raises:
         TypeError: It is none.
     """
-    adapter = _ADAPTERS.get(type(agent).__module__.partition(".")[0])
+    fits = isinstance(getattr(agent, "name", None), str) and callable(getattr(agent, "run", None))
+    package = type(agent).__module__.partition(".")[0]
+    if fits and package != "pydantic_ai":  # whose agents have both, and mean something else by them
+        return
+    adapter = _ADAPTERS.get(package)
     if adapter is not None:
         raise TypeError(f"{type(agent).__qualname__!r} is an agent of a framework: wrap it in {adapter}")
-    if not (isinstance(getattr(agent, "name", None), str) and callable(getattr(agent, "run", None))):
-        raise TypeError(f"an agent has a name, a str, and an async run(work); found the {type(agent).__qualname__}")
+    raise TypeError(f"an agent has a name, a str, and an async run(work); found the {type(agent).__qualname__}")
 
 
 def _refuse_two_of_a_name(own: Iterable[AgentTool], brought: Iterable[str], agent: str) -> None:

@@ -255,6 +255,12 @@ class TestAgentStage:
         with pytest.raises(TypeError, match=told):
             agent_stage(given)
 
+    def test_a_teams_own_package_may_have_the_name_of_a_framework(self) -> None:
+        """Many a project keeps its agents in `agents`, as the Agents SDK does."""
+        own = type("Own", (Scripted,), {"__module__": "agents.planning"})
+
+        assert agent_stage(own()).spec.name == Scripted().name
+
     def test_a_tool_named_like_one_that_the_agent_brings_is_refused(self) -> None:
         """One framework calls the one in place of the other, the next refuses every run; to a model they are one."""
 
