@@ -36,4 +36,4 @@ class TestReplay:
 
         assert (told.exit_code, told.stderr) == (1, "")
         assert "it cannot be replayed: the payload of event 1 cannot be decoded" in told.stdout
-        assert "set BATON_KEYS to its file" in told.stdout
+        assert "find it by BATON_KEYS" in told.stdout
