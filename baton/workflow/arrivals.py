@@ -4,7 +4,9 @@ import base64
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -21,7 +23,16 @@ from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
 from baton.workflow.changes import changed
-from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER, MARK, Beside, admit, message_of, tell
+from baton.workflow.correspondence import (
+    HANDOFF,
+    HANDOFF_ANSWER,
+    MARK,
+    Beside,
+    admit,
+    as_carried,
+    message_of,
+    tell,
+)
 from baton.workflow.handlers import Desk
 
 MOST_QUEUED = 1_000
@@ -44,6 +55,21 @@ QUERY_ANSWERED = "handoff_answered"
 """Query: the answer that this pipeline gave to a handoff, by its id; for senders that are no workflow."""
 
 
+@dataclass(frozen=True)
+class _Queued:
+    """A message that waits to be received."""
+
+    raw: bytes
+
+    @cached_property
+    def place(self) -> Place:
+        """Where it says that it stands in its chain; nothing but the order hangs on it."""
+        try:
+            return Place.of(loads_strict(self.raw))
+        except HandoffError:
+            return Place()
+
+
 class Arrivals:
     """The handoffs that arrive at a pipeline.
 
@@ -57,7 +83,9 @@ class Arrivals:
         self._desk = desk
         self._note = note
         self._intake = Intake(carried.get("intake", ()))
-        self._queue = [base64.b64decode(one) for one in carried.get("queue", ())]
+        self._queue = [_Queued(base64.b64decode(one)) for one in carried.get("queue", ())]
+        if dropped := carried.get("dropped", 0):
+            note(f"the run before could not carry {dropped} waiting handoffs over; their senders will send them again")
         self._came = 0
         self._is_bounded = False
         self._count_bytes(self._waiting_bytes())
@@ -68,8 +96,8 @@ class Arrivals:
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
-        queue: list[JsonValue] = [base64.b64encode(raw).decode() for raw in self._queue]
-        return {"intake": self._intake.carried(), "queue": queue}
+        queue = as_carried(one.raw for one in self._queue)
+        return {"intake": self._intake.carried(), "queue": queue, "dropped": len(self._queue) - len(queue)}
 
     async def next(self, receiver: ReceiverRequirements, within: timedelta) -> Received:
         """Answer what comes until one is accepted.
@@ -96,12 +124,12 @@ class Arrivals:
                     f"no handoff that {receiver.agent_type!r} accepts came within {within}"
                 ) from None
             looked_at = self._looked_at()
-            first = next_in_line([_place(one) for one in looked_at]) if len(looked_at) > 1 else 0
-            raw = self._queue.pop(first)
+            first = next_in_line([one.place for one in looked_at]) if len(looked_at) > 1 else 0
+            queued = self._queue.pop(first)
             try:
-                received = await self._judge(raw, receiver, left)
+                received = await self._judge(queued.raw, receiver, left)
             except ActivityError as error:
-                self._queue.insert(0, raw)
+                self._queue.insert(0, queued)
                 raise StageFailedError(
                     f"{receiver.agent_type!r} could not accept a handoff, for its answer could not be put on record: "
                     f"{error.cause or error}"
@@ -190,7 +218,7 @@ class Arrivals:
         elif self._is_bounded and self._waiting_bytes() + len(raw) > MOST_QUEUED_BYTES:
             self._note(f"refused a handoff: {self._waiting_bytes():,} bytes are waiting already")
         else:
-            self._queue.append(raw)
+            self._queue.append(_Queued(raw))
 
     def _count_bytes(self, more: int) -> None:
         """Count the bytes that came, and bound the queue once there are so many that it matters."""
@@ -199,13 +227,13 @@ class Arrivals:
             self._is_bounded = workflow.patched(QUEUE_IS_BOUNDED)  # noqa: TID251 - as a signal comes
 
     def _waiting_bytes(self) -> int:
-        return sum(map(len, self._queue))
+        return sum(len(one.raw) for one in self._queue)
 
-    def _looked_at(self) -> Sequence[bytes]:
+    def _looked_at(self) -> Sequence[_Queued]:
         """Return the messages that are read to find out which comes first: the oldest ones, at least one."""
         if not self._is_bounded:
             return self._queue
-        sizes = itertools.accumulate(map(len, self._queue))
+        sizes = itertools.accumulate(len(one.raw) for one in self._queue)
         return self._queue[: max(1, sum(size <= MOST_PLACED_BYTES for size in sizes))]
 
     def _on_answered(self, handoff_id: str) -> Acknowledgement | None:
@@ -215,11 +243,3 @@ class Arrivals:
 
 def _hash(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
-
-
-def _place(raw: bytes) -> Place:
-    """Return where a message says that it stands in its chain; nothing but the order hangs on it."""
-    try:
-        return Place.of(loads_strict(raw))
-    except HandoffError:
-        return Place()

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -32,6 +33,12 @@ LARGEST_MESSAGE = 4 * 1024 * 1024
 """How many bytes a sealed message may have: more does not pass the safety scan in the time that there is for it."""
 TOO_LARGE_IS_REFUSED = "a message that is too large to be opened in time is refused as it comes"
 """Marks the runs of which that is so, asked of `workflow.patched` where one comes."""
+MOST_CARRIED, MOST_CARRIED_COMPRESSED = 8 * 1024 * 1024, 512 * 1024
+"""How many bytes of messages of a kind a run that continues as new takes along, and how many once compressed.
+
+Its input holds them, with all else that the next run begins with. The server takes 2 MiB of it where there is no
+artifact store, and nobody reads more than 64 MiB; a run that was sent too much could neither go on nor begin.
+"""
 
 FIRST_OPENED = "what has come is opened in turn, and before a timer is started that it may stop"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
@@ -92,6 +99,26 @@ def message_of(given: tuple[Any, ...]) -> bytes | None:
     if raw is not None and len(raw) > LARGEST_MESSAGE and workflow.patched(TOO_LARGE_IS_REFUSED):  # noqa: TID251
         return None
     return raw
+
+
+def as_carried(messages: Iterable[bytes]) -> list[JsonValue]:
+    """Return messages in base64, in their order, for the run that continues this one: as many as that can take.
+
+    The smallest come along: an honest sender's hardly ever is as large as what is sent to do harm. Whoever sent one of
+    the others is not answered, and sends it again.
+    """
+    waiting = [*messages]
+    taken: list[int] = []
+    size = compressed = 0
+    for index in sorted(range(len(waiting)), key=lambda one: len(waiting[one])):
+        size += len(waiting[index])
+        if size > MOST_CARRIED:
+            break
+        compressed += len(zlib.compress(waiting[index], 1))
+        if compressed > MOST_CARRIED_COMPRESSED:
+            break
+        taken.append(index)
+    return [base64.b64encode(waiting[index]).decode() for index in sorted(taken)]
 
 
 class Beside:
@@ -217,8 +244,8 @@ class Beside:
         return timer
 
     def pending(self) -> list[JsonValue]:
-        """Return the messages that are being worked on, in base64."""
-        return [base64.b64encode(raw).decode() for raw in self._messages]
+        """Return the messages that are being worked on, in base64, as many as the next run can take."""
+        return as_carried(self._messages)
 
     async def _do(self, raw: bytes) -> None:
         try:

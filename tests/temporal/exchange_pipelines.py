@@ -167,6 +167,24 @@ class Receives:
 
 
 @workflow.defn
+class ReceivesLater:
+    """Receives one handoff in a run that continues as new right before that, once an approval was given."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=10))
+        self.exchange = Exchange(self.pipeline, agent="risk")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Wait, and receive."""
+        within = timedelta(seconds=60)
+        await self.pipeline.approve("begin", within=within)
+        received = await self.exchange.receive(ReceiverRequirements("risk", "1.0.0"), within=within, takes=_score)
+        return self.pipeline.result(received.handoff_id)
+
+
+@workflow.defn
 class ThereAndBack:
     """Hands on to a pipeline that it starts, and receives what that one hands back; parameter: `to`."""
 
@@ -409,6 +427,7 @@ EXCHANGES: list[type] = [
     AsksTheInbox,
     GoesOn,
     Receives,
+    ReceivesLater,
     ThereAndBack,
     HandsOutside,
     HandsOutsideAndGoesOn,

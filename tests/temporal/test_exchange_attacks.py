@@ -1,5 +1,10 @@
 """What somebody who reaches the server and holds no key does to pipelines that hand off to one another."""
 
+import asyncio
+import os
+import time
+from collections.abc import Callable
+
 import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
@@ -10,10 +15,11 @@ from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.edge.conversion import RECORD, SEALED
 from baton.plugin import BatonPlugin
+from baton.protocol.messages import PipelineResult
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
 from baton.workflow.correspondence import HANDOFF
-from tests.support import Handle, event, overview, start, until
-from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives
+from tests.support import Handle, approve, event, overview, start, until
+from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives, ReceivesLater
 from tests.temporal.test_exchange import fresh, output, sealed_signal, signal_again
 
 
@@ -83,3 +89,56 @@ async def test_what_takes_long_to_read_does_not_stop_a_receiver(
     assert any(note in one for one in now.notes)
     assert await failed_by_worker(receiver) == []
     await assert_replays(receiver, [Receives], plugin=BatonPlugin(safeguards=safeguards))
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        pytest.param(lambda: b"[" + b" " * 4_000_000 + b"]", 15, id="more than anybody reads"),
+        pytest.param(lambda: os.urandom(1_400_000), 3, id="more than the server takes"),
+    ],
+)
+async def test_what_waits_does_not_keep_a_run_from_continuing_as_new(
+    sealing: Client, exchange: Worker, safeguards: Safeguards, body: Callable[[], bytes], count: int
+) -> None:
+    """The next run takes over as much of it as it can, the smallest first, and its operators are told of the rest."""
+    codec = sealing.data_converter.payload_codec
+    assert codec is not None
+    first = await start(exchange, ReceivesLater.run, id=fresh("risk"))
+    await overview(first)
+    for _ in range(count):
+        [stored] = await codec.encode([Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=body())])
+        await signal_raw(sealing, first, HANDOFF, stored)
+    sender = await start(exchange, HandsOff.run, to=first.id, seconds=50)
+    await event(first, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, count + 1)
+    await asyncio.sleep(1)  # a shorter run does not continue as new
+    await approve(sealing, first, "begin")
+
+    receiver = sealing.get_workflow_handle(first.id, result_type=PipelineResult)
+    [ack] = await output(sender)
+    assert await output(receiver) == ack["handoffId"]
+    assert (await receiver.describe()).run_id != first.first_execution_run_id
+    now = await overview(receiver)
+    assert any("could not carry" in note for note in now.notes)
+    await assert_replays(receiver, [ReceivesLater], plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_many_small_messages_take_little_time(sealing: Client, exchange: Worker) -> None:
+    """Each is read once for its order, however many wait: a worker was busy for half a minute with a thousand."""
+    queue = fresh("queue")
+    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+        receiver = await start(gone, Receives.run, id=fresh("risk"), seconds=60)
+        await event(receiver, EventType.EVENT_TYPE_TIMER_STARTED)
+    for first in range(0, 900, 50):
+        marked = [
+            Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=f'{{"n": {first + nth}}}'.encode())
+            for nth in range(50)
+        ]
+        await asyncio.gather(*(signal_raw(sealing, receiver, HANDOFF, one) for one in marked))
+    sender = await start(exchange, HandsOff.run, to=receiver.id, seconds=50)
+    await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 901)
+    began = time.process_time()
+    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+        [ack] = await output(sender)
+    assert ack["answer"] == "accepted"
+    assert time.process_time() - began < 10
