@@ -1,5 +1,6 @@
 """How a pipeline receives handoffs: a queue, the worker's gate, and one answer to each, however often it comes."""
 
+import asyncio
 import base64
 import hashlib
 import itertools
@@ -11,7 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from baton.protocol.admission import AcceptRequest, Received
 from baton.protocol.errors import StageFailedError
@@ -49,6 +50,8 @@ QUEUE_IS_BOUNDED = "a queue of many bytes is read in part, and takes no more tha
 
 Not how many wait by then: when one of them was judged is not the same in every replay (`baton.workflow.changes`).
 """
+CANCELED_IS_NO_FAILURE = "a receiver that is cancelled while it answers is cancelled, and has not failed"
+"""Marks the runs of which that is so, asked of `workflow.patched` where it comes to that."""
 UNNAMED_IS_NOTED = "a handoff that has no id to be answered under is noted"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 QUERY_ANSWERED = "handoff_answered"
@@ -130,6 +133,9 @@ class Arrivals:
                 received = await self._judge(queued.raw, receiver, left)
             except ActivityError as error:
                 self._queue.insert(0, queued)
+                # In the same task as the cancellation: see `baton.workflow.changes`.
+                if is_cancelled_exception(error) and workflow.patched(CANCELED_IS_NO_FAILURE):  # noqa: TID251
+                    raise asyncio.CancelledError("the receiver was cancelled while it answered a handoff") from error
                 raise StageFailedError(
                     f"{receiver.agent_type!r} could not accept a handoff, for its answer could not be put on record: "
                     f"{error.cause or error}"

@@ -1,5 +1,6 @@
 """The conversation that is handed on from stage to stage, compressed where it grows too long for the next window."""
 
+import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from baton.protocol.audit_entries import cost_of
 from baton.protocol.compressing import Compressed, CompressInput
@@ -24,6 +25,8 @@ from baton.workflow.purse import Purse
 
 COMPRESS = "baton.compress"
 """The activity that compresses a conversation; it runs only when one grows too long."""
+CANCELED_IS_NO_FAILURE = "a run that is cancelled while a conversation is compressed is cancelled, and has not failed"
+"""Marks the runs of which that is so, asked of `workflow.patched` where it comes to that."""
 
 _COMPRESSION_TIMEOUT = timedelta(minutes=2)
 _COMPRESSION_HEARTBEAT = timedelta(seconds=10)  # as a stage's: a worker that died is not waited for
@@ -107,6 +110,8 @@ class Conversation:
                     summary=f"step {message.seq}: history compressed for {spec.name}"[:200],
                 )
             except ActivityError as error:
+                if is_cancelled_exception(error) and workflow.patched(CANCELED_IS_NO_FAILURE):  # noqa: TID251
+                    raise asyncio.CancelledError(f"the stage {spec.name!r} was cancelled") from error
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error
             self._purse.compressed(passage.key, made.charge(f"compression {passage.sent}"))

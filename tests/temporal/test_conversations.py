@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from temporalio import activity
-from temporalio.client import Client
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
@@ -25,7 +27,7 @@ from baton.protocol.summarising import Price, Summariser, Summary
 from baton.protocol.tokens import estimate_tokens
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from baton.workflow.conversing import COMPRESS
-from tests.support import Handle, sealing_worker
+from tests.support import Handle, event, sealing_worker, start
 from tests.temporal.handoff_pipelines import PIPELINES, Talks
 from tests.temporal.handoff_stages import STAGES
 
@@ -135,6 +137,27 @@ async def test_a_model_that_takes_its_time_is_known_to_be_at_work(server: DevSer
         if (scheduled := one.activity_task_scheduled_event_attributes).activity_type.name == COMPRESS
     ]
     assert limit == timedelta(seconds=10)
+
+
+async def _endless(prompt: str, max_tokens: int) -> Summary:
+    """Summarise, never."""
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
+
+
+async def test_a_run_that_is_cancelled_meanwhile_has_not_failed(server: DevServer, safeguards: Safeguards) -> None:
+    """Its code is told that it was cancelled, and not that a stage failed, after which it could go on."""
+    parts = WorkerParts(summariser=Summariser(_endless, Price(prompt=Decimal("0.01"), completion=Decimal("0.01"))))
+    client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+    async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+        handle = await start(worker, Talks.run)
+        await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, 2)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+
+    assert isinstance(raised.value.cause, CancelledError)
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
 
 class TestUpstream:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import CancelledError
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
@@ -92,3 +93,24 @@ async def test_nothing_is_accepted_while_the_ledger_cannot_be_written(server: De
         [received] = (await receiver.result()).output
 
     assert (ack["answer"], ack["handoffId"]) == ("accepted", received["handoff_id"])
+
+
+async def test_a_receiver_that_is_cancelled_while_it_answers_has_not_failed(server: DevServer, tmp_path: Path) -> None:
+    """Its code is told that it was cancelled, and not that a step failed, after which it could go on."""
+    safeguards = Safeguards.development(tmp_path)
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker:
+        receiver = await start(worker, Receives.run)
+        await overview(receiver)
+        with sqlite3.connect(str(safeguards.ledger), isolation_level=None) as lock:
+            lock.execute("BEGIN EXCLUSIVE")
+            await start(worker, HandsOff.run, to=receiver.id, seconds=1)
+            await event(receiver, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED, 2)
+            await receiver.cancel()
+            with pytest.raises(WorkflowFailureError) as raised:
+                await receiver.result()
+            lock.execute("ROLLBACK")
+        lock.close()
+
+    assert isinstance(raised.value.cause, CancelledError)
+    await assert_replays(receiver, [Receives], plugin=BatonPlugin(safeguards=safeguards))
