@@ -47,12 +47,11 @@ from baton.protocol.outside import (
     outside_address,
 )
 from baton.protocol.patching import LARGEST_BYTES
+from baton.protocol.pending import LONGEST_REASON
 from baton.protocol.receipts import Receipt
 from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.sealed import UnverifiedHandoff
 
-LONGEST_REASON = 10_000
-"""How many characters a reason may have, and so may all that is missing together: a run remembers both to its end."""
 MOST_PIPELINES = 1_000
 """How many waiting pipelines are asked for what they have; the newest first."""
 # One that waits for a person as well is shown as pending.
@@ -264,20 +263,33 @@ class OutsideAgents:
         Raises:
             PipelineError: It is refused.
         """
-        end, holder = found.handoff.end, holder or agent
         move = Move(
             handoff_id=found.handoff.handoff_id,
             digest=found.handoff.digest,
             agent=agent,
-            holder=holder,
+            holder=holder or agent,
             kind=kind,
             at=self.gate.clock(),
             **members,
         )
-        if end is not None:  # whoever asks again has lost the answer, and the pipeline may have ended since
-            if kind in ENDS and (end.kind, end.holder) == (kind, holder):
-                return _as_brought(found, move)
-            raise PipelineError(f"handoff {end.handoff_id!r} is done: {end.kind.value} by {end.holder!r}")
+        if found.handoff.end is not None:  # whoever asks again has lost the answer, and the pipeline may have ended
+            return _as_before(found, move)
+        try:
+            return _as_brought(await self._made(found, move), move)
+        except PipelineError:
+            if kind not in ENDS:
+                raise
+            for one in await self._told(found.workflow_id, QUERY_DONE):  # it may repeat one that was still being made
+                if (one.handoff_id, one.agent) == (move.handoff_id, agent):
+                    return _as_before(Found(found.workflow_id, one), move)
+            raise
+
+    async def _made(self, found: Found, move: Move) -> Found:
+        """Bring a sealed move to the pipeline, and return the handoff after it.
+
+        Raises:
+            PipelineError: It is refused.
+        """
         if why := _too_long(move) or (self.client.data_converter.external_storage is None and _too_large(move)):
             raise PipelineError(why)
         handle = self.client.get_workflow_handle(found.workflow_id)
@@ -292,7 +304,7 @@ class OutsideAgents:
             if error.status is RPCStatusCode.FAILED_PRECONDITION and size >= EXTERNAL_ABOVE_BYTES:
                 raise PipelineError(_not_taken_up(size)) from error
             raise
-        return _as_brought(Found(found.workflow_id, after), move)
+        return Found(found.workflow_id, after)
 
     async def _told(self, workflow_id: str, query: str) -> list[OutsideHandoff]:
         """Ask a pipeline for its handoffs outside; one that never was, or has none, has none to tell.
@@ -317,6 +329,19 @@ class OutsideAgents:
                 return []
             raise
         return told
+
+
+def _as_before(found: Found, move: Move) -> Found:
+    """Return a handoff that is done, if a move repeats the one that ended it.
+
+    Raises:
+        PipelineError: It does not, or brings something else.
+    """
+    end = found.handoff.end
+    if end is None or move.kind not in ENDS or (end.kind, end.holder) != (move.kind, move.holder):
+        by = "" if end is None else f": {end.kind.value} by {end.holder!r}"
+        raise PipelineError(f"handoff {move.handoff_id!r} is done{by}")
+    return _as_brought(found, move)
 
 
 def _as_brought(found: Found, move: Move) -> Found:

@@ -14,6 +14,8 @@ from baton.protocol.record import CompactRecord, Timestamp, Whole
 from baton.protocol.verdict import Code, Fate, Finding
 from baton.protocol.wire import Count
 
+LONGEST_REASON = 10_000
+"""How many characters a reason may have: a run remembers it to its end, and says it again where it fails by it."""
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -115,6 +117,23 @@ class HandoffDecision(CompactRecord):
         return {}
 
 
+def reason_refusal(why: str) -> str | None:
+    """Return why a person's reason cannot be taken, or None.
+
+    A run that fails says it again in its failure, and one that says more than the server takes never ends.
+
+    Args:
+        why: The reason.
+
+    Example:
+        >>> reason_refusal("x" * 10_001)
+        'the reason has 10,001 characters, and 10,000 is the most; say it in short'
+    """
+    if len(why) <= LONGEST_REASON:
+        return None
+    return f"the reason has {len(why):,} characters, and {LONGEST_REASON:,} is the most; say it in short"
+
+
 def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | None:
     """Return why a decision cannot count, or None.
 
@@ -142,4 +161,4 @@ def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | 
         return "an edit needs a patch for the baton"
     if decision.action is HandoffAction.TOP_UP and not decision.micro_usd:
         return "a top-up needs an amount above zero, in millionths of a US dollar"
-    return None
+    return reason_refusal(decision.why)

@@ -18,13 +18,14 @@ from temporalio.worker import Worker
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
-from baton.client.outside import LONGEST_REASON, OutsideAgents
+from baton.client.outside import OutsideAgents
 from baton.client.outside_http import outside_app, serve_outside
 from baton.edge.ledger import Ledger
 from baton.edge.sealing import open_sealed
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import PipelineError
 from baton.protocol.messages import PipelineInput, PipelineStatus
+from baton.protocol.pending import LONGEST_REASON
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import Handle, failure, overview, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOutside
@@ -367,7 +368,7 @@ class TestOutsideAgents:
         assert [record.members["status"] for record in trace.records] == ["REJECTED"]
 
     async def test_a_move_that_is_repeated_changes_nothing(self, exchange: Worker, agents: OutsideAgents) -> None:
-        """Claim and accept again, as after a lost answer."""
+        """Claim, accept and return again, as after a lost answer; who would do it anew comes too late."""
         handle = await waiting(exchange)
         found = await self.found(agents, handle)
         for _ in range(2):
@@ -377,8 +378,9 @@ class TestOutsideAgents:
         await agents.return_report(found, "reviewer", "done")
 
         assert (await handle.result()).output["report"] == "done"
+        await agents.return_report(found, "reviewer", "done")
         with pytest.raises(PipelineError):
-            await agents.return_report(found, "reviewer", "done")
+            await agents.claim(found, "reviewer")
 
     async def test_a_pipeline_with_a_very_long_id_is_answered_on_record(
         self, exchange: Worker, agents: OutsideAgents

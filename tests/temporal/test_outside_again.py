@@ -10,10 +10,12 @@ from temporalio.worker import Worker
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
-from baton.client.outside import OutsideAgents
+from baton.client.outside import Found, OutsideAgents
 from baton.client.outside_http import serve_outside
 from baton.plugin import BatonPlugin
+from baton.protocol.errors import PipelineError
 from baton.protocol.messages import PipelineStatus
+from baton.protocol.outside import QUERY_OUTSIDE, OutsideHandoff
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import start, until
 from tests.temporal.exchange_pipelines import HandsOutside, HandsOutsideAndGoesOn
@@ -54,6 +56,28 @@ async def test_an_agent_that_lost_the_answer_asks_again(exchange: Worker, url: s
         status, answer = await call(at(url, row, verb), body)
         assert (status, answer["error"]) == (409, f"handoff {row['handoff_id']!r} is done: patch by 'ann'")
     assert (await handle.result()).baton["decision_log"] == ["Fine"]
+
+
+@pytest.mark.parametrize("pipeline", [HandsOutside, HandsOutsideAndGoesOn])
+async def test_an_agent_asks_again_while_its_work_is_still_being_taken(
+    sealing: Client, exchange: Worker, safeguards: Safeguards, pipeline: Any
+) -> None:
+    """The handoff was open when it asked and is done by now: it is answered as before, and other work is not taken."""
+    handle = await start(exchange, pipeline.run)
+    await until(handle, lambda now: now.status is PipelineStatus.WAITING)
+    async with safeguards.shared().open() as guarded:
+        agents = OutsideAgents(sealing, guarded.gate)
+        [waits] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
+        found = Found(handle.id, waits)
+        await agents.accept(found, "reviewer")
+        first = await agents.return_report(found, "reviewer", "fine")
+        await until(handle, lambda now: now.status is not PipelineStatus.WAITING)
+
+        assert (await agents.return_report(found, "reviewer", "fine")).handoff.end == first.handoff.end
+        with pytest.raises(PipelineError, match="returned another report before, which stands"):
+            await agents.return_report(found, "reviewer", "not fine")
+        with pytest.raises(PipelineError, match="is done: report by 'reviewer'"):
+            await agents.reject(found, "reviewer", "no")
 
 
 async def test_who_was_not_answered_when_the_service_ended_is_told_to_try_again(
