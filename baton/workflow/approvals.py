@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from baton.protocol.messages import Decided, Decision, Waiting
 from baton.protocol.misfit import misfit
 from baton.protocol.names import DECIDE
+from baton.protocol.pending import reason_refusal
 from baton.workflow.changes import changed
 from baton.workflow.plain import plain
 
@@ -21,6 +22,8 @@ PARTED_FIRST = "an approval is recorded when its step goes on"
 Before, other lines of concurrent code could begin their next steps between the record and the going on. A run that
 takes the record over goes on at once, and so asked for these steps in another order.
 """
+REASONS_ARE_SHORT = "a decision that comes with too long a reason is refused"
+"""Marks the runs of which that is so of signals, asked of `workflow.patched` where such a one comes."""
 
 
 @dataclass
@@ -171,7 +174,7 @@ class Approvals:
 
     def _validate(self, decision: Decision) -> None:
         """Refuse an update before it enters the history; the caller gets the reason."""
-        refusal = self._refusal(decision)
+        refusal = self._refusal(decision) or reason_refusal(decision.why)
         if refusal:
             raise ApplicationError(refusal, type="DecisionRefused", non_retryable=True)
 
@@ -191,6 +194,10 @@ class Approvals:
             decision = Decision.model_validate(given[0] if len(given) == 1 else given)
         except ValidationError as error:
             self._note(f"refused a signal {DECIDE!r} that is no decision: {misfit(error, 'argument')}")
+            return
+        too_long = reason_refusal(decision.why)
+        if too_long and workflow.patched(REASONS_ARE_SHORT):  # noqa: TID251 - as a signal comes
+            self._note(f"refused a decision of {decision.who}: {too_long}")
             return
         refusal = self._refusal(decision)
         if refusal:

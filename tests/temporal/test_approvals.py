@@ -15,6 +15,7 @@ from baton.protocol.errors import PipelineError
 from baton.protocol.history import StepKind
 from baton.protocol.messages import Decision, PipelineInput
 from baton.protocol.names import DECIDE
+from baton.protocol.pending import LONGEST_REASON
 from baton.testing import pipeline_worker
 from tests.support import (
     GOAL,
@@ -236,6 +237,27 @@ class TestWhen:
         async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
             assert "denied by deadline" in await failure(handle)
             await assert_reads_back(client, handle)
+
+
+class TestReasons:
+    """Reasons that are too long: a run that fails by one says it again, and would never end."""
+
+    @pytest.mark.parametrize("by_signal", [False, True])
+    async def test_a_reason_that_nobody_reads_is_refused(self, client: Client, worker: Worker, by_signal: bool) -> None:
+        """Who sent an update is told, and the operators of a signal; the gate still waits."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        no = Decision(approval="release manager", approved=False, who="ann", why="x" * (LONGEST_REASON + 1))
+
+        if by_signal:
+            await handle.signal(DECIDE, no)
+            await until(handle, lambda now: any("10,000 is the most" in note for note in now.notes))
+        else:
+            with pytest.raises(PipelineError, match="10,000 is the most"):
+                await decide(client, handle.id, no)
+        await approve(client, handle)
+        await handle.result()
+        await assert_reads_back(client, handle)
 
 
 GARBAGE: list[Any] = ["yes", 17, None, [], {}, {"approval": "release manager"}, {**YES.model_dump(), "sure": True}]
