@@ -84,7 +84,7 @@ class Desk:
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run's operators are to know when this one continues as new."""
-        return {"notes": [*self.notes], "roll_backs": [one.model_dump(mode="json") for one in self._roll_backs]}
+        return {"notes": [*self.notes], "roll_backs": [_in_short(one) for one in self._roll_backs]}
 
     def restore(self, start: PipelineInput) -> None:
         """Go on where the run before left off."""
@@ -134,3 +134,10 @@ class Desk:
         self._purse.owe("", told.left)
         self._roll_backs = [*self._roll_backs, told][-_NOTES_KEPT:]
         self.note(told.note + children)
+
+
+def _in_short(told: RolledBack) -> dict[str, JsonValue]:
+    """Return of a roll-back what later runs tell; anybody may have sent the signal, with more than a run can carry."""
+    texts = {"to": told.to, "by": told.by, "why": told.why, "from_run_id": told.from_run_id}
+    short = {name: text[:_LONGEST_NOTE] for name, text in texts.items()}
+    return told.model_copy(update={**short, "stopped_children": []}).model_dump(mode="json")
