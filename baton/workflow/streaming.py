@@ -37,6 +37,10 @@ RUN_OUT = "a timer that a chunk would stop runs out"
 """Marks the runs of which that is so, and what `ANY_LENGTH` says as well."""
 HEARD_OUT = "a stream that breaks as its receiver begins is heard to its end"
 """Marks the runs of which that is so, and what `RUN_OUT` says as well."""
+MOST_EVENTS, MOST_BYTES = 40_000, 40_000_000
+"""How long a history may be for a chunk to be sent: at 51,200 events or 50 MiB the server ends the run."""
+ENDS_IN_TIME = "a stream that the history of its sender cannot hold fails, and is sent again only as far as it can"
+"""Marks the runs of which that is so, asked of `workflow.patched` where the history is that long."""
 MOST_STREAMS = 100
 """How many streams chunks are kept for that nobody has received yet."""
 
@@ -105,7 +109,8 @@ class Streams:
             The answer to the whole; or to the handoff, if that was refused.
 
         Raises:
-            StageFailedError: Nobody answered, or a chunk is no JSON that can be sent.
+            StageFailedError: Nobody answered, a chunk is no JSON that can be sent, or there are so many that the
+                server would end the run: some 8,000.
         """
         name, exchange = f"stream to {to.agent}"[:200], self._exchange
 
@@ -130,9 +135,16 @@ class Streams:
     ) -> Acknowledgement:
         """Send the chunks and what closes them; return the answer to the whole."""
         sent: list[Chunk] = []
+        events, size = _history()
 
         async def put(content: Mapping[str, Json], whole: str | None = None) -> None:
             seq, last = len(sent) + 1, whole is not None
+            if not last and _would_end_the_run(0, 0):
+                raise StageFailedError(
+                    f"chunk {seq} of the stream to {to.agent!r} cannot be sent: this run's history has "
+                    "{:,} events and {:,} bytes, and the server would end it soon; ".format(*_history())
+                    + "put more into each chunk, and what is large into an artifact"
+                )
             try:
                 ending: dict[str, Any] = {"last": True, "whole": whole} if last else {"content": _writable(content)}
                 sent.append(Chunk(handoff_id=stream, seq=seq, at=workflow.now(), **ending))
@@ -142,7 +154,7 @@ class Streams:
             await tell(to.workflow_id, HANDOFF_CHUNK, sent[-1])
 
         async def again() -> None:
-            for one in sent:
+            for one in sent[-1:] if _would_end_the_run(*took) else sent:  # the last one asks for the answer
                 await tell(to.workflow_id, HANDOFF_CHUNK, one)
 
         if isinstance(chunks, AsyncIterable):
@@ -154,6 +166,7 @@ class Streams:
         whole = whole_digest([one.content for one in sent])
         with self._exchange.expecting(to, stream, whole, within):
             await put({}, whole)
+            took = _history()[0] - events, _history()[1] - size
             ack = await self._exchange.answer(stream, within, attempts, again)
         if ack is None:
             raise StageFailedError(f"{to.agent!r} has not said within {within} that it has all of a streamed handoff")
@@ -283,6 +296,19 @@ class Streams:
             faults.append(fault)
         if len(self._unsafe) > MOST_REMEMBERED:
             del self._unsafe[next(iter(self._unsafe))]
+
+
+def _history() -> tuple[int, int]:
+    """Return how many events this run's history has, and how many bytes."""
+    info = workflow.info()
+    return info.get_current_history_length(), info.get_current_history_size()
+
+
+def _would_end_the_run(events: int, size: int) -> bool:
+    """Return whether the history would be too long with so many events and bytes more."""
+    has_events, has_size = _history()
+    is_too_long = has_events + events > MOST_EVENTS or has_size + size > MOST_BYTES
+    return is_too_long and workflow.patched(ENDS_IN_TIME)  # noqa: TID251 - where it makes a difference
 
 
 def _writable(content: Mapping[str, Json]) -> dict[str, Json]:

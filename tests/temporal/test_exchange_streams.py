@@ -1,6 +1,7 @@
 """Streamed handoffs: under attack, of any length, in a fork, and in a pipeline that continues as new."""
 
 import asyncio
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from baton.protocol.chunks import MOST_AHEAD, Chunk, whole_digest
 from baton.protocol.messages import PipelineResult
 from baton.protocol.names import HANDOFF_CHUNK
 from baton.testing import assert_replays, pipeline_worker
+from baton.workflow import streaming
 from baton.workflow.streaming import STREAM
 from tests.support import Handle, approve, event, failure, start
 from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
@@ -127,3 +129,33 @@ async def test_a_chunk_that_cannot_be_sent_is_named(exchange: Worker, odd: str, 
     assert await failure(sender) == f"chunk 2 of the stream to 'risk' cannot be sent: {why}"
     assert [one.name for one in (await read_run(exchange.client, sender.id)).steps] == ["stream to risk"]
     await receiver.terminate()
+
+
+async def test_a_stream_that_its_senders_history_cannot_hold_fails_in_time(
+    exchange: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server would end the run without a word to its code."""
+    receiver = await start(exchange, StreamsIn.run, seconds=60)
+    monkeypatch.setattr(streaming, "MOST_EVENTS", 100)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=50)
+
+    assert re.search(r"chunk \d\d of the stream to 'risk' cannot be sent: .* put more into each", await failure(sender))
+    await receiver.terminate()
+
+
+async def test_a_stream_is_sent_again_only_as_far_as_its_senders_history_can_hold_it(
+    exchange: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What closes it asks for the answer, and once more is enough of that."""
+    receiver = await start(exchange, StreamsIn.run, pause=True)
+    monkeypatch.setattr(streaming, "MOST_EVENTS", 80)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=9, seconds=3)
+    await event(sender, EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED, 12)  # ten chunks, and one
+    await approve(exchange.client, receiver, "go on")
+
+    ack = (await exchange.client.get_workflow_handle(sender.id, result_type=PipelineResult).result()).output
+    assert isinstance(ack, dict)
+    assert ack["answer"] == "accepted"
+    kind = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
+    assert sum([one.event_type == kind async for one in sender.fetch_history_events()]) <= 13
+    await receiver.result()
