@@ -6,13 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from baton.activity.context import current_parts
 from baton.activity.receiving import gate_of, run_of_activity
 from baton.edge.artifacts import ArtifactStore
 from baton.edge.sealing import open_sealed
 from baton.edge.tracing import handoff_answered
-from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, AcceptRequest, Admission, Opened, reply_to_of
+from baton.protocol.admission import (
+    ACCEPT_HANDOFF,
+    ANSWER_QUESTION,
+    OPEN_MESSAGE,
+    AcceptRequest,
+    Admission,
+    Answered,
+    Opened,
+    Question,
+    reply_to_of,
+)
 from baton.protocol.exchange import message_digest
 from baton.protocol.sealed import SealError
 from baton.protocol.validating import Check
@@ -67,6 +78,25 @@ async def open_message(raw: str, scanned: bool = False) -> Opened:
     return Opened(message=message, missing=missing, unsafe=gate.unsafe(message) if scanned else [])
 
 
+@activity.defn(name=ANSWER_QUESTION)
+async def answer_question(question: Question) -> Answered:
+    """Answer what a pipeline asks about a message; the answer, or the failure, names the question.
+
+    Raises:
+        ApplicationError: Whatever `accept_handoff` and `open_message` raise; its first detail is the question's key.
+    """
+    try:
+        if question.accept is not None:
+            return Answered(key=question.key, admission=await accept_handoff(question.accept))
+        return Answered(key=question.key, opened=await open_message(question.raw, question.scanned))
+    except ApplicationError as error:
+        raise ApplicationError(
+            error.message, question.key, *error.details, type=error.type, non_retryable=error.non_retryable
+        ) from error
+    except Exception as error:
+        raise ApplicationError(str(error), question.key, type=type(error).__name__) from error
+
+
 async def _missing(message: Mapping[str, Any], store: ArtifactStore | None) -> list[str]:
     """Return the hashes of artifacts in a move's patch that a store does not have; no later stage could read them."""
     patch = message.get("patch")
@@ -78,7 +108,7 @@ async def _missing(message: Mapping[str, Any], store: ArtifactStore | None) -> l
     return [one for one in wanted if not await store.has(one)]
 
 
-EXCHANGE_ACTIVITIES = (accept_handoff, open_message)
+EXCHANGE_ACTIVITIES = (accept_handoff, open_message, answer_question)
 """What a worker must know so that its pipelines can hand off to one another."""
 
 

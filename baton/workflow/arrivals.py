@@ -23,13 +23,13 @@ from baton.protocol.metric_names import Transport, slo_breach
 from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
+from baton.workflow.asking import Questions
 from baton.workflow.changes import changed
 from baton.workflow.correspondence import (
     HANDOFF,
     HANDOFF_ANSWER,
     MARK,
     Beside,
-    admit,
     as_carried,
     message_of,
     tell,
@@ -78,12 +78,16 @@ class Arrivals:
 
     Args:
         desk: The pipeline's front desk.
+        questions: Asks the worker.
         note: Keeps a note for the operators.
         carried: What `carried` returned in the run that this one continues.
     """
 
-    def __init__(self, desk: Desk, note: Callable[[str], None], carried: Mapping[str, Any]) -> None:
+    def __init__(
+        self, desk: Desk, questions: Questions, note: Callable[[str], None], carried: Mapping[str, Any]
+    ) -> None:
         self._desk = desk
+        self._questions = questions
         self._note = note
         self._intake = Intake(carried.get("intake", ()))
         self._queue = [_Queued(base64.b64decode(one)) for one in carried.get("queue", ())]
@@ -131,6 +135,9 @@ class Arrivals:
             queued = self._queue.pop(first)
             try:
                 received = await self._judge(queued.raw, receiver, left)
+            except asyncio.CancelledError:
+                self._queue.insert(0, queued)
+                raise
             except ActivityError as error:
                 self._queue.insert(0, queued)
                 # In the same task as the cancellation: see `baton.workflow.changes`.
@@ -149,7 +156,7 @@ class Arrivals:
             await self._answer_again(raw)
             return None
         by, here = receiver.agent_type, workflow.info().workflow_id
-        admission = await admit(AcceptRequest.of(raw, here, receiver), patience)
+        admission = await self._questions.admit(AcceptRequest.of(raw, here, receiver), patience)
         receipt, now = admission.receipt, workflow.now()
         if admission.digest is None:
             self._note(f"refused a message whose seal does not hold: {receipt.verdict.details}")

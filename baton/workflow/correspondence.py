@@ -11,10 +11,9 @@ from typing import Any
 
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.common import RetryPolicy, TypedSearchAttributes
+from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
 
-from baton.protocol.admission import ACCEPT_HANDOFF, OPEN_MESSAGE, AcceptRequest, Admission, Opened
 from baton.protocol.json_values import Json
 from baton.protocol.messages import PipelineInput
 from baton.protocol.sealed import UnverifiedHandoff
@@ -53,7 +52,6 @@ by what else has come in that task, and in a replay of a history with a mark in 
 TIMER_FIRST = "a timer that a message may make needless is started in any case"
 """Marks the runs of which that is so, and what `DRAWS_LATER` says as well."""
 
-_A_WHILE = timedelta(seconds=10)
 _LONGEST_ID = 1_000  # bytes of a workflow id, as a server has it that nobody told otherwise
 
 
@@ -327,39 +325,3 @@ async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool
         )
     except WorkflowAlreadyStartedError:
         return
-
-
-async def admit(request: AcceptRequest, patience: timedelta) -> Admission:
-    """Lead a handoff through the worker's gate.
-
-    A ledger that cannot be written is tried again until the patience is used up; nothing is accepted meanwhile.
-
-    Raises:
-        ActivityError: It never could; nothing was accepted.
-    """
-    admission: Admission = await workflow.execute_local_activity(
-        ACCEPT_HANDOFF,
-        request,
-        result_type=Admission,
-        start_to_close_timeout=_A_WHILE,
-        schedule_to_close_timeout=max(patience, _A_WHILE),
-        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=_A_WHILE),
-    )
-    return admission
-
-
-async def opened(raw: bytes, *, scanned: bool = False) -> Opened:
-    """Have the worker verify the seal of a message, and look whether it is safe if that is asked for.
-
-    Raises:
-        ActivityError: It cannot, for want of a keyring.
-    """
-    answer: Opened = await workflow.execute_local_activity(
-        OPEN_MESSAGE,
-        args=[base64.b64encode(raw).decode(), scanned],
-        result_type=Opened,
-        start_to_close_timeout=_A_WHILE,
-        schedule_to_close_timeout=_A_WHILE * 6,
-        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=_A_WHILE),
-    )
-    return answer

@@ -45,6 +45,7 @@ from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.tracing import handoff_span_id
 from baton.protocol.verdict import Fate
 from baton.workflow.arrivals import Arrivals
+from baton.workflow.asking import Questions
 from baton.workflow.changes import changed
 from baton.workflow.correspondence import (
     HANDOFF,
@@ -54,7 +55,6 @@ from baton.workflow.correspondence import (
     Receiver,
     ended_once,
     message_of,
-    opened,
     start_receiver,
     tell,
 )
@@ -87,6 +87,7 @@ class Exchange:
     Attributes:
         outgoing: What makes this pipeline's messages.
         pipeline: The pipeline it is attached to.
+        questions: Asks the worker about messages.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class Exchange:
         self.outgoing = Outgoing(pipeline, agent or workflow.info().workflow_type, version)
         self._ask = ask
         self._outbox = Outbox(carried.get("outbox", ()))
-        self._arrivals = Arrivals(pipeline._desk, self.note, carried)
+        self.questions = Questions()
+        self._arrivals = Arrivals(pipeline._desk, self.questions, self.note, carried)
         self._answers = Beside(self._take_answer, carried.get("answers", ()), in_turn=True)
         workflow.set_signal_handler(HANDOFF_ANSWER, self._on_answer)
         pipeline.carries["exchange"] = self.carried
@@ -429,7 +431,7 @@ class Exchange:
     async def _take_answer(self, raw: bytes) -> None:
         """Take an answer once its seal was verified."""
         try:
-            answer = await opened(raw)
+            answer = await self.questions.opened(raw)
             ack = None if answer.message is None else Acknowledgement.from_json_object(answer.message)
         except ActivityError as error:
             self.note(f"an answer could not be verified: {error.cause or error}")

@@ -39,7 +39,7 @@ from baton.protocol.stages import StageSpec
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
 from baton.workflow.changes import changed
-from baton.workflow.correspondence import LARGEST_MESSAGE, Receiver, opened, raw_of
+from baton.workflow.correspondence import LARGEST_MESSAGE, Receiver, raw_of
 from baton.workflow.exchange import Exchange
 from baton.workflow.passage import Passage
 
@@ -219,11 +219,11 @@ class Outside:
             ActivityError: The worker cannot verify the seal, or look for the artifacts in the patch.
         """
         if not (self._validates and is_verified):
-            return await opened(raw)
+            return await self._exchange.questions.opened(raw)
         said = Opened(message=loads_strict(raw))
         patch = (said.message or {}).get("patch")
         brings_artifacts = isinstance(patch, Mapping) and patch.get("artifacts")
-        return await opened(raw) if brings_artifacts else said
+        return await self._exchange.questions.opened(raw) if brings_artifacts else said
 
     def _made(self, said: Opened) -> OutsideHandoff:
         """Make a move whose seal was verified, or refuse it."""

@@ -24,7 +24,7 @@ from baton.protocol.misfit import misfit
 from baton.protocol.names import HANDOFF_CHUNK
 from baton.protocol.routing import ReceiverRequirements
 from baton.workflow.changes import changed
-from baton.workflow.correspondence import HANDOFF_ANSWER, Beside, Receiver, message_of, opened, tell
+from baton.workflow.correspondence import HANDOFF_ANSWER, Beside, Receiver, message_of, tell
 from baton.workflow.exchange import ATTEMPTS, Exchange
 
 STREAM = "stream"
@@ -258,7 +258,7 @@ class Streams:
     async def _take_chunk(self, raw: bytes) -> None:
         """Keep a chunk once its seal was verified and the safety scan has nothing against it."""
         try:
-            said = await opened(raw, scanned=True)
+            said = await self._exchange.questions.opened(raw, scanned=True)
             chunk = None if said.message is None else Chunk.from_json_object(said.message)
         except (ActivityError, ValidationError) as error:
             self._exchange.note(f"refused a chunk: {type(error).__name__}")

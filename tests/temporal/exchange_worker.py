@@ -12,10 +12,10 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.client import Client
 
-from baton.activity.exchange import accept_handoff, open_message
+from baton.activity.exchange import answer_question
 from baton.activity.safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.admission import ACCEPT_HANDOFF, AcceptRequest, Admission
+from baton.protocol.admission import ANSWER_QUESTION, Answered, Question
 from baton.testing import pipeline_worker
 from tests.temporal.exchange_pipelines import EXCHANGES
 
@@ -23,16 +23,18 @@ from tests.temporal.exchange_pipelines import EXCHANGES
 async def main(address: str, task_queue: str, folder: str, moment: str) -> None:
     """Work until a handoff is to be accepted; die right before or right after it is on record."""
 
-    @activity.defn(name=ACCEPT_HANDOFF)
-    async def die(request: AcceptRequest) -> Admission:
-        if moment == "after":
-            await accept_handoff(request)
+    @activity.defn(name=ANSWER_QUESTION)
+    async def die(question: Question) -> Answered:
+        if question.accept is None or moment == "after":
+            answer = await answer_question(question)
+        if question.accept is None:
+            return answer
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("unreachable")
 
     safeguards = Safeguards.development(Path(folder))
     client = await Client.connect(address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, EXCHANGES, [die, open_message], task_queue=task_queue):
+    async with pipeline_worker(client, EXCHANGES, [die], task_queue=task_queue):
         print("up", flush=True)
         await asyncio.Event().wait()
 

@@ -8,22 +8,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import JsonValue
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
+from baton.edge.conversion import RECORD, SEALED
 from baton.plugin import BatonPlugin
 from baton.protocol.chunks import Chunk, whole_digest
 from baton.protocol.messages import Decision
 from baton.protocol.names import DECIDE, HANDOFF_CHUNK, QUERY_STATUS
-from baton.testing import assert_replays, pipeline_worker
-from baton.workflow.correspondence import HANDOFF
+from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER
 from baton.workflow.streaming import STREAM
-from tests.support import Handle, event, start, until_waiting
-from tests.temporal.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, StreamsIn, StreamsOut
+from tests.support import Handle, event, overview, start, until_waiting
+from tests.temporal.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, HandsOff, Receives, StreamsIn, StreamsOut
 from tests.temporal.handoff_stages import extract
+from tests.temporal.test_exchange import output
 from tests.temporal.test_handing import message
 
 
@@ -143,3 +146,29 @@ async def test_questions_while_answers_come(exchange: Worker, safeguards: Safegu
     assert [len(one.output["answers"]) for one in said] == [4] * 12
     for sender in senders:
         await assert_replays(sender, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_handoffs_and_answers_while_somebody_looks_on(exchange: Worker, safeguards: Safeguards) -> None:
+    """Of two messages at a time either may be opened first in a replay; each gets what was said of it all the same."""
+    receiver = await start(exchange, Receives.run, seconds=60)
+    await overview(receiver)
+
+    async def look_on() -> None:
+        while True:
+            with suppress(RPCError):
+                await receiver.query(QUERY_STATUS)
+
+    looking = asyncio.create_task(look_on())
+    for number in range(100):
+        for burst, signal in ((1 + number % 3, HANDOFF), (1 + number // 3 % 3, HANDOFF_ANSWER)):
+            for one in range(burst):
+                body = b'{"stray":[%d,%d]}' % (number, one)
+                stray = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=body)
+                await signal_raw(exchange.client, receiver, signal, stray)
+        await asyncio.sleep(number * 7 % 5 / 100)
+    sender = await start(exchange, HandsOff.run, to=receiver.id)
+    [received] = await output(receiver)
+    looking.cancel()
+
+    assert received["handoff_id"] == (await output(sender))[0]["handoffId"]
+    await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
