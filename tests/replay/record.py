@@ -182,6 +182,9 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "streamed-from-timer-first": lambda worker, id: exchanged(
         worker, id, StreamsOut, StreamsIn, receiver=False, count=5
     ),
+    "handed-off-asked-alike": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=False),
+    "received-asked-alike": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=True),
+    "streamed-to-asked-alike": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
     "contracts": contracted,
     **detours.HANDED,
 }
