@@ -38,7 +38,7 @@ class Questions:
     def __init__(self) -> None:
         self._is_alike = workflow.info().workflow_start_time >= ASKED_ALIKE_SINCE
         self._waiting: dict[str, list[asyncio.Future[Answered]]] = {}
-        self._early: dict[str, list[Answered]] = {}  # in a replay, to questions that were not asked yet
+        self._early: dict[str, list[Answered | ActivityError]] = {}  # in a replay, to what was not asked yet
         self._asking: set[asyncio.Task[None]] = set()
 
     async def admit(self, request: AcceptRequest, patience: timedelta) -> Admission:
@@ -78,7 +78,10 @@ class Questions:
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
         if early := self._early.get(key):
-            return early.pop(0)
+            known = early.pop(0)
+            if isinstance(known, ActivityError):
+                raise known
+            return known
         mine: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(mine)
         try:
@@ -86,9 +89,6 @@ class Questions:
         except asyncio.CancelledError:
             asking.cancel()
             raise
-        finally:
-            if mine in self._waiting.get(key, ()):  # it was cancelled
-                self._waiting[key].remove(mine)
 
     async def _put(self, question: Question, within: timedelta) -> None:
         """Ask for an activity, and give its answer to the question that it is to."""
@@ -99,24 +99,23 @@ class Questions:
                 return
             cause = error.cause
             named = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else question.key
-            if found := self._next(named):
-                found.set_exception(error)
-            return
-        if found := self._next(answer.key):
-            found.set_result(answer)
+            self._tell(named, error)
         else:
-            self._early.setdefault(answer.key, []).append(answer)
+            self._tell(answer.key, answer)
 
-    def _next(self, key: str) -> "asyncio.Future[Answered] | None":
-        """Return who has waited longest for the answer to a question, and forget it."""
-        waiting = self._waiting.get(key, [])
-        while waiting:
-            first = waiting.pop(0)
-            if not waiting:
-                del self._waiting[key]
-            if not first.done():
-                return first
-        return None
+    def _tell(self, key: str, answer: Answered | ActivityError) -> None:
+        """Give an answer to who has waited longest for it, or keep it for who will ask."""
+        waiting = [one for one in self._waiting.pop(key, ()) if not one.done()]
+        if not waiting:
+            self._early.setdefault(key, []).append(answer)
+            return
+        first, *others = waiting
+        if others:
+            self._waiting[key] = others
+        if isinstance(answer, ActivityError):
+            first.set_exception(answer)
+        else:
+            first.set_result(answer)
 
 
 async def _asked(activity: str, kind: type, arguments: list[Any], within: timedelta) -> Any:
