@@ -10,6 +10,7 @@ for found in await agents.list_open("reviewer"):
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import Any
 
 from pydantic_core import to_json
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.activity.exchange import addressed_to
@@ -277,9 +279,13 @@ class OutsideAgents:
         try:
             return _as_brought(await self._made(found, move), move)
         except PipelineError:
-            if kind not in ENDS:
-                raise
-            for one in await self._told(found.workflow_id, QUERY_DONE):  # it may repeat one that was still being made
+            done: list[OutsideHandoff] = []
+            if kind in ENDS:  # it may repeat one that was still being made
+                with contextlib.suppress(
+                    TemporalError, PipelineError
+                ):  # where the run cannot be asked, the refusal stands
+                    done = await self._told(found.workflow_id, QUERY_DONE)
+            for one in done:
                 if (one.handoff_id, one.agent) == (move.handoff_id, agent):
                     return _as_before(Found(found.workflow_id, one), move)
             raise

@@ -10,7 +10,7 @@ from typing import Any
 from temporalio import activity, client, worker
 
 from baton.edge.tracing import Tracing
-from baton.protocol.admission import AcceptRequest
+from baton.protocol.admission import AcceptRequest, Question
 from baton.protocol.errors import BatonError
 from baton.protocol.handoff import Handoff
 from baton.protocol.messages import PipelineInput, StageReturn
@@ -96,7 +96,7 @@ def trace_of(argument: object) -> HandoffTrace | None:
     """
     message: Mapping[str, Any]
     match argument:
-        case UnverifiedHandoff(raw=raw) | AcceptRequest(message=raw):
+        case UnverifiedHandoff(raw=raw) | AcceptRequest(message=raw) | Question(accept=AcceptRequest(message=raw)):
             try:
                 read = loads_strict(raw)
             except BatonError:
