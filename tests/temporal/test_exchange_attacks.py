@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
@@ -17,7 +17,9 @@ from baton.edge.conversion import RECORD, SEALED
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineResult
 from baton.protocol.names import ROLLED_BACK
+from baton.protocol.strict_json import loads_strict
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from baton.workflow import arrivals
 from baton.workflow.correspondence import HANDOFF
 from tests.support import Handle, approve, event, overview, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives, ReceivesLater
@@ -140,8 +142,23 @@ async def test_roll_backs_that_never_were_do_not_either(sealing: Client, exchang
     assert (await receiver.describe()).run_id != first.first_execution_run_id
 
 
-async def test_many_small_messages_take_little_time(sealing: Client, exchange: Worker) -> None:
-    """Each is read once for its order, however many wait: a worker was busy for half a minute with a thousand."""
+def test_a_message_that_waits_is_read_once_for_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker was busy for half a minute with a thousand small ones, each of which it read again for each."""
+    read: list[bytes] = []
+
+    def counted(raw: bytes) -> Any:
+        read.append(raw)
+        return loads_strict(raw)
+
+    monkeypatch.setattr(arrivals, "loads_strict", counted)
+    queued = arrivals._Queued(b'{"n": 1}')
+
+    assert queued.place == queued.place
+    assert read == [queued.raw]
+
+
+async def test_an_honest_handoff_is_accepted_behind_many_small_ones(sealing: Client, exchange: Worker) -> None:
+    """None of them is, and the one that comes last is not lost among them."""
     queue = fresh("queue")
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
         receiver = await start(gone, Receives.run, id=fresh("risk"), seconds=60)
@@ -154,8 +171,6 @@ async def test_many_small_messages_take_little_time(sealing: Client, exchange: W
         await asyncio.gather(*(signal_raw(sealing, receiver, HANDOFF, one) for one in marked))
     sender = await start(exchange, HandsOff.run, to=receiver.id, seconds=50)
     await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 901)
-    began = time.process_time()
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         [ack] = await output(sender)
     assert ack["answer"] == "accepted"
-    assert time.process_time() - began < 10
