@@ -13,8 +13,15 @@ and its determinism, is Temporal's, unchanged.
 And a run that has ended sends no more commands. Where its code ends while a step that was cancelled is still ending,
 the SDK goes on with that one in the same workflow task; what it leaves would stand behind the run's end, for which the
 server refuses the task as a whole, again and again: the run would never close.
+
+And no query is answered while a local activity runs. The SDK ends the workflow task where it answers its queries: the
+marker of a local activity that ended meanwhile goes with that task, but the run is told of it in the next one, after
+the signals that came between, and in a replay before them. What it asks for is in another order then, and the run does
+not fit its history any more, for ever. The server does not take silence for an answer: it asks again as the task is
+over, and apart from any task, which does no harm.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType
@@ -37,6 +44,7 @@ _ENTER = "_run_code"  # the method of the SDK's instance that gives a text to `e
 _ENDS = frozenset(
     f"{end}_workflow_execution" for end in ("complete", "fail", "cancel", "continue_as_new")
 )  # the commands that end a run
+_APART = "legacy_query"  # the id that the SDK gives to a query that comes apart from workflow tasks
 
 
 @dataclass(frozen=True)
@@ -106,21 +114,24 @@ def takes_context(converter: DataConverter) -> bool:
 
 
 class _Instance(WorkflowInstance):
-    """An instance that forwards everything, until its run has ended: then it answers queries, and commands nothing."""
+    """An instance that forwards everything, but commands after its run's end, and answers that come too soon."""
 
     def __init__(self, inner: WorkflowInstance) -> None:
         self._inner = inner
         self._ended = False
+        self._local: set[int] = set()  # the local activities of which the run was not told the end
 
     def activate(self, act: Any) -> Any:
         completion = self._inner.activate(act)
         commands = completion.successful.commands
         # What comes after the end in the same activation the SDK puts before it, and so it is in recorded histories.
-        if self._ended and commands:
-            answers = [one for one in commands if one.HasField("respond_to_query")]
-            del commands[:]
-            commands.extend(answers)
+        if self._ended:
+            _leave_out(commands, lambda one: not one.HasField("respond_to_query"))
         self._ended = self._ended or any(one.WhichOneof("variant") in _ENDS for one in commands)
+        self._local -= {job.resolve_activity.seq for job in act.jobs if job.HasField("resolve_activity")}
+        self._local |= {one.schedule_local_activity.seq for one in commands if one.HasField("schedule_local_activity")}
+        if self._local:
+            _leave_out(commands, _answers_within_task)
         return completion
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
@@ -157,6 +168,19 @@ class _WorkflowContextInstance(_ContextFreeInstance):
         if command_info is None or command_info.command_type == CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK:
             return self._own
         return self._inner.get_serialization_context(command_info)
+
+
+def _answers_within_task(command: Any) -> bool:
+    """Return whether a command answers a query that came with a workflow task."""
+    return bool(command.HasField("respond_to_query") and command.respond_to_query.query_id != _APART)
+
+
+def _leave_out(commands: Any, which: Callable[[Any], bool]) -> None:
+    """Take these commands out of an activation's."""
+    kept = [one for one in commands if not which(one)]
+    if len(kept) < len(commands):
+        del commands[:]
+        commands.extend(kept)
 
 
 def _compiling_once(instance: WorkflowInstance) -> WorkflowInstance:
