@@ -35,9 +35,9 @@ from baton.edge.keyring import Keyring
 from baton.edge.loop_watch import watched_loop
 from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.edge.runner import runner_for
+from baton.edge.telling import FAILED_THE_RUN, TellingRunner, tell, telling
 from baton.edge.tracing import Tracing
 from baton.edge.tracing_interceptors import tracing_interceptors
-from baton.protocol.errors import BatonError
 from baton.protocol.history import SPENT, TOPPED_UP
 from baton.protocol.messages import Overview, PipelineInput
 from baton.protocol.names import ASKS_WHETHER_IT_SEALS, QUERY_DETAILS, QUERY_STATUS, SEALS
@@ -226,7 +226,8 @@ def _runner(
     if not isinstance(sandbox, SandboxedWorkflowRunner):
         return sandbox
     restrictions = sandbox.restrictions.with_passthrough_modules("baton")
-    return kind(restrictions=restrictions, runner_class=sandbox.runner_class)
+    inner = TellingRunner if sandbox.runner_class is worker.UnsandboxedWorkflowRunner else sandbox.runner_class
+    return kind(restrictions=restrictions, runner_class=inner)
 
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:
@@ -308,6 +309,16 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
             answer.current_details = "\n\n".join([*filter(None, [answer.current_details]), page()])
         return answer
 
+    async def handle_update_handler(self, input: worker.HandleUpdateInput) -> Any:
+        """Run an update's handler; what it raises fails the update, and only who sent that is told by Temporal."""
+        with telling(f"the handler of the update {input.update!r} failed"):
+            return await super().handle_update_handler(input)
+
+    async def handle_signal(self, input: worker.HandleSignalInput) -> None:
+        """Run a signal's handler; what it raises fails the run."""
+        with telling(FAILED_THE_RUN):
+            await super().handle_signal(input)
+
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
         """Run the workflow; see the class.
 
@@ -328,8 +339,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         bill = _bill(loop)
         if isinstance(end, FailureError):
             raise as_failure(end, bill, never=True) if isinstance(end, ApplicationError) else end
-        if not isinstance(end, BatonError):  # whose messages say which step; for other code only a line does
-            workflow.logger.error("the pipeline's code failed the run", exc_info=end)
+        tell(end, FAILED_THE_RUN)
         message, kind = str(end) or type(end).__name__, type(end).__name__
         if isinstance(end, RestrictedWorkflowAccessError):
             message = f"{message} {_INSTEAD}"

@@ -183,6 +183,11 @@ class Raises:
         """Fail."""
         raise UnheardOf("a signal too many")
 
+    @workflow.update
+    async def trip(self) -> None:
+        """Fail, and with it the update alone."""
+        raise UnheardOf("an update too many")
+
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Plan, then fail as asked."""

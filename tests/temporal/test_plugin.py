@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import logging
 import re
 import time
 import traceback
@@ -15,7 +16,13 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
-from temporalio.client import Client, GrpcCompression, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import (
+    Client,
+    GrpcCompression,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowUpdateFailedError,
+)
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker, WorkerConfig
 
@@ -131,6 +138,55 @@ class TestFailures:
         [logged] = [one for one in caplog.records if "the pipeline's code failed the run" in one.getMessage()]
         assert logged.exc_info is not None
         assert any(Path(frame.filename).name == "mishaps.py" for frame in traceback.extract_tb(logged.exc_info[2]))
+
+    @pytest.mark.parametrize("how", ["init", "signal"])
+    async def test_the_log_has_code_that_fails_the_run_from_elsewhere(
+        self, worker: Worker, how: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Beside `run`, too: in `__init__` or in a signal's handler; once, with the run's id."""
+        handle = await start(worker, Raises.run, how=how)
+        if how == "signal":  # when nothing else comes meanwhile, for which the server would have the task done again
+            await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+            await handle.signal("stumble")
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+        [logged] = [one for one in caplog.records if "the pipeline's code failed the run" in one.getMessage()]
+        assert logged.exc_info is not None
+        assert all(told in logged.getMessage() for told in ("'Raises'", handle.id, str(handle.first_execution_run_id)))
+
+    async def test_the_log_has_an_update_whose_handler_failed(
+        self, worker: Worker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The run goes on, and only who sent the update would be told; one that is refused is in order."""
+        handle = await start(worker, Raises.run, how="signal")
+        with pytest.raises(WorkflowUpdateFailedError):
+            await handle.execute_update("trip")
+        with pytest.raises(WorkflowUpdateFailedError):
+            await handle.execute_update("decide", {"approval": "nobody's", "approved": True, "who": "ann"})
+        assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+        await handle.terminate()
+
+        [logged] = [one for one in caplog.records if one.levelno >= logging.ERROR]
+        assert "the handler of the update 'trip' failed" in logged.getMessage()
+        assert handle.id in logged.getMessage()
+        assert logged.exc_info is not None
+
+    @pytest.mark.parametrize("payloads", [BAD_INPUTS[0], BAD_INPUTS[2]])
+    async def test_the_log_blames_no_code_for_an_input_that_is_none(
+        self,
+        client: Client,
+        worker: Worker,
+        payloads: list[Payload],
+        request: pytest.FixtureRequest,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """The run says what was wrong with it."""
+        handle = await start_raw(client, worker.task_queue, request.node.name, payloads)
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+        assert not [one for one in caplog.records if "code failed" in one.getMessage()]
 
     async def test_what_a_workflow_may_not_ask_comes_with_what_it_may(self, worker: Worker) -> None:
         """Temporal's own message knows only how to switch the guard off."""
