@@ -30,6 +30,7 @@ from baton.protocol.pending import HandoffDecision, PendingHandoff
 from baton.protocol.relay import HandoffTerms
 from baton.protocol.stages import HasSpec, StageSpec, spec_of
 from baton.protocol.state import PipelineState
+from baton.workflow.awaiting import Calls, step
 from baton.workflow.beginning import Beginning, publish_fields
 from baton.workflow.contracting import Contracting, ContractTerms, trace_of
 from baton.workflow.dispatch import Takes, child_patch, giving_back, run_child, run_stage, taken_from_child
@@ -114,6 +115,7 @@ class Pipeline:
         }
         self._past = Past(start, self.state, self._purse)
         continue_if_long = partial(self._past.continue_if_long, limits, self.task_id, self.carries)
+        self._calls = Calls()
         self._steps = Steps(self._beginning, self._desk, self.state, self._past, continue_if_long)
         self._desk.restore(start)
         self._handing.restore(self.carried("handing"))
@@ -128,6 +130,7 @@ class Pipeline:
         """The parameters the pipeline was started with."""
         return self._start.params
 
+    @step
     async def stage(
         self, stage: HasSpec, *, params: Mapping[str, Json] | None = None, task_queue: str | None = None
     ) -> StageResult:
@@ -163,6 +166,7 @@ class Pipeline:
             outcome = await run_stage(passage, self._handing, self._base, accept, task_queue)
         return results_of(outcome)[0]
 
+    @step
     async def fan_out(
         self,
         *stages: HasSpec,
@@ -222,6 +226,7 @@ class Pipeline:
         publish(outcome)
         return results_of(outcome)
 
+    @step
     async def approve(
         self, approval: str, *, within: timedelta, asks: str | None = None, default: bool = False
     ) -> Decided:
@@ -264,6 +269,7 @@ class Pipeline:
             raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")
         return decided
 
+    @step
     async def sleep(self, duration: timedelta, *, name: str = "sleep") -> None:
         """Wait for a time; a step like any other, so a run that continues as new or is forked does not wait again.
 
@@ -287,6 +293,7 @@ class Pipeline:
             self._desk.visibility.ran(LONG_ENOUGH)
         publish(self.state.record_sleep(seq, name, workflow.now()))
 
+    @step
     async def child(
         self,
         pipeline: Callable[..., Any] | str,
@@ -389,9 +396,10 @@ class Pipeline:
             output: Anything further, as JSON.
 
         Raises:
-            PipelineError: The pipeline was started with an input it cannot use.
+            PipelineError: The pipeline was started with an input it cannot use, or a step of it was never awaited.
         """
         self._beginning.check()
+        self._calls.check()
         self._steps.apply_edit()
         self._desk.visibility.became(PipelineStatus.COMPLETED)
         return PipelineResult(

@@ -6,6 +6,7 @@ recording of its own, under a new name.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.activity import WorkerParts
@@ -38,6 +39,7 @@ from tests.temporal.handoff_stages import STAGES as HANDED_STAGES
 from tests.temporal.inbox_pipelines import ForgetsInABranch
 from tests.temporal.line_pipelines import Catches, Lines
 from tests.temporal.line_stages import STAGES as LINE_STAGES
+from tests.temporal.mishaps import NeverAwaits
 from tests.temporal.paying_pipelines import Takes
 from tests.temporal.paying_stages import STAGES as PAYING_STAGES
 from tests.temporal.pipelines import PIPELINES, FansOut, Gated, Light, LightTogether, Linear, Long, Parent
@@ -53,6 +55,14 @@ HISTORIES = Path(__file__).with_name("histories")
 async def plain(worker: Worker, pipeline: type, id: str) -> Handle:
     """Return a run without anything particular."""
     return (await run_pipeline(worker, pipeline.run, PipelineInput(goal=GOAL), id=id)).handle  # type: ignore[attr-defined]
+
+
+async def unawaited(worker: Worker, id: str) -> Handle:
+    """Return a run that forgot to await a stage."""
+    handle = await start(worker, NeverAwaits.run, id=id)
+    with contextlib.suppress(WorkflowFailureError):  # before it was told it completed
+        await handle.result()
+    return handle
 
 
 async def approved(worker: Worker, pipeline: type, id: str) -> Handle:
@@ -98,6 +108,8 @@ RECORDINGS: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "fan-out": lambda worker, id: plain(worker, FansOut, id),
     "light": lambda worker, id: plain(worker, Light, id),
     "light-together": lambda worker, id: plain(worker, LightTogether, id),
+    "unawaited": unawaited,
+    "unawaited-told": unawaited,
     "child": lambda worker, id: plain(worker, Parent, id),
     "approval": lambda worker, id: approved(worker, Gated, id),
     "continuing": continuing,

@@ -210,4 +210,37 @@ class Raises:
         return self.pipeline.result()
 
 
-MISHAPS: list[type] = [AsksTwice, Titled, Twins, Answers, Stumbles, FallsBack, Impatient, Raises]
+@workflow.defn
+class NeverAwaits:
+    """Code that forgets an `await`, the second stage's by default; parameter: `which` step's.
+
+    Or it makes a task of a stage and gives that up, which is in order: `"given up"`.
+    """
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Plan, and call another step."""
+        await self.pipeline.stage(plan)
+        match self.pipeline.params.get("which", "stage"):
+            case "stage":
+                self.pipeline.stage(review)  # type: ignore[unused-coroutine]
+            case "fan_out":
+                self.pipeline.fan_out(check, document)  # type: ignore[unused-coroutine]
+            case "approve":
+                self.pipeline.approve("release manager", within=SOON)  # type: ignore[unused-coroutine]
+            case "sleep":
+                self.pipeline.sleep(SOON)  # type: ignore[unused-coroutine]
+            case "child":
+                self.pipeline.child("Linear", "Do the first half")  # type: ignore[unused-coroutine]
+            case "given up":
+                task = asyncio.create_task(self.pipeline.stage(review))
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        return self.pipeline.result()
+
+
+MISHAPS: list[type] = [AsksTwice, Titled, Twins, Answers, Stumbles, FallsBack, Impatient, Raises, NeverAwaits]

@@ -1,0 +1,97 @@
+"""Steps that a pipeline's code called and never awaited: they do not run, and Python says so to nobody's run."""
+
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from temporalio import workflow
+
+from baton.protocol.errors import PipelineError
+from baton.protocol.stages import HasSpec
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+
+FORGOTTEN_FAILS = "a pipeline that never awaited a step fails"
+"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
+
+
+class Calls:
+    """The steps that were called and have not begun, in the order of the calls."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._open: dict[int, tuple[partial[Any], Coroutine[Any, Any, Any]]] = {}
+
+    def take(self, act: "partial[Coroutine[Any, Any, ResultT]]") -> Coroutine[Any, Any, ResultT]:
+        """Return the coroutine of a step, which counts as called until it begins.
+
+        Args:
+            act: The call, which makes the step's own coroutine.
+        """
+        self._made += 1
+        begun = self._begun(self._made, act)
+        self._open[self._made] = act, begun
+        return begun
+
+    def check(self) -> None:
+        """Raise an error if a step was called and never awaited; what was closed, or given up as a task, is in order.
+
+        Raises:
+            PipelineError: One was.
+        """
+        waits = [
+            (act, coroutine)
+            for act, coroutine in self._open.values()
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+        ]
+        for _, coroutine in waits:
+            coroutine.close()  # or Python would warn of it, somewhere in the worker's log
+        if not waits or not workflow.patched(FORGOTTEN_FAILS):  # noqa: TID251 - where it makes a difference
+            return
+        calls = ", ".join(_shown(act) for act, _ in waits)
+        raise PipelineError(
+            f"the pipeline called {calls} and never awaited it, so it did not run; write `await` before each call of "
+            "a step"
+        )
+
+    async def _begun(self, number: int, act: "partial[Coroutine[Any, Any, ResultT]]") -> ResultT:
+        del self._open[number]
+        return await act()
+
+
+class HasCalls(Protocol):
+    """What has steps."""
+
+    _calls: Calls
+
+
+HasCallsT = TypeVar("HasCallsT", bound=HasCalls)
+
+
+def step(
+    method: Callable[Concatenate[HasCallsT, P], Coroutine[Any, Any, ResultT]],
+) -> Callable[Concatenate[HasCallsT, P], Coroutine[Any, Any, ResultT]]:
+    """Make a method a step of a pipeline: who calls it and never awaits it is told so at the end of the run.
+
+    Args:
+        method: The method, an async function.
+    """
+
+    @wraps(method)
+    def called(self: HasCallsT, /, *given: P.args, **named: P.kwargs) -> Coroutine[Any, Any, ResultT]:
+        return self._calls.take(partial(method, self, *given, **named))
+
+    return called
+
+
+def _shown(act: partial[Any]) -> str:
+    """Return a call of a method as the code has it, without what is given by name.
+
+    Example:
+        >>> _shown(partial(str.join, "", "release manager", print))
+        "join('release manager', print)"
+    """
+    given = [one.spec.name if isinstance(one, HasSpec) else getattr(one, "__qualname__", repr(one)) for one in act.args]
+    return f"{act.func.__name__}({', '.join(given[1:])})"

@@ -1,0 +1,37 @@
+"""A step that a pipeline's code calls and never awaits does not run; the run may not complete as if nothing were."""
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.worker import Worker
+
+from baton.testing import assert_replays
+from tests.support import start
+from tests.temporal.mishaps import NeverAwaits
+
+CALLS = {
+    "stage": "stage(review)",
+    "fan_out": "fan_out(check, document)",
+    "approve": "approve('release manager')",
+    "sleep": "sleep(",
+    "child": "child('Linear', 'Do the first half')",
+}
+
+
+@pytest.mark.parametrize("which", CALLS)
+async def test_the_run_fails_and_names_the_call(worker: Worker, which: str) -> None:
+    """Each kind of step; and what the run did replays."""
+    handle = await start(worker, NeverAwaits.run, which=which)
+
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    said = str(raised.value.cause)
+    assert f"called {CALLS[which]}" in said
+    assert "write `await`" in said
+    await assert_replays(handle, [NeverAwaits])
+
+
+async def test_a_task_that_was_given_up_before_it_began_is_in_order(worker: Worker) -> None:
+    """As those of a group are, of which one fails at once."""
+    handle = await start(worker, NeverAwaits.run, which="given up")
+
+    assert (await handle.result()).steps == 1
