@@ -14,6 +14,7 @@ from rich.text import Text
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.cli.cards import suspension
 from baton.cli.checks import given_no_runs
 from baton.cli.completion import complete_stage
 from baton.cli.output import Command, plain
@@ -23,6 +24,7 @@ from baton.cli.targets import STAGE_HELP, PatchOption, RunArgument, Target, WhoO
 from baton.cli.watching import follow_to_the_end
 from baton.client import fork as fork_run
 from baton.client.connecting import DEFAULT_TASK_QUEUE
+from baton.client.following import refused_at_first
 from baton.client.waiting import has_pollers
 from baton.protocol.baton import AnyBaton
 from baton.protocol.messages import PipelineInput
@@ -69,10 +71,14 @@ async def run(
         handle = await _started(session, client, pipeline, start, workflow_id, task_queue)
         has_worker = await has_pollers(client, task_queue)
         waits = await given_no_runs(client, task_queue)
+        begins = has_worker and not waits and not watch  # who watches is told anyway
+        refused = await refused_at_first(client, handle.id, handle.first_execution_run_id) if begins else None
     if not has_worker:
         session.note(f"no worker asks the task queue {task_queue!r} for work: the run begins once one does")
     elif waits:
         session.note(f"{waits.found}, so the run does not begin; what helps:\n{waits.remedy}")
+    elif refused:
+        session.note(f"the run does not begin: {suspension(refused)}")
     await _report(session, client, handle, pipeline, watch=watch)
 
 

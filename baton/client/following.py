@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,6 +18,7 @@ from baton.client.executions import PAUSED, describe
 from baton.client.news import News, news_of
 from baton.client.reading import rebuild
 from baton.client.record import RunRecord, RunStatus
+from baton.protocol.errors import BatonError
 
 _POLL = timedelta(seconds=60)  # the server answers after 20 s at the latest, with nothing if there is nothing
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 3.0
@@ -29,6 +31,8 @@ _PASSES = (
     RPCStatusCode.UNKNOWN,
     RPCStatusCode.ABORTED,
 )
+_FIRST_ANSWER = 4  # the event: a run is started, its first task scheduled and begun, and then done, or not
+_ANSWERED_WITHIN = 2  # seconds
 _RESULT = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
 
 
@@ -93,6 +97,25 @@ async def follow(
             return
         else:  # the server lets nobody wait for what a paused run does next
             await _until_unpaused(client, workflow_id, run_id)
+
+
+async def refused_at_first(client: Client, workflow_id: str, run_id: str | None = None) -> str | None:
+    """Return why the first worker that was given a new run could not begin it, as one that does not know the pipeline.
+
+    Args:
+        client: A connected client.
+        workflow_id: The workflow.
+        run_id: The run.
+
+    Returns:
+        The reason; None if the run has begun, or if nobody has answered after two seconds.
+    """
+    with suppress(TimeoutError, BatonError, RPCError):  # it is only a hint: the run was started
+        async with asyncio.timeout(_ANSWERED_WITHIN):
+            async for update in follow(client, workflow_id, run_id):
+                if update.run is not None and update.run.last_event >= _FIRST_ANSWER:
+                    return update.run.suspended
+    return None
 
 
 async def _fold(client: Client, workflow_id: str, run_id: str, events: Sequence[HistoryEvent]) -> RunRecord:

@@ -336,6 +336,23 @@ class TestRepairing:
         assert told["task_id"] == "task-1"
 
 
+class TestStarting:
+    """A run that is started."""
+
+    async def test_a_pipeline_that_no_worker_knows_is_told_at_once(self, operator: Operator) -> None:
+        """With those that the worker knows; the server knows no names before it has a run of one."""
+        async with operator.worker("misspelt"):
+            where = ("--task-queue", "misspelt")
+            output, said = await operator.both("run", "Delivry", "-g", "Add login", "--id", "misspelt", *where)
+            _, fine = await operator.both("run", "Delivery", "-g", "Add login", "--id", "spelt", *where)
+
+        assert "started Delivry as misspelt" in output
+        assert "the run does not begin" in said
+        assert "Delivry is not registered on this worker, available workflows: " in said
+        assert "Delivery" in said
+        assert fine == ""
+
+
 class TestLabels:
     """A namespace without Baton's search attributes."""
 
