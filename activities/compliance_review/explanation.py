@@ -11,6 +11,7 @@ from pydantic import Field
 
 from activities.compliance_review.records import ComplianceDecision, RuleOutcome
 from activities.project_init.markdown import bullets, code, page, table, text
+from activities.workbench.words import counted
 from baton.protocol.contract import HandoffContract
 from baton.protocol.record import Record
 
@@ -161,7 +162,7 @@ def _handoff(contract: HandoffContract, decision: ComplianceDecision) -> str:
             f"Receiver: {code(contract.receiving_agent)}, handoff {code(contract.handoff_id)}, "
             f"trace {code(contract.trace_id)}",
             f"Contract: of {contract.created_at.isoformat(timespec='seconds')}, "
-            f"for {contract.expires_after_minutes} minutes; output "
+            f"for {counted(contract.expires_after_minutes, 'minute')}; output "
             f"{code(str(contract.output_schema)) if contract.output_schema else 'of any form'}",
             f"E-mail: {code(decision.message) if decision.message else 'not named by any certain fact'}",
             f"Policy: version {text(decision.policy_version) or 'unknown'}, "

@@ -21,6 +21,7 @@ from pathlib import Path
 from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail, domain_of
 from activities.compliance_review.texts import BROKEN, text_of
 from activities.contract_review.facts import AMOUNT, CURRENCY, SCALED, amount_of
+from activities.workbench.words import counted
 
 MOST_BYTES = 64_000_000
 MOST_MESSAGES = 2_000
@@ -209,8 +210,8 @@ def _proposed(messages: Sequence[EmailMessage], message_id: str | None, name: st
             f"{name!r} has no header of an e-mail in it; save the message as your mail program has it"
         )
     raise ComplianceError(
-        f"{name!r} has {len(messages)} messages, and {len(found)} of them {how}; expected one: mark it, or name its "
-        "Message-ID in the parameter 'message'"
+        f"{name!r} has {counted(len(messages), 'message')}, and {len(found)} of them {how}; expected one: mark it, or "
+        "name its Message-ID in the parameter 'message'"
     )
 
 

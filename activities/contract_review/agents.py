@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
 
 from activities.contract_review.records import Prices, ReviewError
+from activities.workbench.words import counted
 from baton import Spend, fence
 from baton.integrations.http_post import post_json
 from baton.integrations.provider_errors import is_permanent
@@ -218,8 +219,9 @@ class Consultation:
         try:
             return kind.model_validate_json(answer.text)
         except ValidationError as error:
+            faults = counted(error.error_count(), "fault")
             raise ModelAnswerError(
-                f"the model {self.model.name!r} did not answer with a {kind.__name__} ({error.error_count()} faults)"
+                f"the model {self.model.name!r} did not answer with a {kind.__name__} ({faults})"
             ) from None
 
 

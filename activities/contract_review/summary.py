@@ -313,6 +313,8 @@ def _method(report: Report) -> str:
     source = f"Read: {text(report.extraction.document)}, SHA-256 `{report.extraction.sha256}`."
     dropped = report.analysis.rejected
     model = (
-        f"{dropped} findings of a model were dropped, because the contract does not have the words." if dropped else ""
+        f"Dropped, because the contract does not have the words: {counted(dropped, 'finding')} of a model."
+        if dropped
+        else ""
     )
     return page(said, grades, source, model).rstrip("\n")

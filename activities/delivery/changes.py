@@ -12,6 +12,7 @@ from activities.delivery.worktree import Worktree
 from activities.workbench.diffs import DiffError, parse_diff
 from activities.workbench.git import GitError, paths_of
 from activities.workbench.programs import environment_for, run_program
+from activities.workbench.words import counted
 
 _COMMAND_SECONDS = 1_800.0
 _LONGEST_TAIL = 1_000
@@ -136,10 +137,9 @@ def _edit(folder: Path, paths: Sequence[str], edits: tuple[Edit, ...]) -> None:
             if count:
                 place.write_bytes(text.replace(old, new).encode())
         if found != edit.expect if edit.expect else not found:
-            expected = f"{edit.expect} times" if edit.expect else "at least once"
-            raise DeliveryError(
-                f"an edit of {edit.path!r} finds its text {found} times, and must find it {expected}; mend the edit"
-            )
+            expected = counted(edit.expect, "time") if edit.expect else "at least once"
+            finds = f"finds its text {counted(found, 'time')}, and must find it {expected}"
+            raise DeliveryError(f"an edit of {edit.path!r} {finds}; mend the edit")
 
 
 def _ended_as(text: str, words: str) -> str:

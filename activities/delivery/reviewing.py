@@ -22,6 +22,7 @@ from activities.project_init.files import as_text, survey
 from activities.project_init.ignore import may_hold_secrets
 from activities.project_init.roles import role_of
 from activities.workbench.diffs import DiffError, FileDiff, apply_diff, reverse_diff
+from activities.workbench.words import counted
 
 _CONFLICT = re.compile(r"(<{7}|>{7}|\|{7}) ")
 _BETWEEN = re.compile(r"={7}$")  # also under a title of seven letters, so it is a mark beside others alone
@@ -51,7 +52,8 @@ def review_diff(diffs: Sequence[FileDiff], folder: Path, order: Order) -> list[R
     removed = sum(len(diff.removed) for diff in diffs)
     remarks = [remark for diff in diffs for remark in _file(diff, folder, order)]
     if added + removed > order.most_lines:
-        message = f"{added} lines are added and {removed} taken away; more than {order.most_lines} cannot be reviewed"
+        changed = f"{counted(added, 'line')} {'is' if added == 1 else 'are'} added and {removed:,} taken away"
+        message = f"{changed}; more than {order.most_lines} cannot be reviewed"
         remarks.append(Remark(path=diffs[0].path, blocks=True, rule="size", message=message))
     counts = [_tests(diff, folder) for diff in diffs]
     gone, come = sum(one for one, _ in counts), sum(one for _, one in counts)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from activities.contract_review.agents import ModelSettings
+from activities.workbench.words import counted
 from baton import fence
 from baton.activity import StageContext
 from baton.integrations.agents import AgentLimits, AgentWork, AnswerForm
@@ -126,5 +127,7 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
 def _brief(error: PatchError | ValidationError) -> str:
     """Return what is wrong with an answer, without its words."""
     return (
-        f"{error.error_count()} faults" if isinstance(error, ValidationError) else "it is no JSON object of that form"
+        counted(error.error_count(), "fault")
+        if isinstance(error, ValidationError)
+        else "it is no JSON object of that form"
     )

@@ -3,12 +3,13 @@
 from rich.console import RenderableType
 from rich.text import Text
 
-from baton.cli.output import counted, dollars, json_text, make_table, moment, plain, printable, stack
+from baton.cli.output import dollars, json_text, make_table, moment, plain, printable, stack
 from baton.protocol.audit import AuditHeader, AuditRecord
 from baton.protocol.audit_chain import ChainReport, Verdict
 from baton.protocol.audit_cost import TaskCost
 from baton.protocol.audit_proof import LedgerReport
 from baton.protocol.audit_trace import Trace
+from baton.protocol.counting import counted
 from baton.protocol.evidence import EvidenceReport
 
 _STYLES = {Verdict.VALID: "bold green", Verdict.UNVERIFIED: "bold yellow", Verdict.INVALID: "bold red"}

@@ -24,12 +24,12 @@ from baton.cli.audit_sources import (
 )
 from baton.cli.exits import ExitCode
 from baton.cli.options import ForceOption, check_new
-from baton.cli.output import counted
 from baton.cli.running import command
 from baton.cli.session import Session
 from baton.edge.ledger import verify_bundle
 from baton.protocol.audit_chain import ChainReport, Verdict
 from baton.protocol.audit_proof import LedgerReport
+from baton.protocol.counting import counted
 from baton.protocol.ledger_errors import LedgerError
 
 _EXITS = {Verdict.VALID: ExitCode.OK, Verdict.UNVERIFIED: ExitCode.UNVERIFIED, Verdict.INVALID: ExitCode.NO}

@@ -9,13 +9,14 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from baton.cli.output import STATUS_STYLES, Command, between, counted, dollars, grid, length, moment, plain, stack
+from baton.cli.output import STATUS_STYLES, Command, between, dollars, grid, length, moment, plain, stack
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.client.executions import PAUSED, Pause, unpause
 from baton.client.listing import SUSPENDED
 from baton.client.timers import HandoffDeadline, Timer
 from baton.client.waiting import Pending, Waits
 from baton.protocol.baton import Baton
+from baton.protocol.counting import counted
 from baton.protocol.history import HistoryEntry, Spend, StepKind
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.rendering import render

@@ -26,7 +26,6 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.output import counted
 from baton.cli.publishing import installed
 from baton.client.events import decoded
 from baton.client.executions import describe, history, list_executions
@@ -36,6 +35,7 @@ from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.edge.compression import CompressionCodec
 from baton.edge.temporal_cli import find_temporal
+from baton.protocol.counting import counted
 from baton.protocol.errors import ArtifactError, HistoryError, ServerError
 from baton.protocol.names import SEARCH_ATTRIBUTES
 

@@ -15,12 +15,13 @@ from rich.text import Text
 from baton.cli.audit_sources import LedgerOption
 from baton.cli.audit_sources import opened as ledger_at
 from baton.cli.exits import ExitCode
-from baton.cli.output import counted, make_table, moment, plain, stack
+from baton.cli.output import make_table, moment, plain, stack
 from baton.cli.running import command
 from baton.cli.session import Session, user
 from baton.edge.keyring import Keyring
 from baton.edge.vault import Erasure, Place, Vault, VaultOptions
 from baton.edge.vault.erasing import ERASED, REFUSED
+from baton.protocol.counting import counted
 from baton.protocol.json_values import holds_half
 
 DEFAULT_VAULT = ".baton/vault.db"
@@ -176,7 +177,7 @@ def _found(pseudonym: str, places: list[Place]) -> RenderableType:
     table = make_table("TASK", "FIELDS", "ARTIFACTS", right=("FIELDS", "ARTIFACTS"), whole=("TASK",))
     for task in tasks[:_SHOWN]:
         table.add_row(plain(task, "cyan"), str(fields[task]), str(artifacts[task]))
-    more = plain(f"and {len(tasks) - _SHOWN} tasks more", "dim") if len(tasks) > _SHOWN else None
+    more = plain(f"and {counted(len(tasks) - _SHOWN, 'task')} more", "dim") if len(tasks) > _SHOWN else None
     return stack(plain(pseudonym, "bold"), table, more)
 
 

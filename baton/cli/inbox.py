@@ -22,6 +22,7 @@ from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, json_ob
 from baton.client import WaitingHandoff, resolve_handoff, run_inbox
 from baton.client import inbox as all_inboxes
 from baton.client.handoffs import RunHandoffs, read_handoffs
+from baton.protocol.counting import counted
 from baton.protocol.errors import PipelineError
 from baton.protocol.money import MICRO_PER_USD, MOST_USD, micro_usd
 from baton.protocol.patching import patch_effect
@@ -87,7 +88,7 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
     if silent:
         session.note(f"no worker answers for {', '.join(silent)}; shown is what the history tells")
     if len({one.workflow_id for one in waiting}) >= limit:
-        session.note(f"the first {limit} runs; --limit asks more")
+        session.note(f"the first {counted(limit, 'run')}; --limit asks more")
     session.say("baton inbox show RUN", "dim")
 
 

@@ -290,16 +290,6 @@ def ago(at: datetime | None, now: datetime) -> str:
     return "just now" if now - at < timedelta(seconds=2) else f"{(now - at).seconds} s ago"
 
 
-def counted(number: int, what: str) -> str:
-    """Return a number of things in words.
-
-    Example:
-        >>> counted(1, "record"), counted(2_000, "record")
-        ('1 record', '2,000 records')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def dollars(micro_usd: int) -> str:
     """Return an amount of money, rounded half up.
 

@@ -9,7 +9,6 @@ import typer
 
 from baton.cli.audit_sources import Keys, LedgerOption, NameOption, ledger_place, opened
 from baton.cli.erasing import DEFAULT_VAULT, VaultOption
-from baton.cli.output import counted
 from baton.cli.running import command
 from baton.cli.session import Session
 from baton.edge.artifacts import MemoryArtifactStore
@@ -17,6 +16,7 @@ from baton.edge.keyring import Keyring
 from baton.edge.ledger import AnchorFile, open_database
 from baton.edge.ledger import migrate as migrated
 from baton.edge.vault import Vault, VaultOptions
+from baton.protocol.counting import counted
 from baton.protocol.ledger_errors import LedgerError
 
 

@@ -8,7 +8,8 @@ from pydantic import JsonValue
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import counted, grid, plain
+from baton.cli.output import grid, plain
+from baton.protocol.counting import counted
 from baton.protocol.history import HistoryEntry, StepKind
 from baton.protocol.merge import merge_patch, same_json
 from baton.protocol.merging import MergeStrategy

@@ -28,6 +28,7 @@ from baton.protocol.audit_chain import (
     from_base64url,
     to_base64url,
 )
+from baton.protocol.counting import counted
 from baton.protocol.hashing import digest_of, hash_of
 from baton.protocol.merkle import Frontier
 from baton.protocol.pae import pae
@@ -138,7 +139,8 @@ def verify_chain(
             return report(walk, finding, signed)
     finding, signed = _ending(walk, verifier, signed)  # 11.-12.
     if finding is None and expected_head is not None and walk.sequence > expected_head.sequence:  # 13.
-        reason = f"{walk.sequence - expected_head.sequence} records follow the head that was expected"
+        extra = walk.sequence - expected_head.sequence
+        reason = f"{counted(extra, 'record')} {'follows' if extra == 1 else 'follow'} the head that was expected"
         finding = Finding(Flaw.EXTRA, expected_head.sequence + 1, reason)
     return report(walk, finding, signed)
 

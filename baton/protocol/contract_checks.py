@@ -21,6 +21,7 @@ from baton.protocol.contract_evidence import context_findings, objects, text_of,
 from baton.protocol.contract_rendering import contract_tokens
 from baton.protocol.contract_schema import contract_reader
 from baton.protocol.contract_verdict import Check, ContractFinding, ContractVerdict, verdict_log_fields
+from baton.protocol.counting import counted
 from baton.protocol.draft import is_unknown_source
 from baton.protocol.fencing import single_line
 from baton.protocol.freshness import TOLERANCE
@@ -297,7 +298,8 @@ def _verdict(
     """Return the verdict, with what a log line needs of the contract; both stay short whatever a sender wrote."""
     more = len(errors) - MOST_CONTRACT_FINDINGS
     if more > 0:
-        errors = [*errors[:MOST_CONTRACT_FINDINGS], ContractFinding(check=Check.SHAPE, text=f"and {more} errors more")]
+        told = f"and {counted(more, 'error')} more"
+        errors = [*errors[:MOST_CONTRACT_FINDINGS], ContractFinding(check=Check.SHAPE, text=told)]
     counts = members.get("excludedCounts")
     known = counts if isinstance(counts, Mapping) else {}
     labels = [label for _, label in texts(members.get("excludedContext"))][:_MOST_LABELS]

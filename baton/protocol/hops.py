@@ -8,6 +8,7 @@ the guard counts both, within a window, and the whole chain as well. It is a fun
 from dataclasses import dataclass
 
 from baton.protocol.artifacts import Name
+from baton.protocol.counting import counted
 from baton.protocol.wire import Count, Digest, OpenRecord
 
 
@@ -92,7 +93,8 @@ def circling(trail: Trail, hop: Hop, limits: HopLimits | None = None) -> str | N
     """
     limits = limits or HopLimits()
     if trail.hops >= limits.most:
-        return f"the task was handed on {trail.hops} times, at most {limits.most} are allowed; let a person decide"
+        so_far = counted(trail.hops, "time")
+        return f"the task was handed on {so_far}, at most {limits.most} are allowed; let a person decide"
     window = [*trail.recent, hop][-limits.window :]
     same_way = [one for one in window if (one.sender, one.receiver) == (hop.sender, hop.receiver)]
     unchanged = sum(1 for one in same_way if one.state == hop.state)

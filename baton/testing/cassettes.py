@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
+from baton.protocol.counting import counted
 from baton.protocol.json_values import Json, spellings
 from baton.testing.scripts import not_again
 
@@ -213,7 +214,8 @@ class Cassette:
             )
         same = sum(one.prompt == prompt for one in mine)
         if same:
-            return f"{agent!r} was asked the same {same + 1} times; {str(self.file)!r} has {same} answers; {remedy}"
+            has = f"{str(self.file)!r} has {counted(same, 'answer')}"
+            return f"{agent!r} was asked the same {counted(same + 1, 'time')}; {has}; {remedy}"
         nearest = max(mine, key=lambda one: _likeness(one.prompt, prompt))
         lines = list(
             difflib.unified_diff(

@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.activity import StageContext
 from baton.activity.stage import Stage
+from baton.protocol.counting import counted
 
 
 def not_again(error: Exception) -> Exception:
@@ -109,8 +110,7 @@ class Script:
         number = len(self.prompts)
         self.prompts.append(prompt)
         if number >= len(self._calls):
-            counted = f"{self.name!r} was called {number + 1} times; its script has {len(self._calls)} calls"
-            raise self._failed(f"{counted}{self._raised}. The prompt was:\n{prompt}")
+            raise self._failed(f"{self._called}{self._raised}. The prompt was:\n{prompt}")
         expected = self._calls[number]
         if refusal := expected.refusal(prompt):
             raise self._failed(f"call {number + 1} of {self.name!r}: {refusal}. The prompt was:\n{prompt}")
@@ -148,13 +148,17 @@ class Script:
             raise answer
         return answer
 
+    @property
+    def _called(self) -> str:
+        """How often it was called, and how often it expects to be."""
+        called, has = counted(len(self.prompts), "time"), counted(len(self._calls), "call")
+        return f"{self.name!r} was called {called}; its script has {has}"
+
     def fault(self) -> str | None:
         """Return what is wrong with the calls so far if no more come, or None."""
         faults = list(self.failures)
         if self.left:
-            faults.append(
-                f"{self.name!r} was called {len(self.prompts)} times; its script has {len(self._calls)} calls"
-            )
+            faults.append(self._called)
         return "\n".join(faults) or None
 
     def assert_used_up(self) -> None:

@@ -19,6 +19,7 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from baton.protocol.baton import Baton
+from baton.protocol.counting import counted
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.handoff import Handoff
 from baton.protocol.history import Spend, told_spend, told_top_up
@@ -120,7 +121,7 @@ async def run_stage(
     finally:
         handing.purse.settle(passage.key)
     raise StageFailedError(
-        f"stage {spec.name!r} was refused {spec.attempts} times and is rolled back; the baton is as it was "
+        f"stage {spec.name!r} was refused {counted(spec.attempts, 'time')} and is rolled back; the baton is as it was "
         f"before it. Last findings: {'; '.join(findings)}"
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 
+from baton.protocol.counting import counted
 from baton.protocol.fencing import single_line
 from baton.protocol.messages import Overview, PipelineInput, RolledBack, Waiting
 from baton.protocol.metric_names import ROLLBACKS
@@ -128,7 +129,7 @@ class Desk:
         try:
             told = RolledBack.model_validate(given[0] if len(given) == 1 else given)
         except ValidationError as error:
-            self.note(f"refused a signal {ROLLED_BACK!r} of the wrong shape: {error.error_count()} faults")
+            self.note(f"refused a signal {ROLLED_BACK!r} of the wrong shape: {counted(error.error_count(), 'fault')}")
             return
         children = f"; stopped children: {', '.join(told.stopped_children)}" if told.stopped_children else ""
         self._purse.owe("", told.left)

@@ -224,7 +224,7 @@ class TestScripts:
         ended = run_pytest(tmp_path)
 
         assert ended.returncode == 1
-        assert "'planner' was called 0 times; its script has 1 calls" in ended.stdout
+        assert "'planner' was called 0 times; its script has 1 call" in ended.stdout
 
     def test_one_that_was_skipped_or_interrupted_has_not_failed(self, tmp_path: Path) -> None:
         """It would have asked for more; an error then would take the place of the summary."""

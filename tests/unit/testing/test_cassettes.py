@@ -129,7 +129,7 @@ class TestCassette:
         cassette = Cassette(recorded)
         await cassette.answer("planner", FIRST, Model())
 
-        with pytest.raises(CassetteMissError, match=r"asked the same 2 times; .* has 1 answers"):
+        with pytest.raises(CassetteMissError, match=r"asked the same 2 times; .* has 1 answer"):
             await cassette.answer("planner", FIRST, Model())
 
     async def test_another_agent_has_answers_of_its_own(self, recorded: Path) -> None:

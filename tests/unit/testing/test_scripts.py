@@ -25,7 +25,7 @@ class TestScript:
 
     def test_calls_that_did_not_come_fail_it(self) -> None:
         """A script that was not used up is a test that did not see what it was written for."""
-        with pytest.raises(ScriptError, match="'planner' was called 1 times; its script has 3 calls"):  # noqa: SIM117
+        with pytest.raises(ScriptError, match="'planner' was called 1 time; its script has 3 calls"):  # noqa: SIM117
             with Script("planner", ["A", "B", "C"]) as script:
                 script.next("first")
 
@@ -35,7 +35,7 @@ class TestScript:
         script.next("first")
 
         for ask in (lambda: script.next("second"), script.assert_used_up):
-            with pytest.raises(ScriptError, match="was called 2 times; its script has 1 calls"):
+            with pytest.raises(ScriptError, match="was called 2 times; its script has 1 call"):
                 ask()
 
     @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ class TestScript:
             script.next("first", 42)
 
         with pytest.raises(
-            ScriptError, match=r"has 1 calls; call 1 raised KeyError: 42\. The prompt was:\nit was refused"
+            ScriptError, match=r"has 1 call; call 1 raised KeyError: 42\. The prompt was:\nit was refused"
         ):
             script.next("it was refused")
 
@@ -106,9 +106,7 @@ class TestScript:
                 script.next("first")
             raise RuntimeError("the pipeline failed")
 
-        assert raised.value.__notes__ == [
-            "'planner' was called 1 times; its script has 0 calls. The prompt was:\nfirst"
-        ]
+        assert raised.value.__notes__ == ["'planner' was called 1 time; its script has 0 calls. The prompt was:\nfirst"]
 
 
 class TestScriptedStage:
