@@ -1,7 +1,7 @@
 """The input of a forked run: what happened before a step, and what the stages before it handed on."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import JsonValue
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from baton.client.record import RunRecord, Step
 from baton.protocol.billing import forked_purse
 from baton.protocol.errors import HistoryError
-from baton.protocol.history import CANCELED_WITH_RUN, StepKind
+from baton.protocol.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.protocol.json_values import Json
 from baton.protocol.messages import Origin, PipelineInput
 from baton.protocol.patching import patch_effect
@@ -59,9 +59,7 @@ def forked_input(
         )
     outcomes = [one.model_copy(update={"order": order}) for order, one in enumerate(kept)]
     if patch is not None:
-        state = PipelineState(run.state.initial)
-        for outcome in outcomes:
-            state.restore(outcome)
+        state = after_all(run, outcomes)
         patch_effect(state.baton, patch, state.stage_rules())
     executed_in = source or run
     budget, purse = forked_purse(
@@ -80,6 +78,19 @@ def forked_input(
             **handed_on,
         }
     )
+
+
+def after_all(run: RunRecord, outcomes: Iterable[Outcome]) -> PipelineState:
+    """Return the state of a run's pipeline after some of its outcomes.
+
+    Args:
+        run: The run.
+        outcomes: The outcomes, from the first one on.
+    """
+    state = PipelineState(run.state.initial)
+    for outcome in outcomes:
+        state.restore(outcome)
+    return state
 
 
 def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:

@@ -2,25 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.client.executions import asked, describe
-from baton.client.forking import forked_input
+from baton.client.forking import after_all, forked_input
 from baton.client.reading import read_run
 from baton.client.record import RunRecord, Step
 from baton.client.updating import decided_by_update
-from baton.protocol.errors import HistoryError
+from baton.client.waiting import has_pollers, pinned_build
+from baton.protocol.errors import HistoryError, PatchError, PipelineError
 from baton.protocol.history import Spend
 from baton.protocol.json_values import Json
-from baton.protocol.messages import Decided, Decision, Overview, RolledBack
-from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
+from baton.protocol.messages import Decided, Decision, Overview, PipelineInput, RolledBack
+from baton.protocol.names import DECIDE, QUERY_CHECK_PATCH, QUERY_STATUS, ROLLED_BACK
+
+_ANSWER_WITHIN = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
@@ -177,18 +181,47 @@ async def fork(
 
     Raises:
         HistoryError: There is no such step.
-        PatchError: The patch does not fit the baton; nothing was started.
+        PatchError: The patch does not fit the baton, or breaks a rule of the pipeline that a worker tells of; nothing
+            was started.
     """
     run = await read_run(client, workflow_id, run_id)
     step = run.step(at)
     start = forked_input(run, step, patch=patch, by=by, why=why, source=await _executed_in(client, run, step))
     described = await describe(client, workflow_id, run_id)
+    goes_to_the_same = task_queue in (None, described.task_queue) and pinned_build(described) is None
+    # Other workers may have code with other rules.
+    if patch is not None and goes_to_the_same and await has_pollers(client, described.task_queue):
+        await _check_patch(client, run, start, patch)
     return await client.start_workflow(
         run.pipeline,
         start,
         id=new_id or f"{workflow_id}-fork-{uuid4().hex[:8]}",
         task_queue=task_queue or described.task_queue,
     )
+
+
+async def _check_patch(client: Client, run: RunRecord, start: PipelineInput, patch: Mapping[str, Json]) -> None:
+    """Ask a worker whether the pipeline refuses a patch: only its code knows what is protected, and its baton's type.
+
+    Where nobody answers, or workers of an older release do, the new run will tell.
+
+    Raises:
+        PatchError: It does.
+    """
+    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    baton = after_all(run, start.outcomes).baton.to_json_object()
+    try:
+        findings = await asked(
+            handle,
+            QUERY_CHECK_PATCH,
+            args=[baton, dict(patch)],
+            result_type=list[str],
+            rpc_timeout=_ANSWER_WITHIN,
+        )
+    except (WorkflowQueryFailedError, RPCError, PipelineError, HistoryError):
+        return
+    if findings:
+        raise PatchError(findings)
 
 
 async def _executed_in(client: Client, run: RunRecord, step: Step) -> RunRecord:

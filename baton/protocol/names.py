@@ -31,6 +31,8 @@ QUERY_EXPLAIN = "explain"
 """Query: an `Explanation` of a stage, by its name; in a pipeline with contracts."""
 QUERY_DETAILS = "baton_details"
 """Query: the page of the run's details, as Markdown."""
+QUERY_CHECK_PATCH = "check_patch"
+"""Query: what the pipeline refuses of a patch; it takes a baton and the patch as JSON."""
 QUERY_WAITING = "waiting"
 """Query: what the run waits for."""
 

@@ -7,17 +7,20 @@ from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 
 from baton.protocol.counting import counted
+from baton.protocol.errors import PatchError
 from baton.protocol.fencing import single_line
 from baton.protocol.messages import Overview, PipelineInput, RolledBack, Waiting
 from baton.protocol.metric_names import ROLLBACKS
 from baton.protocol.names import (
     QUERY_BATON,
+    QUERY_CHECK_PATCH,
     QUERY_DETAILS,
     QUERY_HISTORY,
     QUERY_STATUS,
     QUERY_WAITING,
     ROLLED_BACK,
 )
+from baton.protocol.patching import patch_effect
 from baton.protocol.state import PipelineState
 from baton.workflow.approvals import Approvals
 from baton.workflow.metrics import Metrics
@@ -56,6 +59,7 @@ class Desk:
         workflow.set_query_handler(QUERY_BATON, plain(self._on_baton))
         workflow.set_query_handler(QUERY_HISTORY, plain(self._on_history))
         workflow.set_query_handler(QUERY_STATUS, plain(self._on_status))
+        workflow.set_query_handler(QUERY_CHECK_PATCH, plain(self._on_check_patch))
         workflow.set_query_handler(QUERY_WAITING, plain(self._on_waiting))
         workflow.set_query_handler(QUERY_DETAILS, plain(self._on_details))
         workflow.set_signal_handler(ROLLED_BACK, plain(self._on_rolled_back))
@@ -119,6 +123,14 @@ class Desk:
     def _on_waiting(self) -> list[Waiting]:
         """What is under way or waited for: stages, children, approvals with their deadlines."""
         return self.waiting()
+
+    def _on_check_patch(self, baton: Any, patch: Any) -> list[str]:
+        """What the pipeline refuses of a ``patch`` of a ``baton``, by its rules and its type: a sentence each."""
+        try:
+            patch_effect(type(self._state.initial).model_validate(baton), patch, self._state.rules)
+        except PatchError as error:
+            return error.findings
+        return []
 
     def _on_details(self) -> str:
         """The page of the run's details: status, baton and where to roll back to, as Markdown."""

@@ -49,7 +49,8 @@ class Pipeline:
     """A pipeline: the baton, the steps that change it, and what people may ask and tell it.
 
     It is constructed in the workflow's `@workflow.init` and registers its own handlers: the queries `baton`,
-    `history`, `status`, `waiting` and `baton_details`, the update and signal `decide`, the signal `rolled_back`.
+    `history`, `status`, `waiting`, `check_patch` and `baton_details`, the update and signal `decide`, the signal
+    `rolled_back`.
     Control flow stays the workflow's own Python: ifs, loops and gathers.
 
     Attributes:

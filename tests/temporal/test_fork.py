@@ -13,7 +13,7 @@ from baton.protocol.budget import Budget
 from baton.protocol.errors import HistoryError, PatchError
 from baton.protocol.history import StepKind
 from baton.protocol.messages import PipelineInput, PipelineResult
-from baton.testing import run_pipeline
+from baton.testing import pipeline_worker, run_pipeline
 from tests.support import (
     GOAL,
     LIMIT,
@@ -26,9 +26,9 @@ from tests.support import (
     undated,
     until_waiting,
 )
-from tests.temporal.mishaps import FallsBack
-from tests.temporal.pipelines import Discusses, FansOut, Gated, LightTogether, Linear, Long, Parent, Together
-from tests.temporal.stages import EXECUTED, GATES
+from tests.temporal.mishaps import Answers, FallsBack
+from tests.temporal.pipelines import PIPELINES, Discusses, FansOut, Gated, LightTogether, Linear, Long, Parent, Together
+from tests.temporal.stages import EXECUTED, GATES, STAGES
 
 
 async def forked(client: Client, handle: Handle, at: str, **options: Any) -> Handle:
@@ -186,6 +186,39 @@ class TestEdit:
             await forked(client, once.handle, "review", patch={"decision_log": None}, new_id="never-started")
         with pytest.raises(RPCError):
             await client.get_workflow_handle("never-started").describe()
+
+    @pytest.mark.parametrize(
+        ("patch", "refused"),
+        [
+            pytest.param({"constraints": ["Cheap"]}, "constraints: is protected", id="a protected field"),
+            pytest.param({"goal": "Another"}, "goal: is frozen", id="a frozen goal"),
+        ],
+    )
+    async def test_an_edit_that_breaks_a_rule_of_the_pipeline_starts_nothing(
+        self, client: Client, worker: Worker, patch: Any, refused: str
+    ) -> None:
+        """Which only its code knows: a worker is asked, and the history has no word of it."""
+        rules: Any = {"protected": ["constraints"], "freeze_goal": True, "answers": [{}]}
+        given = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
+        once = await run_pipeline(worker, Answers.run, given)
+
+        with pytest.raises(PatchError, match=refused):
+            await forked(client, once.handle, "answer", patch=patch, new_id="never-started")
+        with pytest.raises(RPCError):
+            await client.get_workflow_handle("never-started").describe()
+        handle = await forked(client, once.handle, "answer", patch={"constraints": ["No new service", "Cheap"]})
+        assert (await handle.result())["baton"]["constraints"] == ["No new service", "Cheap"]
+
+    async def test_an_edit_is_taken_where_no_worker_tells_of_the_rules(self, client: Client, worker: Worker) -> None:
+        """The new run itself refuses it then, once a worker is there."""
+        rules: Any = {"protected": ["constraints"], "answers": [{}]}
+        given = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
+        async with pipeline_worker(client, PIPELINES, STAGES) as other:
+            once = await run_pipeline(other, Answers.run, given)
+        handle = await forked(client, once.handle, "answer", patch={"constraints": ["Cheap"]})
+
+        assert (await handle.describe()).task_queue == other.task_queue
+        await handle.terminate()
 
 
 class TestSteps:

@@ -17,6 +17,7 @@ PUBLISHED = {
     "QUERY_INBOX": "inbox",
     "QUERY_EXPLAIN": "explain",
     "QUERY_DETAILS": "baton_details",
+    "QUERY_CHECK_PATCH": "check_patch",
     "QUERY_WAITING": "waiting",
     "MEMO_OUTCOME": "baton_outcome",
     "MEMO_FIELDS": "baton_fields",
