@@ -22,8 +22,10 @@ from baton.cli.audit_sources import (
     opened,
     task_of,
 )
+from baton.cli.audit_unused import unused_anchors, unused_run
 from baton.cli.exits import ExitCode
 from baton.cli.options import ForceOption, check_new
+from baton.cli.output import plain, stack
 from baton.cli.running import command
 from baton.cli.session import Session
 from baton.edge.ledger import verify_bundle
@@ -87,22 +89,26 @@ async def verify(
     public keys only, without ledger and server. The exit code is 0 if all of it is proved (valid), 1 if
     something is wrong, and the first bad record is named (invalid), and 4 if nothing is wrong and nothing
     proves it (unverified): give --keys, --anchors or --run. With --run the task is the run's, if none is named.
+    What of --anchors and --run says nothing of the records is told as well, with --json as `unused`.
     """
     if ((target or run) is None) is not everything:
         raise typer.BadParameter("name a task, a bundle or --run, or else say --all", param_hint="TASK|BUNDLE")
-    known, kept, of_run = Keys.of(keys), Anchors.of(anchors), None
+    known, file, of_run = Keys.of(keys), Anchors.of(anchors), None
+    kept, unused = file, []
     if run is not None:
         of_run, heads = await heads_of_run(session, run, ledger_name(name))
-        target, kept = target or of_run, kept.with_heads(heads)
+        target, kept, unused = target or of_run, file.with_heads(heads), unused_run(run, heads)
     report, page = (
         _verified_bundle(bundle, ledger_name(name), known, kept)
         if target is not None and (bundle := bundle_of(target)) is not None
         else await _verified_ledger(session, target, known, kept, ledger, name, of_run)
     )
+    if anchors is not None:
+        unused += unused_anchors(report, anchors, file, ledger_name(name))
     if session.json:
-        session.write_json(report.model_dump(mode="json", exclude_none=True))
+        session.write_json(report.model_dump(mode="json", exclude_none=True) | ({"unused": unused} if unused else {}))
     else:
-        session.show(page)
+        session.show(stack(page, *(plain(f"  not used: {one}", "yellow") for one in unused)))
     raise typer.Exit(_EXITS[report.verdict])
 
 

@@ -108,12 +108,14 @@ class EvidenceReport(LedgerReport):
         signed_by: The key whose signature over the manifest is good, or None.
         witnessed: The tasks that are proved to stand in a checkpoint of the whole ledger.
         task_ids: The tasks that it has records of, in the order of their first; the first `MOST_REPORTED` of them.
+        unused: Which checkpoints that were kept elsewhere say nothing of it, a sentence each; None if all count.
     """
 
     created_at: Instant | None = None
     signed_by: str | None = None
     witnessed: tuple[str, ...] = ()
     task_ids: tuple[str, ...] = ()
+    unused: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,20 @@ def verify_evidence(
         signed_by=signed_by,
         witnessed=tuple(witnessed),
         task_ids=tuple(walk.task_ids[:MOST_REPORTED]),
+        unused=None if whole else _unused(manifest, kept),  # against a whole ledger each is held
     )
+
+
+def _unused(manifest: Manifest, kept: list[Checkpoint]) -> tuple[str, ...] | None:
+    """Return what of the checkpoints that were kept says nothing of some of a ledger's tasks."""
+    others = sorted({one.ledger for one in kept} - {manifest.ledger})
+    told = [f"checkpoints of the ledger {other!r} say nothing of {manifest.ledger!r}" for other in others]
+    sizes = {one.size for one in kept if one.ledger == manifest.ledger}
+    wanted = sorted({proof.size for proof in manifest.proofs})
+    if sizes and not sizes.intersection(wanted):
+        leads = f"its proofs lead to one at {wanted[-1]:,} records" if wanted else "it has no proofs that lead to one"
+        told.append(f"no checkpoint that was kept counts: {leads}")
+    return tuple(told) or None
 
 
 def _signed(line: bytes, signer: HeadSigner | None) -> bytes:

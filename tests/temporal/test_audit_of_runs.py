@@ -1,6 +1,7 @@
 """`baton audit verify --run`: a ledger held against the heads in a run's history."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,7 +11,8 @@ from typer.testing import CliRunner, Result
 from baton.activity.safeguards import Safeguards
 from baton.cli.app import make_app
 from baton.devserver import DevServer
-from tests.support import sealing_worker, start
+from baton.protocol.messages import PipelineInput
+from tests.support import GOAL, sealing_worker, start
 from tests.temporal.handoff_pipelines import PIPELINES, FourAgents
 from tests.temporal.handoff_stages import STAGES
 
@@ -43,3 +45,20 @@ async def test_the_run_must_be_one_of_the_task(worker: Worker, server: DevServer
     assert (done.exit_code, "8 records · anchored through 8" in done.stdout) == (0, True), done.output
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert f"the run is one of task {other!r}, whose heads tell nothing of task {task!r}" in refused.stderr
+
+
+async def test_a_run_without_heads_is_told_as_such(worker: Worker, server: DevServer, safeguards: Safeguards) -> None:
+    """One that has not begun, or whose workers have no safeguards: there was a verdict, and not a word of it."""
+    done = await start(worker, FourAgents.run)
+    task = (await done.result()).task_id
+    given = PipelineInput(goal=GOAL, task_id=task)
+    silent = await worker.client.start_workflow("FourAgents", given, id=f"{done.id}-silent", task_queue="nobody's")
+    line = ["audit", "verify", "--run", silent.id, "--ledger", str(safeguards.ledger), "--json"]
+    environment = {"TEMPORAL_ADDRESS": server.address}
+
+    told = await asyncio.to_thread(CliRunner().invoke, make_app(), line, env=environment)
+
+    await silent.terminate()
+    assert [one.partition(",")[0] for one in json.loads(told.stdout)["unused"]] == [
+        f"the history of {silent.id!r} holds no heads"
+    ]
