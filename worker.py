@@ -50,6 +50,7 @@ from baton.protocol.contract_errors import RegistryError
 from baton.protocol.errors import ArtifactError, BatonError, ServerError
 from baton.protocol.metric_names import BUCKETS
 from baton.protocol.output_schemas import OutputSchema
+from baton.workflow.steps import workflow_type
 from workflows.code_review import CodeReview
 from workflows.compliance_review import ComplianceReview
 from workflows.contract_review import ContractReview
@@ -305,7 +306,7 @@ async def run(settings: Settings) -> None:
         if settings.metrics and settings.searchable:
             watching = asyncio.create_task(watch_dead_letters(client, worker_metrics(client)))
             running.callback(watching.cancel)
-        names = ", ".join(one.__name__ for one in WORKFLOWS)
+        names = ", ".join(workflow_type(one) for one in WORKFLOWS)
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
         log.info("working for task queue %r at %s: %s", settings.task_queue, where, names)
         await stop.wait()

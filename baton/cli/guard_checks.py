@@ -23,7 +23,8 @@ def keys(environment: Mapping[str, str]) -> Finding:
     """
     try:
         if not (is_production(environment) or Keyring.is_at_hand(environment, KEYS_FOLDER)):
-            return Finding("keys", Mark.OK, f"none yet; a worker that is started here makes some in {KEYS_FOLDER}")
+            made = f"a worker with safeguards that is started here makes some in {KEYS_FOLDER}"
+            return Finding("keys", Mark.OK, f"none yet; {made}")
         ring = Keyring.find_out(environment, KEYS_FOLDER)
         for purpose in Purpose:
             ring.current(purpose)
@@ -51,7 +52,7 @@ async def ledger() -> Finding:
 def _of_file(file: Path) -> Finding | None:
     """Return what is to be said of a ledger's file, or None where it is there and has room."""
     if not file.exists():
-        return Finding("ledger", Mark.OK, f"none yet; a worker that is started here makes {file}")
+        return Finding("ledger", Mark.OK, f"none yet; a worker with safeguards that is started here makes {file}")
     if shut := next((one for one in (file, file.parent) if not os.access(one, os.W_OK)), None):
         remedy = "give it to the workers' user: a ledger's file is written, and files beside it"
         return Finding("ledger", Mark.FAIL, f"{shut} cannot be written by this user", remedy)

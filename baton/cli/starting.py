@@ -78,7 +78,8 @@ async def run(
     elif waits:
         session.note(f"{waits.found}, so the run does not begin; what helps:\n{waits.remedy}")
     elif refused:
-        session.note(f"the run does not begin: {suspension(refused)}")
+        end = f"temporal workflow terminate --workflow-id {shlex.quote(handle.id)}"
+        session.note(f"the run does not begin: {suspension(refused)}; if it never will, end it: {end}")
     await _report(session, client, handle, pipeline, watch=watch)
 
 

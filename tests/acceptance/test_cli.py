@@ -348,6 +348,7 @@ class TestStarting:
 
         assert "started Delivry as misspelt" in output
         assert "the run does not begin" in said
+        assert "temporal workflow terminate --workflow-id misspelt" in said
         assert "Delivry is not registered on this worker, available workflows: " in said
         assert "Delivery" in said
         assert fine == ""

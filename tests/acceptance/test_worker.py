@@ -107,6 +107,7 @@ class TestWorker:
             said = (await process.stderr.read()).decode()
             code = await process.wait()
 
+        assert b": project_init, contract_review, " in line  # as `baton run` takes them
         assert result["baton"]["decision_log"]
         assert (code, said.splitlines()[-1].endswith("stopped")) == (0, True)
         async with Ledger(tmp_path / "ledger.db") as ledger:

@@ -346,7 +346,8 @@ class SqliteDatabase:
             return
         if not self._create:
             raise LedgerUnavailableError(
-                f"there is no ledger at {str(self.path)!r}; check the path: a worker makes the file when it opens it"
+                f"there is no ledger at {str(self.path)!r}; check the path: a worker with safeguards makes the file "
+                "when it opens it"
             )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))

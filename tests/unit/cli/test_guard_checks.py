@@ -31,6 +31,7 @@ class TestKeys:
         found = guard_checks.keys({})
 
         assert (found.mark, found.found.partition(";")[0]) == (Mark.OK, "none yet")
+        assert "a worker with safeguards" in found.found
         assert is_empty(folder)
 
     def test_those_of_a_developers_machine_are_called_that(self, folder: Path) -> None:
