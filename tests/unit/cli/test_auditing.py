@@ -3,112 +3,28 @@
 import asyncio
 import json
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner, Result
 
-from baton.cli.app import make_app
 from baton.cli.audit_pages import trace_page
 from baton.cli.audit_sources import heads_of
 from baton.cli.output import moment
 from baton.edge.keyring import Keyring
 from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
-from baton.protocol.audit import AuditCost, AuditEntry, Kind, Status
-from baton.protocol.audit_chain import ChainHead
+from baton.protocol.audit import Status
 from baton.protocol.audit_entries import handoff_entry
 from baton.protocol.audit_proof import verify_chain
 from baton.protocol.audit_trace import Trace
 from baton.protocol.ledger_errors import LedgerError
-from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_entry, message
+from tests.unit.cli.desk import Desk, entries
+from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, message
 
 ROOT = Path(__file__).parents[3]
-NOBODY = "127.0.0.1:1"
-"""An address where no server can be."""
-
-
-@dataclass(frozen=True)
-class Desk:
-    """What an auditor has before them: a ledger with two tasks, public keys, anchors.
-
-    Attributes:
-        folder: Where everything is.
-        heads: The heads that the first task's appends gave.
-        keyring: The keys that signed.
-    """
-
-    folder: Path
-    heads: list[ChainHead]
-    keyring: Keyring
-
-    @property
-    def ledger(self) -> Path:
-        """The ledger's file."""
-        return self.folder / "ledger.db"
-
-    def __call__(self, *words: str, ledger: Path | None = None) -> Result:
-        """Call `baton audit` in this process."""
-        place = {"BATON_LEDGER": str(ledger or self.ledger), "TEMPORAL_ADDRESS": NOBODY, "COLUMNS": "160"}
-        return CliRunner().invoke(make_app(), ["audit", *words], env=place)
-
-    def keys(self) -> tuple[str, str]:
-        """Return the option with the public keys."""
-        file = self.folder / "public.jwks"
-        file.write_text(self.keyring.public().to_json(), encoding="utf-8")
-        return "--keys", str(file)
-
-    def anchors(self) -> tuple[str, str]:
-        """Return the option with the heads that were kept outside."""
-        file = AnchorFile(self.folder / "anchors.jsonl")
-        file.add_heads(self.heads)
-        return "--anchors", str(file.path)
-
-    def change(self, statement: str) -> None:
-        """Change the ledger as the owner of its file can, triggers or not."""
-        with sqlite3.connect(self.ledger, isolation_level=None) as database:
-            triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
-            for (name,) in triggers:
-                database.execute(f"DROP TRIGGER {name}")
-            database.execute(statement)
-        database.close()
-
-
-def entries() -> list[AuditEntry]:
-    """Return what happened to the task: two handoffs, the first refused once, and its end."""
-    refused = handoff_entry(
-        message(0), task_id=TASK, status=Status.REJECTED, reason="SCHEMA_INVALID", details="a\x1b[31m", timestamp=NOW
-    )
-    accepted = [
-        handoff_entry(message(at), task_id=TASK, status=Status.ACCEPTED, attempt=2 - at, timestamp=NOW)
-        for at in range(2)
-    ]
-    end = completion_entry({"risk": "low"}, agent="agent-2", cost=AuditCost(spent_micro_usd=50_000))
-    return [refused, *accepted, end]
-
-
-@pytest.fixture
-def baton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """Return the command, in a folder with a signed ledger of two tasks."""
-    monkeypatch.chdir(tmp_path)
-    keyring = Keyring.generate()
-
-    async def fill() -> list[ChainHead]:
-        async with Ledger(tmp_path / "ledger.db", LedgerOptions(signer=keyring.signer())) as ledger:
-            heads = await ledger.append_all(entries())
-            other = AuditEntry(
-                kind=Kind.HANDOFF, task_id="other", event_id="h-1", status="ACCEPTED", timestamp=NOW, message={}
-            )
-            await ledger.append(other)
-            await ledger.checkpoint()
-            return heads
-
-    return Desk(tmp_path, asyncio.run(fill()), keyring)
 
 
 class TestTrace:
@@ -231,60 +147,6 @@ class TestVerify:
         assert one.exit_code == whole.exit_code == 1
         assert f"record {named}:" in one.stdout
         assert json.loads(whole.stdout)["flawed"][0]["sequence"] == named
-
-    def test_what_was_kept_of_another_ledger_is_told_as_unused(self, baton: Desk) -> None:
-        """It proved nothing without a word: who gave it could think that it was compared."""
-
-        async def kept() -> None:
-            options = LedgerOptions(name="theirs", signer=Keyring.generate().signer())
-            async with Ledger(baton.folder / "theirs.db", options) as theirs:
-                AnchorFile(baton.folder / "heads.jsonl").add_heads(await theirs.append_all(entries()))
-                AnchorFile(baton.folder / "theirs.jsonl").add_checkpoint(await theirs.checkpoint())
-
-        def told(target: str, anchors: str) -> list[str]:
-            words = ("verify", target, "--anchors", anchors, *baton.keys())
-            unused = json.loads(baton(*words, "--json").stdout).get("unused", [])
-            page = " ".join(baton(*words).stdout.split())
-            assert all(f"not used: {one}" in page for one in unused)
-            return list(unused)
-
-        asyncio.run(kept())
-        (baton.folder / "empty.jsonl").touch()
-        baton("export", TASK, "-o", "one.zst", *baton.keys())
-
-        assert told("one.zst", "theirs.jsonl") == ["checkpoints of the ledger 'theirs' say nothing of 'baton'"]
-        assert told("one.zst", "heads.jsonl") == ["heads of the ledger 'theirs' say nothing of 'baton'"]
-        assert told("--all", "heads.jsonl") == ["heads of the ledger 'theirs' say nothing of 'baton'"]
-        assert told(TASK, "theirs.jsonl") == [
-            f"theirs.jsonl holds no head of task {TASK!r} in the ledger 'baton'; its checkpoints count with --all, and "
-            "for bundles"
-        ]
-        assert told(TASK, "empty.jsonl") == ["empty.jsonl holds neither heads nor checkpoints"]
-        assert told(TASK, baton.anchors()[1]) == []
-
-    def test_a_checkpoint_that_no_proof_of_a_bundle_leads_to_is_told_as_unused(self, baton: Desk) -> None:
-        """The bundle's own is the newest; an older one that was kept says nothing of it, the newest does."""
-
-        async def kept() -> int:
-            again = AuditEntry(
-                kind=Kind.HANDOFF, task_id="other", event_id="h-2", status="ACCEPTED", timestamp=NOW, message={}
-            )
-            async with Ledger(baton.ledger, LedgerOptions(signer=baton.keyring.signer())) as ledger:
-                AnchorFile(baton.folder / "older.jsonl").add_checkpoint(await ledger.checkpoint())
-                await ledger.append(again)
-                newest = await ledger.checkpoint()
-            AnchorFile(baton.folder / "newest.jsonl").add_checkpoint(newest)
-            return newest.size
-
-        size = asyncio.run(kept())
-        baton("export", TASK, "-o", "one.zst", *baton.keys())
-
-        done = [baton("verify", "one.zst", "--anchors", f"{name}.jsonl", "--json") for name in ("older", "newest")]
-
-        assert [json.loads(one.stdout).get("unused") for one in done] == [
-            [f"no checkpoint that was kept counts: its proofs lead to one at {size} records"],
-            None,
-        ]
 
     def test_a_chain_is_told_by_how_it_ends(self, baton: Desk) -> None:
         """It was called completed, also where its run waits for a person, or was ended by one."""
