@@ -1,11 +1,14 @@
 """Queries that come with a workflow task in which a local activity runs."""
 
 import asyncio
+import random
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.client import WorkflowQueryFailedError
+from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
@@ -13,15 +16,15 @@ from baton.activity.safeguards import Safeguards
 from baton.devserver import DevServer
 from baton.edge.conversion import RECORD, SEALED
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import Overview
-from baton.protocol.names import QUERY_STATUS
+from baton.protocol.messages import Decision, Overview
+from baton.protocol.names import DECIDE, QUERY_STATUS, QUERY_WAITING
 from baton.testing import JSON_PLAIN, assert_replays, signal_raw
 from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER
 from tests.support import Handle, sealing_worker, start
 from tests.temporal.exchange_pipelines import HandsOff
-from tests.temporal.stages import check, sort
+from tests.temporal.stages import check, document, sort, tidy
 from tests.temporal.test_exchange import output
-from tests.temporal.working_pipelines import ReceivesAfterWork
+from tests.temporal.working_pipelines import ReceivesAfterWork, WorksAndReceives
 
 STRAY = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=b'{"stray":true}')
 
@@ -60,3 +63,40 @@ async def test_a_run_at_work_that_is_sent_messages_and_asked(
         assert received == (await output(sender))[0]["handoffId"]
         assert answers
         await assert_replays(receiver, pipelines, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_runs_that_work_and_receive_at_once_while_people_decide_and_look_on(
+    server: DevServer, safeguards: Safeguards
+) -> None:
+    """Commands of several kinds that follow one another by chance follow in the same order in a replay."""
+    chance, senders = random.Random(7), 4
+    pipelines = [WorksAndReceives, HandsOff]
+    stages: list[Callable[..., Any]] = [sort, check, document, tidy, *EXCHANGE_ACTIVITIES]
+
+    async def decide(run: Handle) -> None:
+        while True:
+            await asyncio.sleep(chance.random() / 10)
+            with suppress(
+                RPCError, WorkflowQueryFailedError, WorkflowUpdateFailedError
+            ):  # somebody else was faster, or the time is up
+                for one in await run.query(QUERY_WAITING):
+                    yes = Decision(approval=one["approval"], approved=True, who="ann", why="it is well")
+                    await (run.signal(DECIDE, yes) if chance.random() < 0.5 else run.execute_update(DECIDE, yes))
+
+    async def one_run() -> list[Handle]:
+        receiver = await start(worker, WorksAndReceives.run, times=6, senders=senders)
+        beside = [asyncio.create_task(one) for one in (ask(receiver, QUERY_STATUS, []), decide(receiver))]
+        sent = []
+        for _ in range(senders):
+            await asyncio.sleep(chance.random() / 2)
+            await signal_raw(worker.client, receiver, HANDOFF, STRAY)
+            sent.append(await start(worker, HandsOff.run, to=receiver.id, seconds=60))
+        assert len(await output(receiver)) == senders
+        for task in beside:
+            task.cancel()
+        return [receiver, *sent]
+
+    async with sealing_worker(server, safeguards, pipelines, stages) as worker:
+        for _ in range(6):
+            for run in await one_run():
+                await assert_replays(run, pipelines, plugin=BatonPlugin(safeguards=safeguards))

@@ -1,8 +1,9 @@
-"""A pipeline that works while it is sent messages.
+"""Pipelines that work while they are sent messages.
 
-It stands in a file of its own because a workflow is loaded again in its sandbox, by the name of its module.
+They stand in a file of their own because a workflow is loaded again in its sandbox, by the name of its module.
 """
 
+import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -13,7 +14,7 @@ from baton.workflow import Pipeline
 from baton.workflow.exchange import Exchange
 
 with workflow.unsafe.imports_passed_through():
-    from tests.temporal.stages import check, sort
+    from tests.temporal.stages import check, document, sort, tidy
 
 
 @workflow.defn
@@ -35,3 +36,33 @@ class ReceivesAfterWork:
             await self.pipeline.stage(check)
         received = await self.exchange.receive(ReceiverRequirements("risk", "1.0.0"), within=timedelta(seconds=30))
         return self.pipeline.result(received.handoff_id)
+
+
+@workflow.defn
+class WorksAndReceives:
+    """Works, asks people and receives at once; parameters: `times`, and how many `senders` there are."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="risk")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Do both."""
+        times, senders = start.params["times"], start.params["senders"]
+        assert isinstance(times, int)
+        assert isinstance(senders, int)
+        work = asyncio.create_task(self._work(times))
+        risk, within = ReceiverRequirements("risk", "1.0.0"), timedelta(seconds=60)
+        received = [(await self.exchange.receive(risk, within=within)).handoff_id for _ in range(senders)]
+        await work
+        return self.pipeline.result(received)
+
+    async def _work(self, times: int) -> None:
+        for number in range(times):
+            await self.pipeline.stage(sort)
+            await self.pipeline.stage(check)
+            await self.pipeline.fan_out(document, tidy)
+            if number % 2:
+                await self.pipeline.approve(f"round {number}", within=timedelta(milliseconds=300), default=True)
