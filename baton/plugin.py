@@ -34,7 +34,7 @@ from baton.edge.conversion import BatonPayloadConverter, data_converter, tell_of
 from baton.edge.keyring import Keyring
 from baton.edge.loop_watch import watched_loop
 from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
-from baton.edge.runner import runner_for
+from baton.edge.runner import GuardedRunner, runner_for
 from baton.edge.telling import FAILED_THE_RUN, TellingRunner, tell, telling
 from baton.edge.tracing import Tracing
 from baton.edge.tracing_interceptors import tracing_interceptors
@@ -142,6 +142,8 @@ class BatonPlugin(SimplePlugin):
         given = list(config.get("activities") or [])
         names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
         config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]
+        unsandboxed = config.get("unsandboxed_workflow_runner") or worker.UnsandboxedWorkflowRunner()
+        config["unsandboxed_workflow_runner"] = GuardedRunner(unsandboxed)
         tell_of_clear_text(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
@@ -224,7 +226,7 @@ def _runner(
     """Return the sandbox with `baton` passed through: its modules are pure, and loading them again costs."""
     sandbox = given or SandboxedWorkflowRunner()
     if not isinstance(sandbox, SandboxedWorkflowRunner):
-        return sandbox
+        return GuardedRunner(sandbox)
     restrictions = sandbox.restrictions.with_passthrough_modules("baton")
     inner = TellingRunner if sandbox.runner_class is worker.UnsandboxedWorkflowRunner else sandbox.runner_class
     return kind(restrictions=restrictions, runner_class=inner)

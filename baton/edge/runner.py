@@ -21,7 +21,7 @@ not fit its history any more, for ever. The server does not take silence for an 
 over, and apart from any task, which does no harm.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType
@@ -34,7 +34,7 @@ from temporalio.converter import (
     StorageDriverStoreContext,
     WorkflowSerializationContext,
 )
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.edge.conversion import binds_to_workflow
@@ -92,6 +92,29 @@ class WorkflowContextRunner(PipelineRunner):
         """Return a sandboxed instance that is asked for the contexts of other workflows only."""
         own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
         return _WorkflowContextInstance(self._sandboxed(det), own)
+
+
+@dataclass(frozen=True)
+class GuardedRunner(WorkflowRunner):
+    """Any other runner, as one without a sandbox: what its runs command is looked at all the same.
+
+    Attributes:
+        given: The runner.
+    """
+
+    given: WorkflowRunner
+
+    def prepare_workflow(self, defn: Any) -> None:
+        """Have it prepare a workflow."""
+        self.given.prepare_workflow(defn)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Return its instance, guarded."""
+        return _Instance(self.given.create_instance(det))
+
+    def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
+        """Tell it."""
+        self.given.set_worker_level_failure_exception_types(types)
 
 
 def runner_for(converter: DataConverter) -> type[PipelineRunner]:

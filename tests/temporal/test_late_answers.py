@@ -5,11 +5,14 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
@@ -24,7 +27,7 @@ from tests.support import Handle, sealing_worker, start
 from tests.temporal.exchange_pipelines import HandsOff
 from tests.temporal.stages import check, document, sort, tidy
 from tests.temporal.test_exchange import output
-from tests.temporal.working_pipelines import ReceivesAfterWork, WorksAndReceives
+from tests.temporal.working_pipelines import ReceivesAfterWork, ReceivesOutsideTheSandbox, WorksAndReceives
 
 STRAY = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=b'{"stray":true}')
 
@@ -41,14 +44,29 @@ async def ask(run: Handle, query: str, answers: list[str]) -> None:
                 answers.append(answer.task_id)
 
 
-@pytest.mark.parametrize("query", [QUERY_STATUS, "nobody knows this one"])
+@pytest.mark.parametrize(
+    ("query", "pipeline", "runner"),
+    [
+        (QUERY_STATUS, ReceivesAfterWork, SandboxedWorkflowRunner()),
+        ("nobody knows this one", ReceivesAfterWork, SandboxedWorkflowRunner()),
+        (QUERY_STATUS, ReceivesOutsideTheSandbox, SandboxedWorkflowRunner()),
+        (QUERY_STATUS, ReceivesAfterWork, UnsandboxedWorkflowRunner()),
+    ],
+    ids=["a query", "an unknown query", "a pipeline without the sandbox", "a worker without it"],
+)
 async def test_a_run_at_work_that_is_sent_messages_and_asked(
-    server: DevServer, safeguards: Safeguards, query: str
+    server: DevServer, safeguards: Safeguards, query: str, pipeline: type[ReceivesAfterWork], runner: WorkflowRunner
 ) -> None:
     """Light stages, others, and what it makes of messages come in the order in which any worker replays them."""
-    pipelines = [ReceivesAfterWork, HandsOff]
-    async with sealing_worker(server, safeguards, pipelines, [sort, check, *EXCHANGE_ACTIVITIES]) as worker:
-        receiver = await start(worker, ReceivesAfterWork.run, times=12)
+    pipelines = [pipeline, HandsOff]
+    async with Worker(
+        await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)]),
+        task_queue=f"late-{uuid4()}",
+        workflows=pipelines,
+        activities=[sort, check, *EXCHANGE_ACTIVITIES],
+        workflow_runner=runner,
+    ) as worker:
+        receiver = await start(worker, pipeline.run, times=12)
         answers: list[str] = []
         asking = asyncio.create_task(ask(receiver, query, answers))
         for number in range(60):

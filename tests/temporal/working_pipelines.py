@@ -38,6 +38,20 @@ class ReceivesAfterWork:
         return self.pipeline.result(received.handoff_id)
 
 
+@workflow.defn(sandboxed=False)
+class ReceivesOutsideTheSandbox(ReceivesAfterWork):
+    """The same without a sandbox."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        super().__init__(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Work, then receive."""
+        return await super().run(start)
+
+
 @workflow.defn
 class WorksAndReceives:
     """Works, asks people and receives at once; parameters: `times`, and how many `senders` there are."""
