@@ -23,6 +23,7 @@ from baton.protocol.history import Spend
 from baton.protocol.json_values import Json
 from baton.protocol.messages import Decided, Decision, Overview, PipelineInput, RolledBack
 from baton.protocol.names import DECIDE, QUERY_CHECK_PATCH, QUERY_STATUS, ROLLED_BACK
+from baton.protocol.pending import name_refusal
 
 _ANSWER_WITHIN = timedelta(seconds=2)
 
@@ -101,8 +102,10 @@ async def roll_back(
 
     Raises:
         HistoryError: There is no such step, or it happened in another workflow from which this one was forked.
+        PipelineError: The name of who rolls back has control characters; nothing was done.
         temporalio.service.RPCError: The server refuses.
     """
+    _must_be_shown(by)
     run = await read_run(client, workflow_id, run_id)
     step = run.step(to)
     while step.reset_event is None:
@@ -183,7 +186,9 @@ async def fork(
         HistoryError: There is no such step.
         PatchError: The patch does not fit the baton, or breaks a rule of the pipeline that a worker tells of; nothing
             was started.
+        PipelineError: The name of who forks has control characters; nothing was started.
     """
+    _must_be_shown(by)
     run = await read_run(client, workflow_id, run_id)
     step = run.step(at)
     start = forked_input(run, step, patch=patch, by=by, why=why, source=await _executed_in(client, run, step))
@@ -222,6 +227,16 @@ async def _check_patch(client: Client, run: RunRecord, start: PipelineInput, pat
         return
     if findings:
         raise PatchError(findings)
+
+
+def _must_be_shown(by: str) -> None:
+    """Refuse a name that is not to be shown to others.
+
+    Raises:
+        PipelineError: It has control characters, or is empty.
+    """
+    if unnamed := name_refusal(by):
+        raise PipelineError(unnamed)
 
 
 async def _executed_in(client: Client, run: RunRecord, step: Step) -> RunRecord:

@@ -21,6 +21,7 @@ _INVISIBLE = re.compile(
     r"\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
     r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+_WITHOUT_JOINERS = {0x200C: None, 0x200D: None}
 _BLOCK_START = re.compile(
     r"^(?=#|>|<|\||```|~~~|(?:[-_*=][ \t]*){3}|[-+*](?:[ \t]|$)|[0-9]{1,9}[.)](?:[ \t]|$)|\[[^\]]*\]:)"
 )
@@ -62,6 +63,23 @@ def single_line(text: str) -> str:
     if _BLOCK_START.match(line):
         line = f"\\{line}"
     return _without_delimiters(line)
+
+
+def is_shown(line: str) -> bool:
+    r"""Return whether every sign of a name or another short line is to be seen, and none breaks or turns the line.
+
+    Joiners are let through, of which names in some scripts, and emojis, are made. The answer is the same in every
+    version of Python, so a workflow may go by it.
+
+    Args:
+        line: Any text.
+
+    Example:
+        >>> is_shown("Zoë Müller-Lüdenscheidt"), is_shown("ann\x1b[2K"), is_shown("ann\u202e")
+        (True, False, False)
+    """
+    bare = line.translate(_WITHOUT_JOINERS)
+    return not ("\t" in bare or LINE_BREAKS.search(bare) or _INVISIBLE.search(bare))
 
 
 def fence(text: str, nonce: str = "") -> str:

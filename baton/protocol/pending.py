@@ -4,19 +4,19 @@ A handoff that was not accepted and cannot be mended by its sender is neither lo
 task is `PENDING_HANDOFF`, its baton as it was before the handoff, until somebody decides (S3-6.3, S3-11-d).
 """
 
-import re
 from enum import StrEnum
 
 from pydantic import Field, JsonValue
 
 from baton.protocol.artifacts import Name
+from baton.protocol.fencing import is_shown
 from baton.protocol.record import CompactRecord, Timestamp, Whole
 from baton.protocol.verdict import Code, Fate, Finding
 from baton.protocol.wire import Count
 
 LONGEST_REASON = 10_000
 """How many characters a reason may have: a run remembers it to its end, and says it again where it fails by it."""
-_NO_NAME = re.compile(r"[\x00-\x1f\x7f]")
+_LONGEST_QUOTED = 60
 
 
 class HandoffAction(StrEnum):
@@ -134,6 +134,24 @@ def reason_refusal(why: str) -> str | None:
     return f"the reason has {len(why):,} characters, and {LONGEST_REASON:,} is the most; say it in short"
 
 
+def name_refusal(who: str) -> str | None:
+    r"""Return why a person's name cannot be taken, or None: terminals, logs and records show it to others.
+
+    Args:
+        who: The name.
+
+    Example:
+        >>> print(name_refusal("Ann Smith"))
+        None
+        >>> print(name_refusal("ann\x1b[2K"))
+        a person's name goes on record: give it in one line, without control characters; found 'ann\x1b[2K'
+    """
+    if is_shown(who) and who.strip():
+        return None
+    wanted = "give it in one line, without control characters" if who.strip() else "give one"
+    return f"a person's name goes on record: {wanted}; found {who[:_LONGEST_QUOTED]!a}"
+
+
 def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | None:
     """Return why a decision cannot count, or None.
 
@@ -155,8 +173,8 @@ def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | 
     if decision.action not in pending.actions:
         allowed = ", ".join(action.value for action in pending.actions)
         return f"a handoff with the fate {pending.fate.value!r} takes no {decision.action.value!r}; decide on {allowed}"
-    if _NO_NAME.search(decision.who):
-        return "who decides goes on record: give the name in one line, without control characters"
+    if unnamed := name_refusal(decision.who):
+        return unnamed
     if decision.action is HandoffAction.EDIT and not decision.edit:
         return "an edit needs a patch for the baton"
     if decision.action is HandoffAction.TOP_UP and not decision.micro_usd:

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from baton.protocol.messages import Decided, Decision, Waiting
 from baton.protocol.misfit import misfit
 from baton.protocol.names import DECIDE
-from baton.protocol.pending import reason_refusal
+from baton.protocol.pending import name_refusal, reason_refusal
 from baton.workflow.changes import changed
 from baton.workflow.plain import plain
 
@@ -24,6 +24,8 @@ takes the record over goes on at once, and so asked for these steps in another o
 """
 REASONS_ARE_SHORT = "a decision that comes with too long a reason is refused"
 """Marks the runs of which that is so of signals, asked of `workflow.patched` where such a one comes."""
+NAMES_ARE_SHOWN = "a decision that comes under a name with control characters is refused"
+"""Marks the runs of which that is so of signals, in the same way."""
 
 
 @dataclass
@@ -174,7 +176,7 @@ class Approvals:
 
     def _validate(self, decision: Decision) -> None:
         """Refuse an update before it enters the history; the caller gets the reason."""
-        refusal = self._refusal(decision) or reason_refusal(decision.why)
+        refusal = self._refusal(decision) or name_refusal(decision.who) or reason_refusal(decision.why)
         if refusal:
             raise ApplicationError(refusal, type="DecisionRefused", non_retryable=True)
 
@@ -198,6 +200,10 @@ class Approvals:
         too_long = reason_refusal(decision.why)
         if too_long and workflow.patched(REASONS_ARE_SHORT):  # noqa: TID251 - as a signal comes
             self._note(f"refused a decision of {decision.who}: {too_long}")
+            return
+        unnamed = name_refusal(decision.who)
+        if unnamed and workflow.patched(NAMES_ARE_SHOWN):  # noqa: TID251 - as a signal comes
+            self._note(f"refused a decision: {unnamed}")
             return
         refusal = self._refusal(decision)
         if refusal:

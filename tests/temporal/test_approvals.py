@@ -11,12 +11,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from baton.client import decide, read_run
+from baton.plugin import BatonPlugin
 from baton.protocol.errors import PipelineError
 from baton.protocol.history import StepKind
 from baton.protocol.messages import Decision, PipelineInput
 from baton.protocol.names import DECIDE
 from baton.protocol.pending import LONGEST_REASON
-from baton.testing import pipeline_worker
+from baton.testing import assert_replays, pipeline_worker
 from tests.support import (
     GOAL,
     LIMIT,
@@ -258,6 +259,43 @@ class TestReasons:
         await approve(client, handle)
         await handle.result()
         await assert_reads_back(client, handle)
+
+
+class TestNames:
+    """Names that others could not be shown: they would steer a terminal, or pass for another line or name."""
+
+    @pytest.mark.parametrize(
+        "who", ["ann\x1b[2K\rbob", "ann\napproved by bob", "\x9b2Kbob", "nna\u202e", " "], ids=ascii
+    )
+    @pytest.mark.parametrize("by_signal", [False, True])
+    async def test_they_are_refused(self, client: Client, worker: Worker, who: str, by_signal: bool) -> None:
+        """Who sent an update is told, and the operators of a signal, with the name escaped; the gate still waits."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        no = Decision(approval="release manager", approved=False, who=who, why="no")
+
+        said = "a person's name goes on record: give"
+        if by_signal:
+            await handle.signal(DECIDE, no)
+            now = await until(handle, lambda now: any(said in note for note in now.notes))
+            assert [note.endswith(f"; found {who!a}") for note in now.notes] == [True]
+        else:
+            with pytest.raises(PipelineError, match=said):
+                await decide(client, handle.id, no)
+        await approve(client, handle)
+        assert (await handle.result()).output["who"] == "ann"
+        await assert_reads_back(client, handle)
+        await assert_replays(handle, [Gated], plugin=BatonPlugin())
+
+    @pytest.mark.parametrize("who", ["Zo\u0308e O'Neil", "\u0633\u200c\u0645", "\U0001f469\u200d\U0001f52c"], ids=ascii)
+    async def test_those_of_every_script_are_taken(self, client: Client, worker: Worker, who: str) -> None:
+        """Joiners among them, of which words and emojis are made."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        yes = Decision(approval="release manager", approved=True, who=who, why="it is tested")
+
+        assert (await decide(client, handle.id, yes)).who == who
+        await handle.result()
 
 
 GARBAGE: list[Any] = ["yes", 17, None, [], {}, {"approval": "release manager"}, {**YES.model_dump(), "sure": True}]

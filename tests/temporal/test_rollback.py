@@ -7,10 +7,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
-from baton.client import RolledBackRun, RunStatus, decide, read_run, roll_back
+from baton.client import RolledBackRun, RunStatus, decide, fork, read_run, roll_back
 from baton.client.forking import forked_input
 from baton.client.record import RunRecord
-from baton.protocol.errors import HistoryError
+from baton.protocol.errors import HistoryError, PipelineError
 from baton.protocol.messages import Decision, PipelineInput
 from baton.protocol.names import DECIDE
 from baton.testing import run_pipeline
@@ -246,6 +246,15 @@ class TestContinuedRuns:
 
 class TestRefused:
     """What cannot be gone back to."""
+
+    async def test_a_name_that_cannot_be_shown_rolls_nothing_back(self, client: Client, worker: Worker) -> None:
+        """Nor does it fork: the name is in the history, and others read it."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        for does in (roll_back, fork):
+            with pytest.raises(PipelineError, match="give it in one line, without control characters; found 'ann"):
+                await does(client, run.handle.id, "plan", by="ann\x1b[2K", why="again")
+        newest = await client.get_workflow_handle(run.handle.id).describe()
+        assert newest.run_id == run.handle.result_run_id
 
     async def test_an_unknown_step_is_answered_with_those_there_are(self, client: Client, worker: Worker) -> None:
         """Nothing happens to the run."""
