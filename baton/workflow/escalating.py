@@ -3,7 +3,7 @@
 Until it is made, the baton is as it was before the handoff (S3-6.3, C-20, C-21).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -59,12 +59,14 @@ class Escalation:
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
-        return {"released": {**self.released}, "on_record": self.on_record}
+        decided = self.inbox.carried()
+        return {"released": {**self.released}, "on_record": self.on_record, "decided": decided}
 
     def restore(self, carried: Mapping[str, Any]) -> None:
         """Go on where the run before left off."""
         self.released = carried.get("released", {})
         self.on_record = carried.get("on_record", False)
+        self.inbox.restore(carried.get("decided", ()))
 
     async def ask(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
         """Wait for a person's decision about a handoff that the pipeline's own code sends; both are on record.
@@ -76,7 +78,7 @@ class Escalation:
         """
         # A run that asked before there were these records goes on without them.
         if not (self.on_record and changed(ASKED_ON_RECORD)):
-            return await self.inbox.wait(pending, within)
+            return await self._handed_over(pending, self.inbox.wait(pending, within))
         self._asked += 1
         tell = partial(
             put_on_record,
@@ -85,7 +87,14 @@ class Escalation:
             agent=pending.receiver,
             seq=pending.seq,
         )
-        return await decided_on_record(self.inbox, pending, within, tell)
+        return await self._handed_over(pending, decided_on_record(self.inbox, pending, within, tell))
+
+    async def _handed_over(self, pending: PendingHandoff, decision: Awaitable[HandoffDecision]) -> HandoffDecision:
+        """Return a decision that the pipeline's own code sees to."""
+        try:
+            return await decision
+        finally:
+            self.inbox.done(pending.handoff_id)
 
     async def decided(self, passage: Passage, verdict: Verdict, fate: Fate, sender: str) -> None:
         """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then.
@@ -122,6 +131,7 @@ class Escalation:
             with visibility.waiting(PipelineStatus.PENDING_HANDOFF, passage.spec.name):
                 decision = await decided_on_record(self.inbox, pending, self._within, tell)
         finally:
+            self.inbox.done(pending.handoff_id)  # nothing can come between this and what is done below
             if not self.inbox.pending():
                 visibility.goes_on(passage.spec.name)
         self._obey(passage, decision, pending)

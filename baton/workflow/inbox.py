@@ -1,8 +1,11 @@
 """The inbox of a pipeline: handoffs that wait for a person, and the update by which the person decides."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
+from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -17,6 +20,8 @@ from baton.workflow.purse import Purse
 
 DEADLINE = "deadline"
 """Who decides where nobody did in time: the handoff counts as abandoned."""
+MOST_CARRIED_BYTES = 64 * 1024
+"""How much of what was decided, the newest first, a run still knows that continues another one."""
 
 
 @dataclass
@@ -31,7 +36,7 @@ class Inbox:
     """The handoffs of a pipeline that wait for a person.
 
     A decision that does not fit is refused before it enters the history, with the reason; a repeated one gets
-    the first answer again.
+    the first answer again. What was decided is done once it is on record, so until then others are checked against it.
 
     Args:
         state: The pipeline's state, whose rules an edit has to keep.
@@ -43,6 +48,7 @@ class Inbox:
         self._purse = purse
         self._open: dict[str, _Open] = {}
         self._closed: dict[str, HandoffDecision] = {}
+        self._undone: dict[str, HandoffDecision] = {}
         workflow.set_update_handler(RESOLVE_HANDOFF, self._on_update, validator=self._validate)
         workflow.set_query_handler(QUERY_INBOX, plain(self.pending))
 
@@ -82,16 +88,42 @@ class Inbox:
         finally:
             del self._open[pending.handoff_id]
         assert one.decision is not None  # noqa: S101 - the condition above
-        self._closed[pending.handoff_id] = one.decision
+        self._closed.pop(pending.handoff_id, None)  # the newest last
+        self._closed[pending.handoff_id] = self._undone[pending.handoff_id] = one.decision
         return one.decision
+
+    def done(self, handoff_id: str) -> None:
+        """Note that what was decided about a handoff is done, or never will be."""
+        self._undone.pop(handoff_id, None)
+
+    def carried(self) -> list[JsonValue]:
+        """Return as JSON what was decided, the newest last, for whoever asks the run that continues this one."""
+        newest: list[JsonValue] = []
+        left = MOST_CARRIED_BYTES
+        for one in reversed(self._closed.values()):
+            left -= len(one.model_dump_json().encode())
+            if left < 0:
+                break
+            newest.insert(0, one.model_dump(mode="json"))
+        return newest
+
+    def restore(self, carried: Iterable[Mapping[str, Any]]) -> None:
+        """Know what was decided in the run before."""
+        told = (HandoffDecision.model_validate(one, strict=False) for one in carried)
+        self._closed = {one.handoff_id: one for one in told}
 
     def _refusal(self, decision: HandoffDecision) -> str | None:
         """Return why a decision cannot count, or None."""
         one = self._open.get(decision.handoff_id)
-        if self._is_of_before(decision, one) and self._closed.get(decision.handoff_id) == decision:
+        is_over = self._is_of_before(decision, one)
+        ended = self._closed.get(decision.handoff_id) if one is None or is_over else one.decision
+        if ended == decision:
             return None
-        if one is not None and one.decision is not None:
-            return f"{one.decision.who} decided already: {one.decision.action.value}"
+        if ended is not None and (one is None or one.decision is not None):
+            return (
+                f"{ended.who} decided about handoff {ended.handoff_id!r} already: {ended.action.value}; "
+                "it waits no longer, so look at the run"
+            )
         return refusal(decision, None if one is None else one.pending) or self._misfit(decision)
 
     def _is_of_before(self, decision: HandoffDecision, one: _Open | None) -> bool:
@@ -99,14 +131,19 @@ class Inbox:
         return one is None or decision.since not in (None, one.pending.since)
 
     def _misfit(self, decision: HandoffDecision) -> str | None:
-        """Return why a decision does not fit baton or budget as they are now, or None."""
+        """Return why a decision does not fit baton or budget as they are now, or will be in a moment; or None."""
+        undone = [*self._undone.values(), *(one.decision for one in self._open.values() if one.decision is not None)]
         if decision.action is HandoffAction.EDIT:
+            for other in undone:
+                if other.action is HandoffAction.EDIT:
+                    return f"{other.who} has just decided to edit the baton, too; look at it again once that is done"
             try:
                 patch_effect(self._state.baton, decision.edit or {}, self._state.stage_rules())
             except PatchError as error:
                 return f"the edit is refused: {error}"
         if decision.action is HandoffAction.TOP_UP:
-            filled = self._purse.budget.remaining_micro_usd + decision.micro_usd
+            promised = sum(other.micro_usd for other in undone if other.action is HandoffAction.TOP_UP)
+            filled = self._purse.budget.remaining_micro_usd + promised + decision.micro_usd
             if filled > MOST_USD * MICRO_PER_USD:
                 return f"the budget would hold {usd(filled)} USD; no handoff can tell of more than {MOST_USD}"
         return None

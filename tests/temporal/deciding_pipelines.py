@@ -1,0 +1,66 @@
+"""The pipelines of the tests of decisions that come at once."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.workflow import ContinueAfter, Pipeline
+
+with workflow.unsafe.imports_passed_through():
+    from tests.temporal.deciding_stages import dearer
+    from tests.temporal.handoff_stages import dear, extract, score, summarise
+    from tests.temporal.inbox_stages import taint
+
+
+@workflow.defn
+class SpendsInBranches:
+    """Two branches, each of which costs more than is left."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract, then two dear stages at once."""
+        await self.pipeline.stage(extract)
+        await self.pipeline.fan_out(dear, dearer)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class TaintedBranches:
+    """Two branches, neither of which accepts, in a pipeline whose constraints nobody may remove."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, protected=["constraints"])
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Taint, then score and summarise at once."""
+        await self.pipeline.stage(taint)
+        await self.pipeline.fan_out(score, summarise)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class GoesOnDecided:
+    """Continues as new once a person has decided, and waits for another one."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=10))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Taint, score, rest, and wait."""
+        await self.pipeline.stage(taint)
+        await self.pipeline.stage(score)
+        await self.pipeline.sleep(timedelta(seconds=1.1))
+        await self.pipeline.approve("release manager", within=timedelta(minutes=1))
+        return self.pipeline.result()
+
+
+PIPELINES = [SpendsInBranches, TaintedBranches, GoesOnDecided]
