@@ -3,7 +3,7 @@
 Until it is made, the baton is as it was before the handoff (S3-6.3, C-20, C-21).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.protocol.audit_entries import cost_after
+from baton.protocol.canonical import digest
 from baton.protocol.errors import PatchError, StageFailedError
 from baton.protocol.history import Outcome, Spend
 from baton.protocol.messages import PipelineStatus
@@ -56,29 +57,54 @@ class Escalation:
         self._within = within
         self._publish = publish
         self._asked = 0
+        self._told: list[dict[str, Any]] = []  # what people decided where the pipeline's code asked, in order
+        self._untold: list[dict[str, Any]] = []  # of an earlier run, until the code asks for it again
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
-        decided = self.inbox.carried()
-        return {"released": {**self.released}, "on_record": self.on_record, "decided": decided}
+        return {
+            "released": {**self.released},
+            "on_record": self.on_record,
+            "decided": self.inbox.carried(),
+            "asked": self._asked,
+            "told": [*self._told],
+        }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
         """Go on where the run before left off."""
         self.released = carried.get("released", {})
         self.on_record = carried.get("on_record", False)
         self.inbox.restore(carried.get("decided", ()))
+        self._asked = carried.get("asked", 0)
+        self._told, self._untold = ([*carried.get("told", ())] for _ in range(2))
 
     async def ask(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
         """Wait for a person's decision about a handoff that the pipeline's own code sends; both are on record.
+
+        It is no step: in a run that continues another one the code asks again, and is told what was decided then.
 
         Args:
             pending: The handoff.
             within: How long a decision may take.
             task_id: The task.
         """
+        about = digest(pending.model_dump(mode="json", exclude={"since", "until"}))
+        for told in self._untold:
+            if told["about"] == about:
+                self._untold.remove(told)
+                return HandoffDecision.model_validate(told["decision"], strict=False)
+        try:
+            decision = await self._asked_about(pending, within, task_id)
+        finally:
+            self.inbox.done(pending.handoff_id)  # the pipeline's code sees to it
+        self._told.append({"about": about, "decision": decision.model_dump(mode="json")})
+        return decision
+
+    async def _asked_about(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
+        """Wait for the decision about a handoff, on record as soon as anything of the run is."""
         # A run that asked before there were these records goes on without them.
         if not (self.on_record and changed(ASKED_ON_RECORD)):
-            return await self._handed_over(pending, self.inbox.wait(pending, within))
+            return await self.inbox.wait(pending, within)
         self._asked += 1
         tell = partial(
             put_on_record,
@@ -87,14 +113,7 @@ class Escalation:
             agent=pending.receiver,
             seq=pending.seq,
         )
-        return await self._handed_over(pending, decided_on_record(self.inbox, pending, within, tell))
-
-    async def _handed_over(self, pending: PendingHandoff, decision: Awaitable[HandoffDecision]) -> HandoffDecision:
-        """Return a decision that the pipeline's own code sees to."""
-        try:
-            return await decision
-        finally:
-            self.inbox.done(pending.handoff_id)
+        return await decided_on_record(self.inbox, pending, within, tell)
 
     async def decided(self, passage: Passage, verdict: Verdict, fate: Fate, sender: str) -> None:
         """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then.

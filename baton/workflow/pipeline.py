@@ -380,6 +380,8 @@ class Pipeline:
     async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
         """Put a handoff into the pipeline's inbox, and wait until a person decides about it (`baton inbox`).
 
+        A run that continues this one is told again what was decided; nobody is asked twice.
+
         Args:
             pending: The handoff.
             within: How long a decision may take; then the handoff counts as abandoned.

@@ -5,12 +5,17 @@ from datetime import timedelta
 from temporalio import workflow
 
 from baton import PipelineInput, PipelineResult
+from baton.protocol.pending import PendingHandoff
+from baton.protocol.verdict import Fate
 from baton.workflow import ContinueAfter, Pipeline
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.deciding_stages import dearer
     from tests.temporal.handoff_stages import dear, extract, score, summarise
     from tests.temporal.inbox_stages import taint
+
+REFUSED = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+"""The handoff about which `AsksItself` asks."""
 
 
 @workflow.defn
@@ -63,4 +68,42 @@ class GoesOnDecided:
         return self.pipeline.result()
 
 
-PIPELINES = [SpendsInBranches, TaintedBranches, GoesOnDecided]
+@workflow.defn
+class AsksItself:
+    """Asks a person in its own code, before it continues as new and afterwards."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=10))
+
+    async def ask(self, why: str) -> str:
+        """Ask about a handoff that another pipeline refused."""
+        now = workflow.now()
+        within = timedelta(minutes=2)
+        decision = await self.pipeline.ask(
+            PendingHandoff(
+                handoff_id=REFUSED,
+                seq=1,
+                sender="legal",
+                receiver="risk",
+                fate=Fate.ESCALATE,
+                details=why,
+                since=now,
+                until=now + within,
+            ),
+            within,
+        )
+        return f"{decision.who}: {decision.action.value}"
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract, ask, rest, score, and ask again."""
+        await self.pipeline.stage(extract)
+        said = [await self.ask("it was refused")]
+        await self.pipeline.sleep(timedelta(seconds=1.1))
+        await self.pipeline.stage(score)
+        said.append(await self.ask("it was refused"))
+        return self.pipeline.result([*said])
+
+
+PIPELINES = [SpendsInBranches, TaintedBranches, GoesOnDecided, AsksItself]

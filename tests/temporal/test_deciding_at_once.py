@@ -11,7 +11,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.activity.safeguards import Safeguards
-from baton.client import resolve_handoff
+from baton.client import WaitingHandoff, resolve_handoff, run_inbox
 from baton.devserver import DevServer
 from baton.edge.ledger import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
@@ -23,7 +23,7 @@ from baton.protocol.names import QUERY_BATON
 from baton.protocol.pending import HandoffDecision
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import GOAL, LIMIT, Handle, approve, start, until
-from tests.temporal.deciding_pipelines import PIPELINES, GoesOnDecided, SpendsInBranches, TaintedBranches
+from tests.temporal.deciding_pipelines import PIPELINES, AsksItself, GoesOnDecided, SpendsInBranches, TaintedBranches
 from tests.temporal.deciding_stages import STAGES
 from tests.temporal.test_inbox import abandon, decision, waiting
 
@@ -52,6 +52,14 @@ async def together(client: Client, queue: str, handle: Handle, *decisions: Hando
     await asyncio.sleep(1)  # for all of them to be at the server; nobody tells when they are
     async with served(client, queue):
         return await asyncio.gather(*told, return_exceptions=True)
+
+
+async def inboxed(client: Client, handle: Handle) -> WaitingHandoff:
+    """Return the handoff about which a run's own code asks, as soon as it does."""
+    while True:
+        for one in await run_inbox(client, handle.id):
+            return one
+        await asyncio.sleep(0.02)
 
 
 async def in_branches(client: Client, queue: str, budget: int) -> Handle:
@@ -184,3 +192,24 @@ async def test_several_people_top_up_one_after_the_other(
         with pytest.raises(RPCError, match="workflow execution already completed"):
             await resolve_handoff(client, handle.id, one)
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_what_the_code_asked_is_not_asked_again_once_the_run_continues(
+    client: Client, worker: Worker, safeguards: Safeguards
+) -> None:
+    """Its code runs anew up to where it was, and is told again what was decided; each decision is on record once."""
+    handle = await start(worker, AsksItself.run)
+    newest = client.get_workflow_handle(handle.id)
+    for who, steps in (("ann", 1), ("bob", 3)):
+        await until(newest, lambda now, steps=steps: now.seq == steps)  # type: ignore[misc]
+        asked = (await inboxed(client, handle)).handoff
+        assert asked is not None
+        await resolve_handoff(client, handle.id, decision(asked, "requeue", who=who))
+    result = await newest.result()
+
+    assert result["output"] == ["ann: requeue", "bob: requeue"]
+    assert (await newest.describe()).run_id != handle.result_run_id
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        trace = await ledger.trace(result["task_id"], verifier=safeguards.keyring.public())
+    assert [one.fields.actor for one in trace.records if one.fields.kind == "decision"] == ["ann", "bob"]
+    await assert_replays(newest, PIPELINES, plugin=BatonPlugin())
