@@ -1,0 +1,119 @@
+"""Agents outside whose service is killed in the midst of a call: they call again, and nothing is done twice."""
+
+import asyncio
+import json
+import os
+import random
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from baton.activity.exchange import EXCHANGE_ACTIVITIES
+from baton.devserver import DevServer
+from baton.plugin import BatonPlugin
+from baton.protocol.audit_chain import Verdict
+from baton.testing import assert_replays, pipeline_worker
+from tests.acceptance.disturbing import ROOT, said
+from tests.acceptance.handoff_errands import safeguards, trace_of
+from tests.acceptance.outside_service import TOKENS
+from tests.support import start
+from tests.temporal.exchange_pipelines import HandsOutside
+
+TOKEN = "reviewer-token-0123456789"
+HOLDERS = ("ann", "bob", "eve")
+REFUSED, UNAVAILABLE = 409, 503
+PIPELINES = 8
+
+
+@asynccontextmanager
+async def service(server: DevServer, folder: Path, port: int) -> AsyncIterator[None]:
+    """Run the service; it answers when the block begins, and has been killed when it ends."""
+    command = (sys.executable, "-m", "tests.acceptance.outside_service", server.address, str(folder), str(port))
+    environment = {**os.environ, TOKENS: json.dumps({"reviewer": TOKEN})}
+    it = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE)
+    try:
+        await said(it, "ready")
+        yield
+    finally:
+        it.kill()
+        await it.wait()
+
+
+async def call(url: str, body: Any = None) -> tuple[int, Any]:
+    """Return status and JSON of a call, which is repeated until there is an answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, headers={"authorization": f"Bearer {TOKEN}"})
+
+    def send() -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(request, timeout=120) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    while True:
+        with suppress(OSError, ValueError):  # it was killed before, or in the midst of its answer
+            status, answer = await asyncio.to_thread(send)
+            if status != UNAVAILABLE:
+                return status, answer
+        await asyncio.sleep(0.05)
+
+
+async def work(url: str, holder: str, done: dict[str, list[str]], told: asyncio.Event) -> None:
+    """Take what waits and return it, for ever; of what is refused, only that another one was quicker is usual."""
+    while True:
+        _, rows = await call(f"{url}/handoffs")
+        random.shuffle(rows)
+        for row in rows:
+
+            async def move(verb: str, row: Any = row, **members: Any) -> tuple[int, Any]:
+                at = f"{url}/handoffs/{row['handoff_id']}/{verb}?workflow={row['workflow']}"
+                return await call(at, {"holder": holder, **members})
+
+            status, answer = await move("claim")
+            if status == REFUSED:
+                continue
+            assert status == 200, answer
+            status, answer = await move("accept")
+            assert (status, answer["verdict"]) == (200, {"valid": True})
+            status, answer = await move("patch", patch={"decision_log": [f"{holder} was here"]})
+            assert status == 200, answer
+            done.setdefault(row["workflow"], []).append(holder)
+            if len(done) == PIPELINES:
+                told.set()
+        await asyncio.sleep(0.01)
+
+
+async def test_it_is_killed_again_and_again(server: DevServer, tmp_path: Path, port: int) -> None:
+    """Each handoff is accepted once on record, and the work that counts is of the one who was told so."""
+    guards = safeguards(tmp_path)
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=guards)])
+    done: dict[str, list[str]] = {}
+    told = asyncio.Event()
+    async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as worker:
+        handles = [await start(worker, HandsOutside.run, seconds=150) for _ in range(PIPELINES)]
+        async with asyncio.TaskGroup() as agents:
+            works = [agents.create_task(work(f"http://127.0.0.1:{port}", one, done, told)) for one in HOLDERS]
+            results = asyncio.gather(*(one.result() for one in handles))
+            while not results.done():
+                async with service(server, tmp_path, port):
+                    await asyncio.wait([results], timeout=random.uniform(0.05, 0.3))
+            async with service(server, tmp_path, port):
+                await told.wait()  # who lost the last answers is told them again
+            for one in works:
+                one.cancel()
+
+        for handle, result in zip(handles, await results, strict=True):
+            assert done[handle.id] == [result.output["holder"]]
+            assert result.baton["decision_log"] == [f"{result.output['holder']} was here"]
+            task = await trace_of(tmp_path, result.task_id)
+            assert task.report.verdict is not Verdict.INVALID
+            assert [one.fields.status for one in task.records] == ["ACCEPTED"]
+            await assert_replays(handle, [HandsOutside], plugin=BatonPlugin(safeguards=guards))
