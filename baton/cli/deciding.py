@@ -13,7 +13,7 @@ from baton.cli.cards import baton_card
 from baton.cli.exits import ExitCode
 from baton.cli.output import moment, plain, stack
 from baton.cli.running import command
-from baton.cli.session import Session, user
+from baton.cli.session import Session, who_is
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption
 from baton.client import decide
 from baton.protocol.baton import AnyBaton
@@ -77,6 +77,7 @@ async def _decide(
     target = Target.of(run)
     if not why.strip():
         raise typer.BadParameter("say why; the reason stays in the run's history", param_hint="--why")
+    by = who_is(who)
     client = await session.client()
     with session.progress("asking the run"):
         asked = await answer_of(client, target, _asked(client, target, approval))
@@ -87,7 +88,7 @@ async def _decide(
     if ask and session.may_ask and not session.confirm(f"{verb} {title!r}?"):
         session.note("nothing was decided")
         raise typer.Exit(ExitCode.NO)
-    decision = Decision(approval=title, approved=approved, who=who or user(), why=why, digest=digest(asked.baton))
+    decision = Decision(approval=title, approved=approved, who=by, why=why, digest=digest(asked.baton))
     with session.progress("deciding"):
         decided = await answer_of(client, target, decide(client, target.workflow_id, decision))
     if session.json:

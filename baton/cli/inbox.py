@@ -17,7 +17,7 @@ from baton.cli.exits import ExitCode
 from baton.cli.inbox_pages import chosen, decided_line, handoff_card, handoff_page, inbox_table, named
 from baton.cli.output import plain
 from baton.cli.running import command
-from baton.cli.session import Session, user
+from baton.cli.session import Session, who_is
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, json_object
 from baton.client import WaitingHandoff, resolve_handoff, run_inbox
 from baton.client import inbox as all_inboxes
@@ -213,7 +213,7 @@ class _Wanted:
             return HandoffDecision(
                 handoff_id=pending.handoff_id,
                 action=self.action,
-                who=self.who or user(),
+                who=who_is(self.who),
                 why=self.why,
                 edit=None if self.edit is None else dict(self.edit),
                 micro_usd=self.micro_usd,
@@ -265,7 +265,7 @@ async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wan
     """Show the handoff, ask once more, and decide.
 
     Raises:
-        typer.BadParameter: There is no reason.
+        typer.BadParameter: There is no reason, or the person's name is none.
         PipelineError: The decision does not fit, or nobody answers.
         PatchError: The edit does not fit the baton.
         typer.Exit: The person said no.
@@ -273,6 +273,7 @@ async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wan
     target = Target.of(run)
     if not wanted.why.strip():
         raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
+    who_is(wanted.who)
     client = await session.client()
     with session.progress("asking the run"):
         task_queue = await must_be_answerable(client, target)

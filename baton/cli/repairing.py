@@ -9,7 +9,7 @@ from rich.text import Text
 from baton.cli.completion import complete_stage
 from baton.cli.output import Command, plain
 from baton.cli.running import command
-from baton.cli.session import Session, user
+from baton.cli.session import Session, who_is
 from baton.cli.targets import STAGE_HELP, RunArgument, Target, WhoOption, WhyOption
 from baton.client import roll_back
 
@@ -37,10 +37,10 @@ async def rollback(
     later are asked for anew, and children that were started later are terminated. What stages did in the
     world outside is not undone.
     """
-    target = Target.of(run)
+    target, by = Target.of(run), who_is(who)
     client = await session.client()
     with session.progress("rolling back"):
-        done = await roll_back(client, target.workflow_id, to, by=who or user(), why=why, run_id=target.run_id)
+        done = await roll_back(client, target.workflow_id, to, by=by, why=why, run_id=target.run_id)
     if session.json:
         session.write_json(
             {

@@ -27,6 +27,7 @@ from baton.edge.encryption import encryption_wanted
 from baton.edge.keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.protocol.errors import ServerError
+from baton.protocol.pending import name_refusal
 
 _CONNECT_SECONDS = 10.0
 KEYS_FOLDER = Path(".baton")
@@ -187,3 +188,15 @@ def user() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a container may run as a user that has no name
         return "unknown"
+
+
+def who_is(who: str | None) -> str:
+    """Return under what name a person does something: the one that they gave, or that of `user`.
+
+    Raises:
+        typer.BadParameter: It could not be put on record and shown to others.
+    """
+    name = who or user()
+    if unnamed := name_refusal(name):
+        raise typer.BadParameter(unnamed, param_hint="--who")
+    return name

@@ -19,7 +19,7 @@ from baton.cli.checks import given_no_runs
 from baton.cli.completion import complete_stage
 from baton.cli.output import Command, plain
 from baton.cli.running import command
-from baton.cli.session import Session, user
+from baton.cli.session import Session, who_is
 from baton.cli.targets import STAGE_HELP, PatchOption, RunArgument, Target, WhoOption, json_object
 from baton.cli.watching import follow_to_the_end
 from baton.client import fork as fork_run
@@ -111,7 +111,7 @@ async def fork(
     The stages before are not executed again. A patch mends the baton right before the stage. The old run is
     left as it is.
     """
-    target = Target.of(run)
+    target, by = Target.of(run), who_is(who)
     edit = json_object(patch, "--patch") if patch else None
     client = await session.client()
     with session.progress("forking"):
@@ -119,7 +119,7 @@ async def fork(
             client,
             target.workflow_id,
             at,
-            by=who or user(),
+            by=by,
             why=why,
             patch=edit,
             new_id=id,

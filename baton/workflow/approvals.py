@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from baton.protocol.messages import Decided, Decision, Waiting
 from baton.protocol.misfit import misfit
 from baton.protocol.names import DECIDE
-from baton.protocol.pending import name_refusal, reason_refusal
+from baton.protocol.pending import NOTHING_SAID, name_refusal, reason_refusal
 from baton.workflow.changes import changed
 from baton.workflow.plain import plain
 
@@ -174,9 +174,12 @@ class Approvals:
         )
         return one.decided
 
-    def _validate(self, decision: Decision) -> None:
+    def _validate(self, decision: Decision | None) -> None:
         """Refuse an update before it enters the history; the caller gets the reason."""
-        refusal = self._refusal(decision) or name_refusal(decision.who) or reason_refusal(decision.why)
+        if decision is None:
+            refusal: str | None = NOTHING_SAID
+        else:
+            refusal = self._refusal(decision) or name_refusal(decision.who) or reason_refusal(decision.why)
         if refusal:
             raise ApplicationError(refusal, type="DecisionRefused", non_retryable=True)
 

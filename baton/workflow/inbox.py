@@ -13,7 +13,7 @@ from baton.protocol.errors import PatchError
 from baton.protocol.money import MICRO_PER_USD, MOST_USD, usd
 from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
 from baton.protocol.patching import patch_effect
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
+from baton.protocol.pending import NOTHING_SAID, HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.protocol.state import PipelineState
 from baton.workflow.plain import plain
 from baton.workflow.purse import Purse
@@ -148,9 +148,9 @@ class Inbox:
                 return f"the budget would hold {usd(filled)} USD; no handoff can tell of more than {MOST_USD}"
         return None
 
-    def _validate(self, decision: HandoffDecision) -> None:
+    def _validate(self, decision: HandoffDecision | None) -> None:
         """Refuse an update before it enters the history; the caller gets the reason."""
-        reason = self._refusal(decision)
+        reason = NOTHING_SAID if decision is None else self._refusal(decision)
         if reason:
             raise ApplicationError(reason, type="DecisionRefused", non_retryable=True)
 

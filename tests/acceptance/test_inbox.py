@@ -403,6 +403,18 @@ class TestDecide:
         bad.write_text('{"goal": null}', encoding="utf-8")
         broken.write_text("{", encoding="utf-8")
         why = ("--why", "why not")
+        names = await asyncio.gather(
+            *(
+                operator.refused(*words, *why, "--who", name, code=2)
+                for words in (
+                    ("inbox", "release", handle.id),
+                    ("approve", handle.id),
+                    ("rollback", handle.id, "--to", "1"),
+                    ("fork", handle.id, "--at", "1"),
+                )
+                for name in ("ann\x1b[2K", "x" * 201)
+            )
+        )
         money, patch, none, reason, amount = await asyncio.gather(
             operator.refused("inbox", "top-up", handle.id, "--usd", "5", *why, "--json"),
             operator.both("inbox", "edit", handle.id, "--patch", str(bad), *why, code=1),
@@ -416,5 +428,8 @@ class TestDecide:
         assert "is no JSON file" in " ".join(none.replace("│", " ").split())
         assert "say why" in reason
         assert "is no amount above zero" in amount
+        said = [" ".join(one.replace("│", " ").split()) for one in names]
+        assert ["a person's name goes on record: " in one for one in said] == [True] * len(names)
+        assert ["\x1b[2K" in one for one in names] == [False] * len(names)
         assert len(await waiting(handle)) == 1
         await handle.terminate()

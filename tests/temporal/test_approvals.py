@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
@@ -15,7 +15,7 @@ from baton.plugin import BatonPlugin
 from baton.protocol.errors import PipelineError
 from baton.protocol.history import StepKind
 from baton.protocol.messages import Decision, PipelineInput
-from baton.protocol.names import DECIDE
+from baton.protocol.names import DECIDE, RESOLVE_HANDOFF
 from baton.protocol.pending import LONGEST_REASON
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import (
@@ -303,6 +303,17 @@ GARBAGE: list[Any] = ["yes", 17, None, [], {}, {"approval": "release manager"}, 
 
 class TestGarbage:
     """Updates of every wrong shape."""
+
+    @pytest.mark.parametrize("update", [DECIDE, RESOLVE_HANDOFF])
+    async def test_nothing_at_all_is_refused_in_words(self, worker: Worker, update: str) -> None:
+        """Null passes for a value of any type."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await handle.execute_update(update, None)
+        assert str(refused.value.cause).startswith("DecisionRefused: this update takes one decision")
+        await handle.terminate()
 
     @pytest.mark.parametrize("given", GARBAGE, ids=str)
     async def test_it_is_refused_and_changes_nothing(self, client: Client, worker: Worker, given: object) -> None:
