@@ -134,7 +134,8 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
 
     Args:
         agents: What the agents do.
-        tokens: Each agent's own token, by the agent's name.
+        tokens: Each agent's own token, by the agent's name. It is read at every call, so a token that is changed in it
+            counts from then on; one that is too short, or that two agents have by then, is nobody's.
 
     Raises:
         ValueError: A token is shorter than 16 characters or no header can carry it, or two agents have the same.
@@ -239,11 +240,9 @@ async def serve_outside(
 
 def _agent(request: Request, tokens: Mapping[str, str]) -> str | None:
     """Return whose token a request carries; every token is compared, so the time tells nothing."""
-    found = None
-    for agent, token in tokens.items():
-        if bears(request, token):
-            found = agent
-    return found
+    known = dict(tokens)  # another thread may be changing them
+    found = [agent for agent, token in known.items() if bears(request, token)]
+    return found[0] if len(found) == 1 and len(known[found[0]]) >= SHORTEST_TOKEN else None
 
 
 def _shown(found: Found) -> dict[str, Any]:
