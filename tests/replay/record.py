@@ -179,6 +179,7 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "handoffs-released": released,
     "handoffs-compressed": lambda worker, id: plain(worker, handed.Talks, id),
     "handoffs-topped-up": topped_up,
+    "handoffs-decided-first": topped_up,
     "handoffs-slept": slept,
     "handed-off": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=False),
     "handed-on": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=False),

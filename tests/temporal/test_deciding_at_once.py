@@ -1,11 +1,14 @@
 """Decisions about handoffs that come at once, again, or after the run has gone on: each counts once, and as a whole."""
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
@@ -213,3 +216,57 @@ async def test_what_the_code_asked_is_not_asked_again_once_the_run_continues(
         trace = await ledger.trace(result["task_id"], verifier=safeguards.keyring.public())
     assert [one.fields.actor for one in trace.records if one.fields.kind == "decision"] == ["ann", "bob"]
     await assert_replays(newest, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_a_decision_is_in_the_history_before_it_is_on_record(client: Client, worker: Worker) -> None:
+    """A worker that was killed in between left on record what the run never heard of, and another decision counted."""
+    handle = await in_branches(client, worker.task_queue, 260_000)
+    [pending] = await waiting(handle)
+    await resolve_handoff(client, handle.id, decision(pending, "top_up", micro_usd=120_000))
+    await handle.result()
+
+    events = [one async for one in handle.fetch_history_events()]
+    happened = [one.event_type for one in events]
+    accepted = happened.index(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
+    markers = [one.marker_recorded_event_attributes.marker_name for one in events]
+    recorded = markers.index("core_local_activity", accepted)
+    assert EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in happened[accepted:recorded]
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_a_run_that_is_asked_while_people_decide_fits_its_history(
+    client: Client, worker: Worker, safeguards: Safeguards
+) -> None:
+    """In a replay a wait may begin at another time than the people were shown; their decisions count all the same."""
+    done = asyncio.Event()
+
+    async def keeps_the_ledger_busy() -> None:  # so that some question comes while a record is written
+        with contextlib.closing(sqlite3.connect(str(safeguards.ledger), isolation_level=None)) as other:
+            while not done.is_set():
+                with contextlib.suppress(sqlite3.OperationalError):
+                    other.execute("BEGIN IMMEDIATE")
+                    await asyncio.sleep(0.03)
+                    other.execute("COMMIT")
+                await asyncio.sleep(0.01)
+
+    async def asks(handle: Handle, over: asyncio.Event) -> None:
+        while not over.is_set():
+            await handle.query(QUERY_BATON)
+
+    async def pays(handle: Handle) -> None:
+        over = asyncio.Event()
+        asking = [asyncio.create_task(asks(handle, over)) for _ in range(3)]
+        for _ in range(8):
+            [asked] = await waiting(handle)
+            await resolve_handoff(client, handle.id, decision(asked, "top_up", micro_usd=15_000, since=asked.since))
+        await handle.result()
+        over.set()
+        await asyncio.gather(*asking)
+
+    handles = [await in_branches(client, worker.task_queue, 260_000) for _ in range(6)]
+    busy = asyncio.create_task(keeps_the_ledger_busy())
+    await asyncio.gather(*(pays(one) for one in handles))
+    done.set()
+    await busy
+    for one in handles:
+        await assert_replays(one, PIPELINES, plugin=BatonPlugin())
