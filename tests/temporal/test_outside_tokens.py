@@ -1,0 +1,28 @@
+"""The tokens of agents outside, whose service goes on while they change."""
+
+from temporalio.client import Client
+
+from baton.activity.safeguards import Safeguards
+from baton.client.outside import OutsideAgents
+from baton.client.outside_http import serve_outside
+from tests.temporal.test_outside import TOKENS, call
+
+
+async def test_a_token_is_changed_while_the_service_runs(sealing: Client, safeguards: Safeguards) -> None:
+    """The new one counts from then on, the old one no more; what would be refused at the start is nobody's."""
+    tokens = dict(TOKENS)
+    async with (
+        safeguards.shared().open() as guarded,
+        serve_outside(OutsideAgents(sealing, guarded.gate), tokens) as url,
+    ):
+        assert (await call(f"{url}/handoffs"))[0] == 200
+        for changed, carried, status in (
+            ("another-token-9876543210", TOKENS["reviewer"], 401),
+            ("another-token-9876543210", "another-token-9876543210", 200),
+            (TOKENS["painter"], TOKENS["painter"], 401),
+            ("short", "short", 401),
+            ("", "", 401),
+            (TOKENS["reviewer"], TOKENS["reviewer"], 200),
+        ):
+            tokens["reviewer"] = changed
+            assert (await call(f"{url}/handoffs", token=carried))[0] == status
