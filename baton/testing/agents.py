@@ -77,7 +77,7 @@ class Scripts:
         >>> scripts.assert_used_up()
         Traceback (most recent call last):
         ...
-        baton.testing.scripts.ScriptError: 'plan' was called 0 times; its script has 1 calls
+        baton.testing.scripts.ScriptError: 'plan' was called 0 times; its script has 1 call
     """
 
     def __init__(self) -> None:

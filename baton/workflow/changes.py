@@ -3,7 +3,8 @@
 `workflow.patched` answers by a marker, and a replay must meet it in the workflow task in which it was asked. It does
 not where a query came while a local activity ended (a light stage, a record in the ledger): the activity's own marker
 is then written a task earlier than the code goes on, the replay goes on with it, finds no marker yet, and takes the old
-way: the run no longer fits its history, for ever.
+way: the run no longer fits its history, for ever. Workers that answer such a query later (`baton.edge.runner`) leave no
+such history, but there are those of earlier ones.
 """
 
 from datetime import UTC, datetime

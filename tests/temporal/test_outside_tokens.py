@@ -15,14 +15,15 @@ async def test_a_token_is_changed_while_the_service_runs(sealing: Client, safegu
         safeguards.shared().open() as guarded,
         serve_outside(OutsideAgents(sealing, guarded.gate), tokens) as url,
     ):
-        assert (await call(f"{url}/handoffs"))[0] == 200
+        nothing = f"{url}/handoffs/x/claim?workflow=none"  # who is let in learns that there is no such pipeline
+        assert (await call(nothing, {}))[0] == 409
         for changed, carried, status in (
             ("another-token-9876543210", TOKENS["reviewer"], 401),
-            ("another-token-9876543210", "another-token-9876543210", 200),
+            ("another-token-9876543210", "another-token-9876543210", 409),
             (TOKENS["painter"], TOKENS["painter"], 401),
             ("short", "short", 401),
             ("", "", 401),
-            (TOKENS["reviewer"], TOKENS["reviewer"], 200),
+            (TOKENS["reviewer"], TOKENS["reviewer"], 409),
         ):
             tokens["reviewer"] = changed
-            assert (await call(f"{url}/handoffs", token=carried))[0] == status
+            assert (await call(nothing, {}, token=carried))[0] == status

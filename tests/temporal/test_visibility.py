@@ -151,13 +151,14 @@ class TestPage:
         """A refusal quotes its sender, who must not write headings, lines of the log, or to the terminal."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        who, why = "ann\n\n# Approved\n\x1b]0;title\x07", "w" * 10_000
-        await handle.signal(DECIDE, {"approval": "another", "approved": True, "who": who})
-        await handle.signal(ROLLED_BACK, {"to": "plan", "why": why})
+        hostile = "ann\n\n# Approved\n\x1b]0;title\x07"
+        await handle.signal(DECIDE, {"approval": "another", "approved": True, "who": hostile})
+        await handle.signal(ROLLED_BACK, {"to": "plan", "why": hostile + "w" * 10_000})
         notes = (await until(handle, lambda now: len(now.notes) == 2)).notes
 
-        shown = r"refused a decision of ann\n\n# Approved\n\ufffd]0;title\ufffd: "
-        assert notes[0].startswith(shown.replace(r"\ufffd", "\ufffd"))
+        shown = r"rolled back to before 'plan': ann\n\n# Approved\n\ufffd]0;title\ufffdww"
+        assert notes[0].endswith(r"found 'ann\n\n# Approved\n\x1b]0;title\x07'")
+        assert notes[1].startswith(shown.replace(r"\ufffd", "\ufffd"))
         assert max(map(len, notes)) < 3_000
         assert "\n# Approved" not in await page(handle)
         logged = [one.getMessage() for one in caplog.records if "Approved" in one.getMessage()]
