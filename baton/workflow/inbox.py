@@ -157,8 +157,8 @@ class Inbox:
     async def _on_update(self, decision: HandoffDecision) -> HandoffDecision:
         """Decide about a handoff that waits: {handoff_id, action, who, why, edit, micro_usd}."""
         one, ended = self._open.get(decision.handoff_id), self._closed.get(decision.handoff_id)
-        # The validator has compared `since`. Here it must not be: where the run was asked something as its last record
-        # was written, the wait began in a later task than in a replay, and so at another time.
+        # The validator has compared `since`. Here it must not be: where an earlier worker was asked something as the
+        # run's last record was written, the wait began in a later task than in a replay, and so at another time.
         if one is None or (decision.since is not None and ended == decision):
             return ended or decision
         one.decision = one.decision or decision
