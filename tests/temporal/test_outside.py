@@ -91,10 +91,10 @@ async def waiting(exchange: Worker, **params: Any) -> Handle:
 
 
 async def listed(url: str, handle: Handle) -> dict[str, Any]:
-    """Return the pipeline's handoff as the service lists it; visibility lags a little."""
+    """Return the pipeline's handoff as the service lists it; visibility lags, and others may not answer meanwhile."""
     while True:
-        _, rows = await call(f"{url}/handoffs")
-        for row in rows:
+        status, rows = await call(f"{url}/handoffs")
+        for row in rows if status == 200 else ():
             if row["workflow"] == handle.id:
                 return dict(row)
         await asyncio.sleep(0.02)
