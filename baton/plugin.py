@@ -142,8 +142,7 @@ class BatonPlugin(SimplePlugin):
         given = list(config.get("activities") or [])
         names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
         config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]
-        unsandboxed = config.get("unsandboxed_workflow_runner") or worker.UnsandboxedWorkflowRunner()
-        config["unsandboxed_workflow_runner"] = GuardedRunner(unsandboxed)
+        config["unsandboxed_workflow_runner"] = _unsandboxed(config.get("unsandboxed_workflow_runner"))
         tell_of_clear_text(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
@@ -226,10 +225,17 @@ def _runner(
     """Return the sandbox with `baton` passed through: its modules are pure, and loading them again costs."""
     sandbox = given or SandboxedWorkflowRunner()
     if not isinstance(sandbox, SandboxedWorkflowRunner):
-        return GuardedRunner(sandbox)
+        return _unsandboxed(sandbox)
     restrictions = sandbox.restrictions.with_passthrough_modules("baton")
     inner = TellingRunner if sandbox.runner_class is worker.UnsandboxedWorkflowRunner else sandbox.runner_class
     return kind(restrictions=restrictions, runner_class=inner)
+
+
+def _unsandboxed(given: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
+    """Return a runner without the sandbox as Baton has it; one of a team's own is only guarded."""
+    if given is None or type(given) is worker.UnsandboxedWorkflowRunner:
+        given = TellingRunner()
+    return GuardedRunner(given)
 
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:

@@ -2,17 +2,15 @@
 
 import asyncio
 import time
-from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.client.executions import Execution, asked, is_unknown
+from baton.client.executions import ANSWER_WITHIN, Execution, asked, is_unknown
 from baton.client.waiting import has_pollers
 from baton.protocol.errors import PipelineError
 
-_ANSWER_WITHIN = timedelta(seconds=2)
 _AT_ONCE = 8
 _SILENT_FOR_SECONDS = 10.0
 
@@ -53,7 +51,7 @@ class Asker:
                 return None
             handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
             try:
-                answer: list[Any] = await asked(handle, query, result_type=list[of], rpc_timeout=_ANSWER_WITHIN)  # type: ignore[valid-type]
+                answer: list[Any] = await asked(handle, query, result_type=list[of], rpc_timeout=ANSWER_WITHIN)  # type: ignore[valid-type]
             except WorkflowQueryFailedError as error:
                 return [] if is_unknown(query, error) else None
             except PipelineError:

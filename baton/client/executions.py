@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -169,6 +169,10 @@ async def list_executions(
         left, token = left - len(answer.executions), answer.next_page_token
         if not token:
             return
+
+
+ANSWER_WITHIN = timedelta(seconds=2)
+"""How long a run may take to answer one of many questions, or one whose answer is only a help."""
 
 
 async def asked(handle: WorkflowHandle[Any, Any], query: str, **options: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +11,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.client.executions import asked, describe
+from baton.client.executions import ANSWER_WITHIN, asked, describe
 from baton.client.forking import after_all, forked_input
 from baton.client.reading import read_run
 from baton.client.record import RunRecord, Step
@@ -24,8 +23,6 @@ from baton.protocol.json_values import Json
 from baton.protocol.messages import Decided, Decision, Overview, PipelineInput, RolledBack
 from baton.protocol.names import DECIDE, QUERY_CHECK_PATCH, QUERY_STATUS, ROLLED_BACK
 from baton.protocol.pending import name_refusal
-
-_ANSWER_WITHIN = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
@@ -221,7 +218,7 @@ async def _check_patch(client: Client, run: RunRecord, start: PipelineInput, pat
             QUERY_CHECK_PATCH,
             args=[baton, dict(patch)],
             result_type=list[str],
-            rpc_timeout=_ANSWER_WITHIN,
+            rpc_timeout=ANSWER_WITHIN,
         )
     except (WorkflowQueryFailedError, RPCError, PipelineError, HistoryError):
         return

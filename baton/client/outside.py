@@ -281,9 +281,8 @@ class OutsideAgents:
         except PipelineError:
             done: list[OutsideHandoff] = []
             if kind in ENDS:  # it may repeat one that was still being made
-                with contextlib.suppress(
-                    TemporalError, PipelineError
-                ):  # where the run cannot be asked, the refusal stands
+                # Where the run cannot be asked, the refusal stands.
+                with contextlib.suppress(TemporalError, PipelineError):
                     done = await self._told(found.workflow_id, QUERY_DONE)
             for one in done:
                 if (one.handoff_id, one.agent) == (move.handoff_id, agent):

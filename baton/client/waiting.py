@@ -17,7 +17,7 @@ from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from baton.client.events import words_of
-from baton.client.executions import Execution, Pause, describe
+from baton.client.executions import ANSWER_WITHIN, Execution, Pause, describe
 from baton.client.listing import status_of
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
 from baton.protocol.history import StepKind
@@ -27,7 +27,6 @@ from baton.protocol.names import QUERY_STATUS
 WORKER_SILENCE = timedelta(seconds=90)
 """A worker with nothing to do asks for work about once a minute; one that has not asked for longer is gone."""
 
-_ANSWER_WITHIN = timedelta(seconds=2)
 _PINNED = VersioningBehavior.VERSIONING_BEHAVIOR_PINNED
 _VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 _AT_WORK = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
@@ -322,7 +321,7 @@ async def _asks(client: Client, run: RunRecord) -> dict[str, str | None]:
     """
     handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
     try:
-        overview = await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=_ANSWER_WITHIN)
+        overview = await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=ANSWER_WITHIN)
     except RPCError:
         return {}
     return {one.name: one.asks for one in overview.waiting_for}

@@ -151,7 +151,8 @@ class _Instance(WorkflowInstance):
         if self._ended:
             _leave_out(commands, lambda one: not one.HasField("respond_to_query"))
         self._ended = self._ended or any(one.WhichOneof("variant") in _ENDS for one in commands)
-        self._local -= {job.resolve_activity.seq for job in act.jobs if job.HasField("resolve_activity")}
+        if self._local:
+            self._local -= {job.resolve_activity.seq for job in act.jobs if job.HasField("resolve_activity")}
         self._local |= {one.schedule_local_activity.seq for one in commands if one.HasField("schedule_local_activity")}
         if self._local:
             _leave_out(commands, _answers_within_task)

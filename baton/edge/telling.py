@@ -21,7 +21,7 @@ _MAKE = "_instantiate_workflow_object"  # the method of the SDK's instance that 
 
 
 class TellingRunner(UnsandboxedWorkflowRunner):
-    """What runs a workflow inside the sandbox: Temporal's own, whose log has what `__init__` raises."""
+    """What runs a workflow, inside the sandbox or without one: Temporal's own, whose log has what `__init__` raises."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return an instance that logs what `__init__` raises."""

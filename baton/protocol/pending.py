@@ -18,9 +18,7 @@ LONGEST_REASON = 10_000
 """How many characters a reason may have: a run remembers it to its end, and says it again where it fails by it."""
 NOTHING_SAID = "this update takes one decision, an object with who, why and what is decided; found null"
 """Why a decision that is null is refused: null passes for a value of any type."""
-LONGEST_NAME = 200
-"""How many characters the name of who decides may have."""
-_LONGEST_QUOTED = 60
+_LONGEST_NAME, _LONGEST_QUOTED = 200, 60
 
 
 class HandoffAction(StrEnum):
@@ -150,8 +148,8 @@ def name_refusal(who: str) -> str | None:
         >>> print(name_refusal("ann\x1b[2K"))
         a person's name goes on record: give it in one line, without control characters; found 'ann\x1b[2K'
     """
-    if len(who) > LONGEST_NAME:
-        return f"a person's name goes on record: {LONGEST_NAME} characters are the most; found {len(who):,}"
+    if len(who) > _LONGEST_NAME:
+        return f"a person's name goes on record: {_LONGEST_NAME} characters are the most; found {len(who):,}"
     if is_shown(who) and who.strip():
         return None
     wanted = "give it in one line, without control characters" if who.strip() else "give one"

@@ -76,7 +76,8 @@ class Escalation:
         self.on_record = carried.get("on_record", False)
         self.inbox.restore(carried.get("decided", ()))
         self._asked = carried.get("asked", 0)
-        self._told, self._untold = ([*carried.get("told", ())] for _ in range(2))
+        self._told = [*carried.get("told", ())]
+        self._untold = [*self._told]
 
     async def ask(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
         """Wait for a person's decision about a handoff that the pipeline's own code sends; both are on record.

@@ -24,7 +24,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
 )
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker, WorkerConfig
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig
 
 from baton.activity import WorkerParts, stage
 from baton.activity.safeguards import Safeguards
@@ -154,6 +154,18 @@ class TestFailures:
         [logged] = [one for one in caplog.records if "the pipeline's code failed the run" in one.getMessage()]
         assert logged.exc_info is not None
         assert all(told in logged.getMessage() for told in ("'Raises'", handle.id, str(handle.first_execution_run_id)))
+
+    async def test_the_log_has_what_init_raises_without_the_sandbox(
+        self, client: Client, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A worker of one's own may do without it; its log says the same."""
+        plain = UnsandboxedWorkflowRunner()
+        async with Worker(client, task_queue=f"plain-{uuid4()}", workflows=[Raises], workflow_runner=plain) as worker:
+            with pytest.raises(WorkflowFailureError):
+                await (await start(worker, Raises.run, how="init")).result()
+
+        [logged] = [one for one in caplog.records if "the pipeline's code failed the run" in one.getMessage()]
+        assert logged.exc_info is not None
 
     async def test_the_log_has_an_update_whose_handler_failed(
         self, worker: Worker, caplog: pytest.LogCaptureFixture
