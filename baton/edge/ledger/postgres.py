@@ -31,6 +31,7 @@ from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableE
 
 _CONNECTIONS = 8
 _WAIT_SECONDS = 15
+_STATEMENTS = 100  # so many a connection keeps prepared
 _SEED = 0x62617463  # of the hash that turns a task into a lock; any number does, as long as all writers have it
 _APPENDING = 0x6261746F6E  # the lock that appenders share, and that `settle` takes for itself
 
@@ -48,6 +49,25 @@ _REFUSED = (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedObjectError)
 """Rights that a role lacks, and a role that there is not."""
 _BROKEN = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What the driver says of a connection that ended under it, the second in the moment in which it does."""
+_NAME = {"application_name": "baton-ledger"}
+_SETTINGS = {
+    "synchronous_commit": "on",
+    # Whoever waited for a task's lock must see what its holder committed, whatever the default is.
+    "default_transaction_isolation": "read committed",
+    # A worker that hangs in an append must not keep others waiting for its task for ever.
+    "idle_in_transaction_session_timeout": f"{_WAIT_SECONDS}s",
+}
+_SET = (
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
+    f"SET LOCAL idle_in_transaction_session_timeout = '{_WAIT_SECONDS}s'"
+)
+"""The same where a connection is lent for one transaction."""
+_POOLED = (
+    asyncpg.ProtocolViolationError,  # "unsupported startup parameter"
+    asyncpg.InvalidSQLStatementNameError,
+    asyncpg.DuplicatePreparedStatementError,
+)
+"""What a pooler such as PgBouncer makes of settings and prepared statements, which belong to a connection."""
 _LOST = (asyncpg.PostgresConnectionError, *_BROKEN, asyncpg.OperatorInterventionError, ConnectionError)
 
 
@@ -75,6 +95,9 @@ class PostgresConnection:
 class PostgresDatabase:
     """A ledger's database.
 
+    A pooler that lends out connections for a transaction each may stand before it. That is found out by its first
+    refusal; from then on nothing is expected of a connection that lasts longer, which costs a question more each time.
+
     Args:
         url: `postgresql://user:password@host/database`.
     """
@@ -85,6 +108,8 @@ class PostgresDatabase:
         self.where = shown(url)
         self._url = url
         self._pool: Any = None
+        self._earlier: Any = None  # the pool from before the pooler was found out
+        self._pooled = False
         self._opening = asyncio.Lock()
         self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="ledger-postgres")
 
@@ -123,8 +148,9 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         """Close every connection once what was begun is done."""
-        if self._pool is not None:
-            await self._pool.close()
+        for pool in (self._pool, self._earlier):
+            if pool is not None:
+                await pool.close()
         self._threads.shutdown()
 
     async def _run(self, work: Work[T], *, writing: bool) -> T:
@@ -137,6 +163,9 @@ class PostgresDatabase:
         """Run ``work``, and turn what the database raises into a `LedgerError`."""
         try:
             try:
+                return await self._once(work)
+            except _POOLED:
+                await self._expect_a_pooler()
                 return await self._once(work)
             except _LOST:  # a pooled connection that the server closed meanwhile; all work can be done twice
                 return await self._once(work)
@@ -164,6 +193,8 @@ class PostgresDatabase:
         pool = await self._connected()
         loop = asyncio.get_running_loop()
         async with pool.acquire(timeout=_WAIT_SECONDS) as connection, connection.transaction():
+            if self._pooled:
+                await connection.execute(_SET)
             return await loop.run_in_executor(self._threads, work, PostgresConnection(connection, loop))
 
     async def _connected(self) -> Any:
@@ -175,16 +206,16 @@ class PostgresDatabase:
                     max_size=_CONNECTIONS,
                     timeout=_WAIT_SECONDS,
                     command_timeout=_WAIT_SECONDS,
-                    server_settings={
-                        "application_name": "baton-ledger",
-                        "synchronous_commit": "on",
-                        # Whoever waited for a task's lock must see what its holder committed, whatever the default is.
-                        "default_transaction_isolation": "read committed",
-                        # A worker that hangs in an append must not keep others waiting for its task for ever.
-                        "idle_in_transaction_session_timeout": f"{_WAIT_SECONDS}s",
-                    },
+                    statement_cache_size=0 if self._pooled else _STATEMENTS,
+                    server_settings=_NAME if self._pooled else _NAME | _SETTINGS,
                 )
         return self._pool
+
+    async def _expect_a_pooler(self) -> None:
+        """Use connections from now on that may be others in each transaction."""
+        async with self._opening:
+            if not self._pooled:
+                self._pooled, self._earlier, self._pool = True, self._pool, None
 
 
 @lru_cache(maxsize=512)

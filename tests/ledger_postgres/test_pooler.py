@@ -1,0 +1,142 @@
+"""The ledger in a Postgres behind PgBouncer, which lends out its connections for one transaction each."""
+
+import asyncio
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from baton.edge.ledger import Ledger, LedgerOptions, open_database
+from baton.edge.ledger.database import Connection, scalar
+from baton.protocol.audit_chain import Verdict
+from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, execute
+from tests.unit.ledger.material import KEYS, TASK, entry
+
+PORT = 6432
+SETTINGS = ("synchronous_commit", "default_transaction_isolation", "idle_in_transaction_session_timeout")
+
+
+class Pooler:
+    """PgBouncer in a folder of its own, reached through a socket there.
+
+    Args:
+        program: Where it is.
+        folder: The folder.
+        server: The server behind it.
+        ignored: The settings of a session that it passes over in silence; it refuses others.
+    """
+
+    def __init__(self, program: str, folder: Path, server: Server, ignored: str) -> None:
+        self._folder = folder
+        users = "".join(f'"{role}" ""\n' for role in ("postgres", WRITER, KEEPER))
+        (folder / "users").write_text(users)
+        (folder / "settings").write_text(
+            f"[databases]\n* = host={server.folder}\n[pgbouncer]\npool_mode = transaction\nlisten_addr =\n"
+            f"listen_port = {PORT}\nunix_socket_dir = {folder}\nauth_type = trust\nauth_file = {folder}/users\n"
+            f"logfile = {folder}/log\nignore_startup_parameters = {ignored}\n"
+        )
+        nobody = pwd.getpwnam("nobody") if os.geteuid() == 0 else None  # it refuses to run as root
+        if nobody is not None:
+            for path in (folder, *folder.iterdir()):
+                os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        self.process = subprocess.Popen(
+            [program, str(folder / "settings")],
+            stderr=subprocess.DEVNULL,
+            user=nobody and nobody.pw_uid,
+            group=nobody and nobody.pw_gid,
+            extra_groups=nobody and [],
+        )
+
+    async def answers(self) -> None:
+        """Return once it can be reached."""
+        async with asyncio.timeout(60):
+            while not (self._folder / f".s.PGSQL.{PORT}").exists():
+                assert self.process.poll() is None, (self._folder / "log").read_text()
+                await asyncio.sleep(0.02)
+
+    def before(self, url: str) -> str:
+        """Return the address of a database by way of this pooler."""
+        there = urlsplit(url)
+        return f"postgresql://{there.username}@{there.path}?host={self._folder}&port={PORT}"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose name is short enough for a socket's."""
+    made = Path(tempfile.mkdtemp(prefix="pgb-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(params=["", ", ".join(SETTINGS)], ids=["as it is installed", "that passes over settings"])
+async def pooler(request: pytest.FixtureRequest, server: Server, folder: Path) -> AsyncIterator[Pooler]:
+    """Return a pooler before the server; tests are skipped where there is none."""
+    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        pytest.skip("there is no PgBouncer: install pgbouncer")
+    running = Pooler(program, folder, server, request.param)
+    await running.answers()
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+async def test_a_connection_that_is_another_one_in_each_transaction(
+    pooler: Pooler, urls: Urls, options: LedgerOptions
+) -> None:
+    """A statement that was prepared in one is not there in the next: each of three failed, and no handoff was taken."""
+    async with Ledger(pooler.before(urls.writer), options) as ledger:
+        heads = [await ledger.append(entry(0))]
+        other = await asyncpg.connect(pooler.before(urls.writer), statement_cache_size=0)
+        async with other.transaction():  # it holds the one connection that there is by now
+            await other.execute("SELECT 1")
+            heads.append(await ledger.append(entry(1)))
+        heads.append(await ledger.append(entry(2)))
+        await other.close()
+
+        assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
+        assert [head.sequence for head in heads] == [1, 2, 3]
+
+
+async def test_writers_make_chains_without_forks(pooler: Pooler, urls: Urls, options: LedgerOptions) -> None:
+    """Locks and transactions hold across a pooler as they do without one (T6)."""
+    ledgers = [Ledger(pooler.before(url), options) for url in (urls.writer, urls.writer, urls.keeper)]
+    for ledger in ledgers:
+        await ledger.__aenter__()
+
+    async def work(who: int) -> None:
+        for number in range(10):
+            await ledgers[who % 3].append(entry(number, event_id=f"{who}-{number}", task_id=f"t-{number % 3}"))
+
+    await asyncio.gather(*map(work, range(12)))
+    checkpoint = await ledgers[2].checkpoint()
+    report = await ledgers[0].verify_all(verifier=KEYS, checkpoints=[checkpoint])
+    for ledger in ledgers:
+        await ledger.__aexit__(None, None, None)
+
+    assert (report.verdict, report.records, report.tasks) == (Verdict.VALID, 120, 3)
+
+
+@pytest.mark.parametrize("pooler", [""], indirect=True)  # one that passes over settings tells nobody
+async def test_transactions_are_what_appends_rest_on_whatever_the_defaults_are(pooler: Pooler, urls: Urls) -> None:
+    """What was acknowledged is on the disk, and whoever waited for a lock sees what was committed meanwhile."""
+    name = urlsplit(urls.owner).path.strip("/")
+    defaults = "synchronous_commit TO off", "default_transaction_isolation TO 'serializable'"
+    await execute(urls.owner, *(f"ALTER DATABASE {name} SET {one}" for one in defaults))
+
+    def shown(connection: Connection) -> list[str]:
+        names = ("synchronous_commit", "transaction_isolation", "idle_in_transaction_session_timeout")
+        return [scalar(connection, f"SHOW {name}") for name in names]
+
+    database = open_database(pooler.before(urls.writer))
+    found = await database.write(shown)
+    await database.close()
+
+    assert found == ["on", "read committed", "15s"]
