@@ -121,13 +121,17 @@ class SqliteDatabase:
         if flush is not self._flushes:
             self._here.execute(f"PRAGMA synchronous={'full' if flush else 'normal'}")
             self._flushes = flush
+        before = self._here.total_changes
         try:
             result = self._transaction(_WRITING, work, self._here)
         except LedgerUnavailableError as error:
             if _is_busy(error.__cause__):
                 raise NotAtOnceError from error
             raise
-        self._unflushed = None if flush else self._unflushed or time.monotonic()
+        if not flush:
+            self._unflushed = self._unflushed or time.monotonic()
+        elif self._here.total_changes > before:  # an event that is on record is not written again, and nothing flushed
+            self._unflushed = None
         if not flush and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSHED_WITHIN, self._flush_in_time)
         self._in_log += 1

@@ -243,9 +243,13 @@ class TestFlush:
         assert head is not None
         assert (head.sequence, head.anchor) == (2, killed.stdout.strip())
 
-    async def test_the_disk_has_it_by_itself_soon(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("again", [False, True], ids=["nothing else", "what is on record already"])
+    async def test_the_disk_has_it_by_itself_soon(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, again: bool
+    ) -> None:
         """Where nothing else is recorded that has to be there: only a machine that goes down before loses it."""
         await ledger.append(entry(0))
+        commits_took(ledger, 0.0005)
         flushed = asyncio.Event()
         loop, fsync = asyncio.get_running_loop(), os.fsync
 
@@ -256,6 +260,8 @@ class TestFlush:
         monkeypatch.setattr(os, "fsync", noted)
 
         await ledger.append(entry(1), flush=False)
+        if again:  # which writes nothing, and so takes nothing along to the disk
+            await ledger.append(entry(0))
 
         async with asyncio.timeout(60):
             await flushed.wait()
