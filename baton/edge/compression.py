@@ -107,22 +107,16 @@ def _with(payload: Payload, encoding: bytes, data: bytes) -> Payload:
 
 def _decompress(data: bytes, dictionary: zstd.ZstdDict) -> bytes:
     """Return what the single frame ``data`` holds, never taking much more memory than the limit."""
-    if (zstd.get_frame_info(data).decompressed_size or 0) > MAX_DECODED_BYTES:
-        raise _too_large(data)
     decompressor = zstd.ZstdDecompressor(zstd_dict=dictionary)
     plain = decompressor.decompress(data, max_length=MAX_DECODED_BYTES + 1)
-    if len(plain) > MAX_DECODED_BYTES:  # a frame need not say, or could lie
-        raise _too_large(data)
+    if len(plain) > MAX_DECODED_BYTES:
+        raise PayloadError(
+            f"a compressed payload (encoding {PREFIX.decode()}…) would grow from {len(data)} bytes to more than "
+            f"{MAX_DECODED_BYTES}; payloads of that size belong in the artifact store"
+        )
     if not decompressor.eof or decompressor.unused_data:
         raise zstd.ZstdError("expected exactly one complete frame")
     return plain
-
-
-def _too_large(data: bytes) -> PayloadError:
-    return PayloadError(
-        f"a compressed payload (encoding {PREFIX.decode()}…) would grow from {len(data)} bytes to more than "
-        f"{MAX_DECODED_BYTES}; payloads of that size belong in the artifact store"
-    )
 
 
 @cache
