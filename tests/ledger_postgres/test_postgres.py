@@ -253,6 +253,12 @@ class TestUnavailable:
                 async with Ledger(f"postgresql://baton@/ledger?host={folder}&sslmode=disable"):
                     pass
 
+    async def test_what_only_other_drivers_know_of_an_address_is_to_be_left_out(self, urls: Urls) -> None:
+        """Providers show addresses with `channel_binding=require`, which this driver would only seem to heed."""
+        with pytest.raises(LedgerError, match=r'parameter "channel_binding"; leave it out of the address'):
+            async with Ledger(f"{urls.writer}&channel_binding=require"):
+                pass
+
     async def test_whoever_migrates_one_that_is_not_there_is_not_told_to_append(self, tmp_path: Path) -> None:
         """A misspelt database, or a wrong password, in the command of its owner."""
         database = open_database(f"postgresql://baton@/ledger?host={tmp_path}")

@@ -27,7 +27,7 @@ from baton.edge.ledger.database import (
     shown,
     unavailable,
 )
-from baton.protocol.ledger_errors import LedgerConflictError, LedgerUnavailableError
+from baton.protocol.ledger_errors import LedgerConflictError, LedgerError, LedgerUnavailableError
 
 _CONNECTIONS = 8
 _WAIT_SECONDS = 15
@@ -41,6 +41,7 @@ _BEHIND = (
     "nothing was recorded: the counter of positions is behind the records, as that of a logical replica is; its owner "
     "puts it right by SELECT setval('handoff_audit_position_seq', max(position)) FROM handoff_audit"
 )
+_NOT_KNOWN = "leave it out of the address: this driver does not know it, and hands it to the server as a setting"
 _HOLD = (
     "SELECT pg_advisory_xact_lock(key) FROM (SELECT DISTINCT hashtextextended(task, ?::bigint) AS key "
     "FROM unnest(?::text[]) AS task ORDER BY key) AS tasks"
@@ -181,6 +182,8 @@ class PostgresDatabase:
                 )
                 # Rights can be given back, as a server comes back: a stage that has run is not to run again for this.
                 raise LedgerUnavailableError(f"{refused(self.where, error)}; {remedy}") from error
+            if isinstance(error, asyncpg.UndefinedObjectError) and "configuration parameter" in str(error):
+                raise LedgerError(f"{refused(self.where, error)}; {_NOT_KNOWN}") from error
             if isinstance(error, _REFUSED) or APPEND_ONLY in str(error):
                 raise refused(self.where, error) from error
             raise unavailable(self.where, error, writing=writing) from error
