@@ -1,4 +1,7 @@
-"""Steps that a pipeline's code called and never awaited: they do not run, and Python says so to nobody's run."""
+"""Steps that a pipeline's code called and never awaited: they do not run, and Python says so to nobody's run.
+
+Handoffs to other pipelines and to agents outside are steps as well.
+"""
 
 import inspect
 from collections.abc import Callable, Coroutine
@@ -62,7 +65,7 @@ class Calls:
 
 
 class HasCalls(Protocol):
-    """What has steps."""
+    """What has steps: a pipeline, and what is attached to one, which tells of its calls."""
 
     _calls: Calls
 
@@ -76,7 +79,7 @@ def step(
     """Make a method a step of a pipeline: who calls it and never awaits it is told so at the end of the run.
 
     Args:
-        method: The method, an async function.
+        method: The method, an async function; or a function that is given first what has steps.
     """
 
     @wraps(method)

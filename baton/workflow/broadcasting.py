@@ -10,6 +10,7 @@ from baton.protocol.gathering import Broadcast, Standing
 from baton.protocol.handoff import Handoff
 from baton.protocol.json_values import Json
 from baton.protocol.messages import StageReturn
+from baton.workflow.awaiting import step
 from baton.workflow.changes import changed
 from baton.workflow.correspondence import Receiver, ended_once
 from baton.workflow.exchange import ATTEMPTS, Exchange
@@ -20,6 +21,7 @@ ALL_ARE_SENT = "every copy of a broadcast is sent before those that no longer ma
 _LONGEST_REASON = 300  # of each receiver's refusal, as all of them stand in one sentence
 
 
+@step
 async def hand_off_to_all(
     exchange: Exchange,
     receivers: Sequence[Receiver],

@@ -44,6 +44,7 @@ from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandof
 from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.tracing import handoff_span_id
 from baton.protocol.verdict import Fate
+from baton.workflow import awaiting
 from baton.workflow.arrivals import Arrivals
 from baton.workflow.asking import Questions
 from baton.workflow.changes import changed
@@ -109,6 +110,7 @@ class Exchange:
         """
         carried = pipeline.carried("exchange")
         self.pipeline = pipeline
+        self._calls = pipeline._calls
         self.outgoing = Outgoing(pipeline, agent or workflow.info().workflow_type, version)
         self._ask = ask
         self._outbox = Outbox(carried.get("outbox", ()))
@@ -127,6 +129,7 @@ class Exchange:
         """Return what the next run needs to know when this one continues as new."""
         return {"outbox": self._outbox.carried(), "answers": self._answers.pending(), **self._arrivals.carried()}
 
+    @awaiting.step
     async def hand_off(
         self,
         to: Receiver,
@@ -167,6 +170,7 @@ class Exchange:
 
         return Acknowledgement.from_json_object(await self.step(name, act))
 
+    @awaiting.step
     async def receive(
         self, receiver: ReceiverRequirements, *, within: timedelta, takes: Takes = taken_over
     ) -> Received:

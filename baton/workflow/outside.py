@@ -38,6 +38,7 @@ from baton.protocol.sealed import SealedMove
 from baton.protocol.stages import StageSpec
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
+from baton.workflow.awaiting import step
 from baton.workflow.changes import changed
 from baton.workflow.correspondence import LARGEST_MESSAGE, Receiver, raw_of
 from baton.workflow.exchange import Exchange
@@ -77,6 +78,7 @@ class Outside:
     def __init__(self, exchange: Exchange) -> None:
         """Attach to an exchange, in the workflow's `__init__`."""
         self._exchange = exchange
+        self._calls = exchange._calls
         self._desk = OutsideDesk(exchange.pipeline.carried("outside"))
         exchange.pipeline.carries["outside"] = self._desk.carried
         self._waiting: dict[str, _Waiting] = {}
@@ -87,6 +89,7 @@ class Outside:
         workflow.set_query_handler(QUERY_MESSAGE, self._on_message)
         workflow.set_update_handler(MOVE, self._on_move, validator=self._validate)
 
+    @step
     async def hand_off(
         self,
         agent: str,

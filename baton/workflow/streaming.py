@@ -23,6 +23,7 @@ from baton.protocol.messages import StageReturn
 from baton.protocol.misfit import misfit
 from baton.protocol.names import HANDOFF_CHUNK
 from baton.protocol.routing import ReceiverRequirements
+from baton.workflow.awaiting import step
 from baton.workflow.changes import changed
 from baton.workflow.correspondence import HANDOFF_ANSWER, Beside, Receiver, message_of, tell
 from baton.workflow.exchange import ATTEMPTS, Exchange
@@ -53,6 +54,7 @@ class Streams:
     def __init__(self, exchange: Exchange) -> None:
         """Attach to an exchange, in the workflow's `__init__`."""
         self._exchange = exchange
+        self._calls = exchange._calls
         carried = exchange.pipeline.carried("streams")
         self._chunks: dict[str, list[Chunk]] = {
             id: [Chunk.from_json_object(one) for one in chunks] for id, chunks in carried.get("chunks", {}).items()
@@ -85,6 +87,7 @@ class Streams:
             **({"unsafe": {id: [*faults] for id, faults in self._unsafe.items()}} if self._unsafe else {}),
         }
 
+    @step
     async def send(
         self,
         to: Receiver,
@@ -172,6 +175,7 @@ class Streams:
             raise StageFailedError(f"{to.agent!r} has not said within {within} that it has all of a streamed handoff")
         return ack
 
+    @step
     async def receive(
         self,
         receiver: ReceiverRequirements,

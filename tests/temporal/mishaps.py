@@ -8,7 +8,13 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton import ApprovalDeniedError, PipelineInput, PipelineResult, StageFailedError
+from baton.protocol.routing import ReceiverRequirements
 from baton.workflow import ContinueAfter, Pipeline
+from baton.workflow.broadcasting import hand_off_to_all
+from baton.workflow.correspondence import Receiver
+from baton.workflow.exchange import Exchange
+from baton.workflow.outside import Outside
+from baton.workflow.streaming import Streams
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.stages import (
@@ -243,4 +249,46 @@ class NeverAwaits:
         return self.pipeline.result()
 
 
-MISHAPS: list[type] = [AsksTwice, Titled, Twins, Answers, Stumbles, FallsBack, Impatient, Raises, NeverAwaits]
+@workflow.defn
+class NeverHandsOn:
+    """Code that forgets to await a handoff; parameter: `which`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline)
+        self.outside = Outside(self.exchange)
+        self.streams = Streams(self.exchange)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Call one, and end."""
+        to, within, risk = Receiver("nobody", "risk"), timedelta(minutes=1), ReceiverRequirements("risk", "1.0.0")
+        match self.pipeline.params["which"]:
+            case "hand_off":
+                self.exchange.hand_off(to, "Score", within=within)  # type: ignore[unused-coroutine]
+            case "receive":
+                self.exchange.receive(risk, within=within)  # type: ignore[unused-coroutine]
+            case "to all":
+                hand_off_to_all(self.exchange, [to], "Score", within=within)  # type: ignore[unused-coroutine]
+            case "outside":
+                self.outside.hand_off("reviewer", "Review", within=within)  # type: ignore[unused-coroutine]
+            case "send":
+                self.streams.send(to, "Score", [], within=within)  # type: ignore[unused-coroutine]
+            case "receive a stream":
+                self.streams.receive(risk, within=within)  # type: ignore[unused-coroutine]
+        return self.pipeline.result()
+
+
+MISHAPS: list[type] = [
+    AsksTwice,
+    Titled,
+    Twins,
+    Answers,
+    Stumbles,
+    FallsBack,
+    Impatient,
+    Raises,
+    NeverAwaits,
+    NeverHandsOn,
+]

@@ -6,7 +6,7 @@ from temporalio.worker import Worker
 
 from baton.testing import assert_replays
 from tests.support import start
-from tests.temporal.mishaps import NeverAwaits
+from tests.temporal.mishaps import NeverAwaits, NeverHandsOn
 
 CALLS = {
     "stage": "stage(review)",
@@ -14,6 +14,14 @@ CALLS = {
     "approve": "approve('release manager')",
     "sleep": "sleep(",
     "child": "child('Linear', 'Do the first half')",
+}
+HANDOFFS = {
+    "hand_off": "hand_off(Receiver(workflow_id='nobody', agent='risk'",
+    "receive": "receive(ReceiverRequirements(",
+    "to all": "hand_off_to_all([Receiver(workflow_id='nobody'",
+    "outside": "hand_off('reviewer', 'Review')",
+    "send": "send(Receiver(workflow_id='nobody'",
+    "receive a stream": "receive(ReceiverRequirements(",
 }
 
 
@@ -28,6 +36,16 @@ async def test_the_run_fails_and_names_the_call(worker: Worker, which: str) -> N
     assert f"called {CALLS[which]}" in said
     assert "write `await`" in said
     await assert_replays(handle, [NeverAwaits])
+
+
+@pytest.mark.parametrize("which", HANDOFFS)
+async def test_a_handoff_is_a_step_as_well(worker: Worker, which: str) -> None:
+    """The task would have stayed where it was, and the run would have said that all was done."""
+    handle = await start(worker, NeverHandsOn.run, which=which)
+
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    assert f"called {HANDOFFS[which]}" in str(raised.value.cause)
 
 
 async def test_a_task_that_was_given_up_before_it_began_is_in_order(worker: Worker) -> None:
