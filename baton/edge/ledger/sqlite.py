@@ -130,10 +130,10 @@ class SqliteDatabase:
             raise
         if not flush:
             self._unflushed = self._unflushed or time.monotonic()
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(_FLUSHED_WITHIN, self._flush_in_time)
         elif self._here.total_changes > before:  # an event that is on record is not written again, and nothing flushed
             self._unflushed = None
-        if not flush and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_FLUSHED_WITHIN, self._flush_in_time)
         self._in_log += 1
         if self._in_log == _LOG_COMMITS:
             self._writer.submit(self._take_in_log)
