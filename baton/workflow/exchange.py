@@ -29,13 +29,7 @@ from temporalio.exceptions import ActivityError
 from baton.protocol.admission import Received, taken_over
 from baton.protocol.baton import Baton
 from baton.protocol.errors import PatchError, StageFailedError
-from baton.protocol.exchange import (
-    Acknowledgement,
-    Outbox,
-    Sent,
-    Taken,
-    message_digest,
-)
+from baton.protocol.exchange import Acknowledgement, Outbox, Sent, Taken, message_digest
 from baton.protocol.handoff import Handoff
 from baton.protocol.history import StepKind
 from baton.protocol.json_values import Json
