@@ -16,6 +16,8 @@ from baton.protocol.stages import HasSpec
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
+_LONGEST_SHOWN = 200  # of a call, in characters: a receiver may be given much
+
 FORGOTTEN_FAILS = "a pipeline that never awaited a step fails"
 """Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
@@ -97,4 +99,5 @@ def _shown(act: partial[Any]) -> str:
         "join('release manager', print)"
     """
     given = [one.spec.name if isinstance(one, HasSpec) else getattr(one, "__qualname__", repr(one)) for one in act.args]
-    return f"{act.func.__name__}({', '.join(given[1:])})"
+    shown = f"{act.func.__name__}({', '.join(given[1:])})"
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[: _LONGEST_SHOWN - 1]}…"

@@ -20,7 +20,7 @@ from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, execute
 from tests.unit.ledger.material import KEYS, TASK, entry
 
 PORT = 6432
-SETTINGS = ("synchronous_commit", "default_transaction_isolation", "idle_in_transaction_session_timeout")
+SETTINGS = ("synchronous_commit", "idle_in_transaction_session_timeout")
 
 
 class Pooler:
@@ -91,7 +91,7 @@ async def pooler(request: pytest.FixtureRequest, server: Server, folder: Path) -
 async def test_a_connection_that_is_another_one_in_each_transaction(
     pooler: Pooler, urls: Urls, options: LedgerOptions
 ) -> None:
-    """A statement that was prepared in one is not there in the next: each of three failed, and no handoff was taken."""
+    """A statement that was prepared in one is not there in the next: an append failed by that, and no stage ran."""
     async with Ledger(pooler.before(urls.writer), options) as ledger:
         heads = [await ledger.append(entry(0))]
         other = await asyncpg.connect(pooler.before(urls.writer), statement_cache_size=0)

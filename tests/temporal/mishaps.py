@@ -270,7 +270,7 @@ class NeverHandsOn:
             case "receive":
                 self.exchange.receive(risk, within=within)  # type: ignore[unused-coroutine]
             case "to all":
-                hand_off_to_all(self.exchange, [to], "Score", within=within)  # type: ignore[unused-coroutine]
+                hand_off_to_all(self.exchange, [to] * 9, "Score", within=within)  # type: ignore[unused-coroutine]
             case "outside":
                 self.outside.hand_off("reviewer", "Review", within=within)  # type: ignore[unused-coroutine]
             case "send":

@@ -53,16 +53,13 @@ _BROKEN = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _NAME = {"application_name": "baton-ledger"}
 _SETTINGS = {
     "synchronous_commit": "on",
-    # Whoever waited for a task's lock must see what its holder committed, whatever the default is.
-    "default_transaction_isolation": "read committed",
     # A worker that hangs in an append must not keep others waiting for its task for ever.
     "idle_in_transaction_session_timeout": f"{_WAIT_SECONDS}s",
 }
-_SET = (
-    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
-    f"SET LOCAL idle_in_transaction_session_timeout = '{_WAIT_SECONDS}s'"
-)
+_SET = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())
 """The same where a connection is lent for one transaction."""
+_ISOLATION = "read_committed"
+"""Whoever waited for a task's lock must see what its holder committed, whatever the default is."""
 _POOLED = (
     asyncpg.ProtocolViolationError,  # "unsupported startup parameter"
     asyncpg.InvalidSQLStatementNameError,
@@ -195,7 +192,7 @@ class PostgresDatabase:
     async def _once(self, work: Work[T]) -> T:
         pool = await self._connected()
         loop = asyncio.get_running_loop()
-        async with pool.acquire(timeout=_WAIT_SECONDS) as connection, connection.transaction():
+        async with pool.acquire(timeout=_WAIT_SECONDS) as connection, connection.transaction(isolation=_ISOLATION):
             if self._pooled:
                 await connection.execute(_SET)
             return await loop.run_in_executor(self._threads, work, PostgresConnection(connection, loop))

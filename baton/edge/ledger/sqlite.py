@@ -121,7 +121,6 @@ class SqliteDatabase:
         if flush is not self._flushes:
             self._here.execute(f"PRAGMA synchronous={'full' if flush else 'normal'}")
             self._flushes = flush
-        before = self._here.total_changes
         try:
             result = self._transaction(_WRITING, work, self._here)
         except LedgerUnavailableError as error:
@@ -132,8 +131,6 @@ class SqliteDatabase:
             self._unflushed = self._unflushed or time.monotonic()
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(_FLUSHED_WITHIN, self._flush_in_time)
-        elif self._here.total_changes > before:  # an event that is on record is not written again, and nothing flushed
-            self._unflushed = None
         self._in_log += 1
         if self._in_log == _LOG_COMMITS:
             self._writer.submit(self._take_in_log)
@@ -251,6 +248,8 @@ class SqliteDatabase:
                 wrote = connection.total_changes > before
                 if wrote and (connection is not self._here or self._flushes):
                     self._commits.append(time.perf_counter() - began)
+                    if connection is self._here:  # what was written before went to the disk with it
+                        self._unflushed = None
             except BaseException:
                 connection.rollback()  # does nothing where nothing was begun
                 raise
