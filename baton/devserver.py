@@ -42,6 +42,8 @@ TUNED: Mapping[str, object] = {
     "history.timerProcessorMaxTimeShift": "1ms",
     # Continue-as-new twice within a second waits for that second to pass by default.
     "history.workflowIdReuseMinimalInterval": "0s",
+    # Who waits for a result asks again after 20 seconds by default; a busy server may not have told that it is there.
+    "history.longPollExpirationInterval": "5s",
 }
 """The server settings that `DevServerOptions.tuned` stands for."""
 

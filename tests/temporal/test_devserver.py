@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
@@ -87,6 +89,20 @@ class TestDevServer:
             ),
         )
         assert (await handle.describe()).typed_search_attributes[STAGE] == "plan"
+
+    async def test_who_waits_for_a_result_soon_asks_again(self, full_server: DevServer) -> None:
+        """A busy server drops some of the news that a run has ended; by default one waits 20 seconds for it then."""
+        client = await Client.connect(full_server.address, namespace="release")
+        handle = await client.start_workflow("Delivery", id="waited for", task_queue="nobody")
+        asked = GetWorkflowExecutionHistoryRequest(
+            namespace="release",
+            execution=WorkflowExecution(workflow_id=handle.id),
+            wait_new_event=True,
+            history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
+        )
+        async with asyncio.timeout(15):
+            answer = await client.workflow_service.get_workflow_execution_history(asked)
+        assert (list(answer.history.events), bool(answer.next_page_token)) == ([], True)
 
     async def test_the_default_namespace_is_there_too(self, full_server: DevServer) -> None:
         """Tools that name no namespace still work."""
