@@ -12,7 +12,9 @@ and its determinism, is Temporal's, unchanged.
 
 And a run that has ended sends no more commands. Where its code ends while a step that was cancelled is still ending,
 the SDK goes on with that one in the same workflow task; what it leaves would stand behind the run's end, for which the
-server refuses the task as a whole, again and again: the run would never close.
+server refuses the task as a whole, again and again: the run would never close. So it is with local activities that end
+as the run does, of which the SDK records what they gave behind the run's end: they are cancelled, and the run ends with
+the last of them.
 
 And no query is answered while a local activity runs. The SDK ends the workflow task where it answers its queries: the
 marker of a local activity that ended meanwhile goes with that task, but the run is told of it in the next one, after
@@ -21,6 +23,7 @@ not fit its history any more, for ever. The server does not take silence for an 
 over, and apart from any task, which does no harm.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -44,6 +47,8 @@ _ENTER = "_run_code"  # the method of the SDK's instance that gives a text to `e
 _ENDS = frozenset(
     f"{end}_workflow_execution" for end in ("complete", "fail", "cancel", "continue_as_new")
 )  # the commands that end a run
+ENDS_WITH_THE_LAST = "a run ends once its local activities have"
+"""Marks the runs of which that is so, where it makes a difference, in Temporal's way of changing workflow code."""
 _APART = "legacy_query"  # the id that the SDK gives to a query that comes apart from workflow tasks
 
 
@@ -143,6 +148,9 @@ class _Instance(WorkflowInstance):
         self._inner = inner
         self._ended = False
         self._local: set[int] = set()  # the local activities of which the run was not told the end
+        self._canceled: set[int] = set()  # those that the run has cancelled itself
+        self._end: Any = None  # the command that ends the run, while it waits for them
+        self._waits = False  # whether the history says that it does
 
     def activate(self, act: Any) -> Any:
         completion = self._inner.activate(act)
@@ -150,13 +158,31 @@ class _Instance(WorkflowInstance):
         # What comes after the end in the same activation the SDK puts before it, and so it is in recorded histories.
         if self._ended:
             _leave_out(commands, lambda one: not one.HasField("respond_to_query"))
-        self._ended = self._ended or any(one.WhichOneof("variant") in _ENDS for one in commands)
         if self._local:
             self._local -= {job.resolve_activity.seq for job in act.jobs if job.HasField("resolve_activity")}
         self._local |= {one.schedule_local_activity.seq for one in commands if one.HasField("schedule_local_activity")}
+        self._canceled |= {
+            one.request_cancel_local_activity.seq for one in commands if one.HasField("request_cancel_local_activity")
+        }
+        self._waits = self._waits or any(job.notify_has_patch.patch_id == ENDS_WITH_THE_LAST for job in act.jobs)
+        if not self._ended and (end := next((one for one in commands if one.WhichOneof("variant") in _ENDS), None)):
+            self._ended = True
+            if self._local and (self._waits or not act.is_replaying):
+                self._wait_for_the_last(commands, end)
+        if self._end is not None and not self._local:
+            commands.append(self._end)
+            self._end = None
         if self._local:
             _leave_out(commands, _answers_within_task)
         return completion
+
+    def _wait_for_the_last(self, commands: Any, end: Any) -> None:
+        """Keep the command that ends the run, and cancel the local activities that it did not wait for."""
+        self._end = copy.deepcopy(end)
+        _leave_out(commands, lambda one: one.WhichOneof("variant") in _ENDS)
+        commands.add().set_patch_marker.patch_id = ENDS_WITH_THE_LAST
+        for seq in sorted(self._local - self._canceled):
+            commands.add().request_cancel_local_activity.seq = seq
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
         return self._inner.get_serialization_context(command_info)

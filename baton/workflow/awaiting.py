@@ -1,6 +1,6 @@
 """Steps that a pipeline's code called and never awaited: they do not run, and Python says so to nobody's run.
 
-Handoffs to other pipelines and to agents outside are steps as well.
+Handoffs to other pipelines and to agents outside, the rest of a streamed one, and undoing are steps as well.
 """
 
 import inspect
@@ -96,8 +96,8 @@ def _shown(act: partial[Any]) -> str:
 
     Example:
         >>> _shown(partial(str.join, "", "release manager", print))
-        "join('release manager', print)"
+        "str.join('release manager', print)"
     """
     given = [one.spec.name if isinstance(one, HasSpec) else getattr(one, "__qualname__", repr(one)) for one in act.args]
-    shown = f"{act.func.__name__}({', '.join(given[1:])})"
+    shown = f"{act.func.__qualname__}({', '.join(given[1:])})"
     return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[: _LONGEST_SHOWN - 1]}…"

@@ -18,6 +18,7 @@ from baton.protocol.history import Undone
 from baton.protocol.json_values import Json
 from baton.protocol.names import MEMO_UNDONE
 from baton.protocol.stages import HasSpec
+from baton.workflow.awaiting import step
 from baton.workflow.changes import changed
 from baton.workflow.pipeline import Pipeline
 
@@ -50,6 +51,7 @@ class Compensations:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
+        self._calls = pipeline._calls
         self._later: list[tuple[HasSpec, Mapping[str, Json] | None]] = []
         self._since = pipeline._desk.steps + 1
 
@@ -62,6 +64,7 @@ class Compensations:
         """
         self._later.append((stage, params))
 
+    @step
     async def run(self) -> None:
         """Undo everything now, newest first; each only once."""
         told = bool(self._later) and changed(UNDOING_TOLD)

@@ -352,6 +352,7 @@ class Incoming:
         self.received = received
         self.stream = stream
         self._streams = streams
+        self._calls = streams._calls
         self._by = by
         self._id = id
         self._seen = 0
@@ -362,6 +363,7 @@ class Incoming:
         self._take()
         return self.stream.taken
 
+    @step
     async def rest(self, *, within: timedelta) -> list[dict[str, Json]]:
         """Wait until the whole is here, answer the sender, and return all contents.
 

@@ -379,7 +379,7 @@ def _is_small(content: Mapping[str, Any]) -> list[str]:
 class StreamsIn(Ponders):
     """Receives a streamed handoff and begins with two chunks; waits for an approval then if `pause` says so.
 
-    It waits `seconds` for the rest.
+    It waits `seconds` for the rest, or, if `forgets` says so, never awaits it.
     """
 
     @workflow.init
@@ -396,6 +396,9 @@ class StreamsIn(Ponders):
         began = len(incoming.chunks)
         if self.pipeline.params.get("pause"):
             await self.pipeline.approve("go on", within=within)
+        if self.pipeline.params.get("forgets"):
+            incoming.rest(within=within)  # type: ignore[unused-coroutine]
+            return self.pipeline.result()
         seconds: Any = self.pipeline.params.get("seconds", 20)
         everything = await incoming.rest(within=timedelta(seconds=seconds))
         return self.pipeline.result({"began": began >= 2, "chunks": [one["n"] for one in everything]})

@@ -14,6 +14,7 @@ from baton.workflow import ContinueAfter, Pipeline
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.line_stages import alpha, beta, charges, costs, first, gamma, lightly, second
+    from tests.temporal.stages import tidy
 
 
 @workflow.defn
@@ -174,4 +175,22 @@ class Races:
         _, late = await workflow.wait(racing, return_when=asyncio.FIRST_COMPLETED)
         for one in late:
             one.cancel()
+        return self.pipeline.result()
+
+
+@workflow.defn
+class TakesTheFirst:
+    """Light stages at once, of which it waits for the first only; it fails then if `raises` says so."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Take the first."""
+        racing = [asyncio.ensure_future(self.pipeline.stage(tidy)) for _ in range(8)]
+        await workflow.wait(racing, return_when=asyncio.FIRST_COMPLETED)
+        if self.pipeline.params.get("raises"):
+            raise ApplicationError("one is enough", non_retryable=True)
         return self.pipeline.result()

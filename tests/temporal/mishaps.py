@@ -11,6 +11,7 @@ from baton import ApprovalDeniedError, PipelineInput, PipelineResult, StageFaile
 from baton.protocol.routing import ReceiverRequirements
 from baton.workflow import ContinueAfter, Pipeline
 from baton.workflow.broadcasting import hand_off_to_all
+from baton.workflow.compensating import Compensations
 from baton.workflow.correspondence import Receiver
 from baton.workflow.exchange import Exchange
 from baton.workflow.outside import Outside
@@ -242,6 +243,10 @@ class NeverAwaits:
                 self.pipeline.sleep(SOON)  # type: ignore[unused-coroutine]
             case "child":
                 self.pipeline.child("Linear", "Do the first half")  # type: ignore[unused-coroutine]
+            case "run":
+                undo = Compensations(self.pipeline)
+                undo.later(review)
+                undo.run()  # type: ignore[unused-coroutine]
             case "given up":
                 task = asyncio.create_task(self.pipeline.stage(review))
                 task.cancel()

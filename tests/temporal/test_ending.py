@@ -1,5 +1,7 @@
 """A run whose code ends before all of its steps have: it closes all the same, and leaves nothing behind its end."""
 
+import asyncio
+
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
@@ -8,10 +10,12 @@ from baton.client import RunStatus, StepStatus, read_run
 from baton.protocol.messages import PipelineResult
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import start, until_waiting
-from tests.temporal.line_pipelines import Races
+from tests.temporal.line_pipelines import Races, TakesTheFirst
 from tests.temporal.line_stages import STAGES as LINE_STAGES
 from tests.temporal.pipelines import AsksWhileWorking
 from tests.temporal.stages import STAGES
+
+TASK_FAILED = "workflow_task_failed_event_attributes"
 
 
 async def test_a_run_that_is_cancelled_with_several_steps_under_way_closes(client: Client) -> None:
@@ -41,3 +45,18 @@ async def test_a_run_that_does_not_wait_for_the_step_it_cancels_closes(client: C
     run = await read_run(client, handle.id)
     assert run.status is RunStatus.COMPLETED
     await assert_replays(handle, [Races])
+
+
+@pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")  # the SDK's, of one that has just ended
+@pytest.mark.parametrize("raises", [False, True])
+async def test_a_run_that_does_not_wait_for_its_light_stages_closes(client: Client, raises: bool) -> None:
+    """They end as it does: what they gave would stand behind its end, and the server refuses such a task for ever."""
+    async with pipeline_worker(client, [TakesTheFirst], STAGES) as worker:
+        handles = [await start(worker, TakesTheFirst.run, raises=raises) for _ in range(4)]
+        async with asyncio.timeout(60):
+            ended = await asyncio.gather(*(handle.result() for handle in handles), return_exceptions=True)
+
+    assert all(isinstance(one, WorkflowFailureError if raises else PipelineResult) for one in ended)
+    for handle in handles:
+        assert [event async for event in handle.fetch_history_events() if event.HasField(TASK_FAILED)] == []
+        await assert_replays(handle, [TakesTheFirst])

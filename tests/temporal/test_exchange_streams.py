@@ -45,6 +45,15 @@ async def test_what_was_streamed_is_there_in_the_run_that_continues(exchange: Wo
     await assert_replays(last, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
+async def test_the_rest_is_awaited(exchange: Worker) -> None:
+    """Or the run fails and says so: its sender would wait for an answer that never comes."""
+    receiver = await start(exchange, StreamsIn.run, id=f"risk-{uuid.uuid4()}", forgets=True)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3)
+
+    assert "called Incoming.rest() and never awaited it" in await failure(receiver)
+    await sender.terminate()
+
+
 async def test_an_attack_that_comes_as_the_receiver_begins(exchange: Worker, safeguards: Safeguards) -> None:
     """What was enough to begin with is not any more: its sender is told, once it has said what it sent (S3-10.1-b)."""
     queue, stream = f"attacked-{uuid.uuid4()}", str(uuid.uuid4())

@@ -9,19 +9,20 @@ from tests.support import start
 from tests.temporal.mishaps import NeverAwaits, NeverHandsOn
 
 CALLS = {
-    "stage": "stage(review)",
-    "fan_out": "fan_out(check, document)",
-    "approve": "approve('release manager')",
-    "sleep": "sleep(",
-    "child": "child('Linear', 'Do the first half')",
+    "stage": "Pipeline.stage(review)",
+    "fan_out": "Pipeline.fan_out(check, document)",
+    "approve": "Pipeline.approve('release manager')",
+    "sleep": "Pipeline.sleep(",
+    "child": "Pipeline.child('Linear', 'Do the first half')",
+    "run": "Compensations.run()",
 }
 HANDOFFS = {
-    "hand_off": "hand_off(Receiver(workflow_id='nobody', agent='risk'",
-    "receive": "receive(ReceiverRequirements(",
+    "hand_off": "Exchange.hand_off(Receiver(workflow_id='nobody', agent='risk'",
+    "receive": "Exchange.receive(ReceiverRequirements(",
     "to all": "hand_off_to_all([Receiver(workflow_id='nobody'",
-    "outside": "hand_off('reviewer', 'Review')",
-    "send": "send(Receiver(workflow_id='nobody'",
-    "receive a stream": "receive(ReceiverRequirements(",
+    "outside": "Outside.hand_off('reviewer', 'Review')",
+    "send": "Streams.send(Receiver(workflow_id='nobody'",
+    "receive a stream": "Streams.receive(ReceiverRequirements(",
 }
 
 
