@@ -161,9 +161,9 @@ class _Instance(WorkflowInstance):
         if self._local:
             self._local -= {job.resolve_activity.seq for job in act.jobs if job.HasField("resolve_activity")}
         self._local |= {one.schedule_local_activity.seq for one in commands if one.HasField("schedule_local_activity")}
-        self._canceled |= {
-            one.request_cancel_local_activity.seq for one in commands if one.HasField("request_cancel_local_activity")
-        }
+        if self._local:
+            asked = (one for one in commands if one.HasField("request_cancel_local_activity"))
+            self._canceled.update(one.request_cancel_local_activity.seq for one in asked)
         self._waits = self._waits or any(job.notify_has_patch.patch_id == ENDS_WITH_THE_LAST for job in act.jobs)
         if not self._ended and (end := next((one for one in commands if one.WhichOneof("variant") in _ENDS), None)):
             self._ended = True
