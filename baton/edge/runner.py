@@ -147,8 +147,7 @@ class _Instance(WorkflowInstance):
     def __init__(self, inner: WorkflowInstance) -> None:
         self._inner = inner
         self._ended = False
-        self._local: set[int] = set()  # the local activities of which the run was not told the end
-        self._canceled: set[int] = set()  # those that the run has cancelled itself
+        self._local: dict[int, bool] = {}  # the local activities that have not ended, and whether each was cancelled
         self._end: Any = None  # the command that ends the run, while it waits for them
         self._waits = False  # whether the history says that it does
 
@@ -158,31 +157,49 @@ class _Instance(WorkflowInstance):
         # What comes after the end in the same activation the SDK puts before it, and so it is in recorded histories.
         if self._ended:
             _leave_out(commands, lambda one: not one.HasField("respond_to_query"))
-        if self._local:
-            self._local -= {job.resolve_activity.seq for job in act.jobs if job.HasField("resolve_activity")}
-        self._local |= {one.schedule_local_activity.seq for one in commands if one.HasField("schedule_local_activity")}
-        if self._local:
-            asked = (one for one in commands if one.HasField("request_cancel_local_activity"))
-            self._canceled.update(one.request_cancel_local_activity.seq for one in asked)
-        self._waits = self._waits or any(job.notify_has_patch.patch_id == ENDS_WITH_THE_LAST for job in act.jobs)
-        if not self._ended and (end := next((one for one in commands if one.WhichOneof("variant") in _ENDS), None)):
+        self._heed(act.jobs)
+        end = self._noted(commands)
+        if end is not None:
             self._ended = True
             if self._local and (self._waits or not act.is_replaying):
                 self._wait_for_the_last(commands, end)
-        if self._end is not None and not self._local:
-            commands.append(self._end)
-            self._end = None
         if self._local:
             _leave_out(commands, _answers_within_task)
+        elif self._end is not None:
+            commands.append(self._end)
+            self._end = None
         return completion
+
+    def _heed(self, jobs: Any) -> None:
+        """Note which local activities have ended, and what the history says of the run's end."""
+        for job in jobs:
+            match job.WhichOneof("variant"):
+                case "resolve_activity":
+                    self._local.pop(job.resolve_activity.seq, None)
+                case "notify_has_patch":
+                    self._waits = self._waits or job.notify_has_patch.patch_id == ENDS_WITH_THE_LAST
+
+    def _noted(self, commands: Any) -> Any:
+        """Note which local activities begin and are cancelled; return the command that ends the run, or None."""
+        end = None
+        for one in commands:
+            match one.WhichOneof("variant"):
+                case "schedule_local_activity":
+                    self._local[one.schedule_local_activity.seq] = False
+                case "request_cancel_local_activity" if one.request_cancel_local_activity.seq in self._local:
+                    self._local[one.request_cancel_local_activity.seq] = True
+                case kind if kind in _ENDS:
+                    end = one
+        return end
 
     def _wait_for_the_last(self, commands: Any, end: Any) -> None:
         """Keep the command that ends the run, and cancel the local activities that it did not wait for."""
         self._end = copy.deepcopy(end)
-        _leave_out(commands, lambda one: one.WhichOneof("variant") in _ENDS)
+        commands.remove(end)
         commands.add().set_patch_marker.patch_id = ENDS_WITH_THE_LAST
-        for seq in sorted(self._local - self._canceled):
-            commands.add().request_cancel_local_activity.seq = seq
+        for seq, canceled in self._local.items():
+            if not canceled:
+                commands.add().request_cancel_local_activity.seq = seq
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
         return self._inner.get_serialization_context(command_info)

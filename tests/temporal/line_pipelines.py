@@ -180,7 +180,7 @@ class Races:
 
 @workflow.defn
 class TakesTheFirst:
-    """Light stages at once, of which it waits for the first only; it fails then if `raises` says so."""
+    """Light stages at once, of which it waits for the first only; it ends then as the parameter `how` says."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -191,6 +191,9 @@ class TakesTheFirst:
         """Take the first."""
         racing = [asyncio.ensure_future(self.pipeline.stage(tidy)) for _ in range(8)]
         await workflow.wait(racing, return_when=asyncio.FIRST_COMPLETED)
-        if self.pipeline.params.get("raises"):
-            raise ApplicationError("one is enough", non_retryable=True)
+        match self.pipeline.params["how"]:
+            case "raises":
+                raise ApplicationError("one is enough", non_retryable=True)
+            case "goes on" if workflow.info().continued_run_id is None:
+                workflow.continue_as_new(start)
         return self.pipeline.result()

@@ -1,5 +1,7 @@
 """A step that a pipeline's code calls and never awaits does not run; the run may not complete as if nothing were."""
 
+from typing import Any
+
 import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
@@ -8,47 +10,34 @@ from baton.testing import assert_replays
 from tests.support import start
 from tests.temporal.mishaps import NeverAwaits, NeverHandsOn
 
-CALLS = {
-    "stage": "Pipeline.stage(review)",
-    "fan_out": "Pipeline.fan_out(check, document)",
-    "approve": "Pipeline.approve('release manager')",
-    "sleep": "Pipeline.sleep(",
-    "child": "Pipeline.child('Linear', 'Do the first half')",
-    "run": "Compensations.run()",
-}
-HANDOFFS = {
-    "hand_off": "Exchange.hand_off(Receiver(workflow_id='nobody', agent='risk'",
-    "receive": "Exchange.receive(ReceiverRequirements(",
-    "to all": "hand_off_to_all([Receiver(workflow_id='nobody'",
-    "outside": "Outside.hand_off('reviewer', 'Review')",
-    "send": "Streams.send(Receiver(workflow_id='nobody'",
-    "receive a stream": "Streams.receive(ReceiverRequirements(",
-}
+CALLS = [
+    (NeverAwaits, "stage", "Pipeline.stage(review)"),
+    (NeverAwaits, "fan_out", "Pipeline.fan_out(check, document)"),
+    (NeverAwaits, "approve", "Pipeline.approve('release manager')"),
+    (NeverAwaits, "sleep", "Pipeline.sleep("),
+    (NeverAwaits, "child", "Pipeline.child('Linear', 'Do the first half')"),
+    (NeverAwaits, "run", "Compensations.run()"),
+    (NeverHandsOn, "hand_off", "Exchange.hand_off(Receiver(workflow_id='nobody', agent='risk'"),
+    (NeverHandsOn, "receive", "Exchange.receive(ReceiverRequirements("),
+    (NeverHandsOn, "to all", "hand_off_to_all([Receiver(workflow_id='nobody'"),
+    (NeverHandsOn, "outside", "Outside.hand_off('reviewer', 'Review')"),
+    (NeverHandsOn, "send", "Streams.send(Receiver(workflow_id='nobody'"),
+    (NeverHandsOn, "receive a stream", "Streams.receive(ReceiverRequirements("),
+]
 
 
-@pytest.mark.parametrize("which", CALLS)
-async def test_the_run_fails_and_names_the_call(worker: Worker, which: str) -> None:
-    """Each kind of step; and what the run did replays."""
-    handle = await start(worker, NeverAwaits.run, which=which)
+@pytest.mark.parametrize(("pipeline", "which", "call"), CALLS)
+async def test_the_run_fails_and_names_the_call(worker: Worker, pipeline: Any, which: str, call: str) -> None:
+    """Each kind of step, handoffs too: the task would have stayed where it was. What the run did replays."""
+    handle = await start(worker, pipeline.run, which=which)
 
     with pytest.raises(WorkflowFailureError) as raised:
         await handle.result()
     said = str(raised.value.cause)
-    assert f"called {CALLS[which]}" in said
+    assert f"called {call}" in said
     assert "write `await`" in said
-    await assert_replays(handle, [NeverAwaits])
-
-
-@pytest.mark.parametrize("which", HANDOFFS)
-async def test_a_handoff_is_a_step_as_well(worker: Worker, which: str) -> None:
-    """The task would have stayed where it was, and the run would have said that all was done."""
-    handle = await start(worker, NeverHandsOn.run, which=which)
-
-    with pytest.raises(WorkflowFailureError) as raised:
-        await handle.result()
-    said = str(raised.value.cause)
-    assert f"called {HANDOFFS[which]}" in said
     assert len(said) < 400, "a call of nine receivers is cut"
+    await assert_replays(handle, [pipeline])
 
 
 async def test_a_task_that_was_given_up_before_it_began_is_in_order(worker: Worker) -> None:
