@@ -6,7 +6,7 @@ before the stage runs, and what the stage returns is put on record as well. The 
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ from benchmarks.worker import ledger_of
 WITHOUT, PROTOCOL, ENCRYPTED = "without", "protocol", "encrypted too"
 """The sides: no safeguards; with them; with them, and all that Temporal stores encrypted."""
 
+_ROLES = {WITHOUT: "baton", PROTOCOL: "protocol", ENCRYPTED: "encrypted"}
 _MESSAGES = 400
 _FIRST = 2  # so many stages are done: the message is the third one's
 _RECORDS = 2 * STAGES  # each stage's acceptance, and what it returned
@@ -52,6 +53,17 @@ async def protocol_cost(rig: Rig, effort: Effort) -> Findings:
     told = await take_turns("handoff protocol, 10 at a time", loads, turn, effort)
     findings.rows.extend(speed_rows("4 KB", told, WITHOUT))
     findings.values["protocol_throughput_ratio"] = ratio(column(told, "per_second"), PROTOCOL, WITHOUT)
+    return findings
+
+
+async def protocol_cost_stock(rig: Rig, effort: Effort) -> Findings:
+    """Measure the same on a stock server, where a pipeline waits for its hops and no longer for the processors."""
+    loads = await _loads(rig, (WITHOUT, PROTOCOL), server="stock")
+    findings = Findings("The handoff protocol on a stock server, 10 pipelines at a time, baton of 4 KB", SPEED_COLUMNS)
+    turn = partial(speed, pipelines=effort.pipelines(60), concurrency=10)
+    told = await take_turns("handoff protocol on a stock server, 10 at a time", loads, turn, effort)
+    findings.rows.extend(speed_rows("4 KB", told, WITHOUT))
+    findings.values["protocol_throughput_ratio_stock"] = ratio(column(told, "per_second"), PROTOCOL, WITHOUT)
     return findings
 
 
@@ -132,10 +144,10 @@ def _judged_in(gate: Gate, raw: bytes, receiver: ReceiverRequirements) -> float:
     return (time.thread_time() - began) * 1e6
 
 
-async def _loads(rig: Rig) -> list[Load]:
-    """Return the sides."""
-    roles = {WITHOUT: "baton", PROTOCOL: "protocol", ENCRYPTED: "encrypted"}
-    return [Load(name, await rig.crew(role), "Delivery", pipeline_input(large())) for name, role in roles.items()]
+async def _loads(rig: Rig, sides: Iterable[str] = _ROLES, *, server: str = "shipped") -> list[Load]:
+    """Return the sides, all of them by default."""
+    argument = pipeline_input(large())
+    return [Load(side, await rig.crew(_ROLES[side], server=server), "Delivery", argument) for side in sides]
 
 
 async def _history(crew: Crew, load: Load) -> tuple[int, int]:

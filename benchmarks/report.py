@@ -67,6 +67,7 @@ GOALS: Mapping[str, Goal] = {
     "protocol_throughput_ratio": Goal(
         "pipelines a second with the protocol, of those without, 10 at a time", least=0.88
     ),
+    "protocol_throughput_ratio_stock": Goal("the same on a stock server"),
     "protocol_ms_per_handoff": Goal("milliseconds that the protocol adds to a handoff (p50)", most=3),
     "accept_us": Goal("microseconds of processor time to judge a message of 5.5 KB", most=150),
     "signal_accept_p99_ms_c1": Goal(

@@ -14,7 +14,8 @@ And a run that has ended sends no more commands. Where its code ends while a ste
 the SDK goes on with that one in the same workflow task; what it leaves would stand behind the run's end, for which the
 server refuses the task as a whole, again and again: the run would never close. So it is with local activities that end
 as the run does, of which the SDK records what they gave behind the run's end: they are cancelled, and the run ends with
-the last of them.
+the last of them. Nor is a signal to another workflow cancelled that has reached it or found nobody: the SDK cancels it
+where both are told in one workflow task, and fails that task if it found nobody, again and again.
 
 And no query is answered while a local activity runs. The SDK ends the workflow task where it answers its queries: the
 marker of a local activity that ended meanwhile goes with that task, but the run is told of it in the next one, after
@@ -148,6 +149,7 @@ class _Instance(WorkflowInstance):
         self._inner = inner
         self._ended = False
         self._local: dict[int, bool] = {}  # the local activities that have not ended, and whether each was cancelled
+        self._signals: set[int] = set()  # the signals to other workflows of which nothing was heard yet
         self._end: Any = None  # the command that ends the run, while it waits for them
         self._waits = False  # whether the history says that it does
 
@@ -159,6 +161,7 @@ class _Instance(WorkflowInstance):
             _leave_out(commands, lambda one: not one.HasField("respond_to_query"))
         self._heed(act.jobs)
         end = self._noted(commands)
+        _leave_out(commands, self._cancels_too_late)
         if end is not None:
             self._ended = True
             if self._local and (self._waits or not act.is_replaying):
@@ -171,19 +174,23 @@ class _Instance(WorkflowInstance):
         return completion
 
     def _heed(self, jobs: Any) -> None:
-        """Note which local activities have ended, and what the history says of the run's end."""
+        """Note which local activities have ended, which signals arrived or could not, and how the run is to end."""
         for job in jobs:
             match job.WhichOneof("variant"):
                 case "resolve_activity":
                     self._local.pop(job.resolve_activity.seq, None)
+                case "resolve_signal_external_workflow":
+                    self._signals.discard(job.resolve_signal_external_workflow.seq)
                 case "notify_has_patch":
                     self._waits = self._waits or job.notify_has_patch.patch_id == ENDS_WITH_THE_LAST
 
     def _noted(self, commands: Any) -> Any:
-        """Note which local activities begin and are cancelled; return the command that ends the run, or None."""
+        """Note which local activities begin and are cancelled, and signals; return the command that ends the run."""
         end = None
         for one in commands:
             match one.WhichOneof("variant"):
+                case "signal_external_workflow_execution":
+                    self._signals.add(one.signal_external_workflow_execution.seq)
                 case "schedule_local_activity":
                     self._local[one.schedule_local_activity.seq] = False
                 case "request_cancel_local_activity" if one.request_cancel_local_activity.seq in self._local:
@@ -191,6 +198,10 @@ class _Instance(WorkflowInstance):
                 case kind if kind in _ENDS:
                     end = one
         return end
+
+    def _cancels_too_late(self, command: Any) -> bool:
+        """Return whether a command cancels a signal that has arrived, or could not."""
+        return command.HasField("cancel_signal_workflow") and command.cancel_signal_workflow.seq not in self._signals
 
     def _wait_for_the_last(self, commands: Any, end: Any) -> None:
         """Keep the command that ends the run, and cancel the local activities that it did not wait for."""

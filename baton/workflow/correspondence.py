@@ -4,9 +4,10 @@ import asyncio
 import base64
 import contextlib
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
@@ -51,6 +52,8 @@ by what else has come in that task, and in a replay of a history with a mark in 
 """
 TIMER_FIRST = "a timer that a message may make needless is started in any case"
 """Marks the runs of which that is so, and what `DRAWS_LATER` says as well."""
+CANCELED_IN_PASSING = "a run that is cancelled while a signal of its is on the way is cancelled"
+"""Marks the runs of which that is so, asked of `workflow.patched` where one is."""
 
 _LONGEST_ID = 1_000  # bytes of a workflow id, as a server has it that nobody told otherwise
 
@@ -285,6 +288,9 @@ async def tell(workflow_id: str, signal: str, message: object) -> bool:
     Nobody does under an id that the server takes from nobody. It would refuse the command, and the task with it, again
     and again; and the id may be what a received message says.
 
+    A run that is cancelled meanwhile is so once it is known what became of the signal, which nobody can call back. The
+    SDK would go on as if it had not been; and a run is told of it once only.
+
     Args:
         workflow_id: Where to.
         signal: The signal's name.
@@ -292,13 +298,41 @@ async def tell(workflow_id: str, signal: str, message: object) -> bool:
     """
     if not 0 < len(workflow_id.encode()) <= _LONGEST_ID:
         return False
+    sending = _Heeding(workflow.get_external_workflow_handle(workflow_id).signal(signal, message))
+    arrived = True
     try:
-        await workflow.get_external_workflow_handle(workflow_id).signal(signal, message)
+        await sending
     except FailureError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"the signal {signal!r} was cancelled") from error
-        return False
-    return True
+        arrived = False
+    if sending.cancelled and workflow.cancellation_reason() is not None and workflow.patched(CANCELED_IN_PASSING):  # noqa: TID251
+        raise asyncio.CancelledError(f"the run was cancelled while the signal {signal!r} was on the way")
+    return arrived
+
+
+class _Heeding:
+    """Awaits something that keeps a cancellation to itself, and knows of it."""
+
+    def __init__(self, what: Awaitable[None]) -> None:
+        self._what = what
+        self.cancelled = False
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        with contextlib.closing(self._what.__await__()) as waiting:
+            go_on: Callable[[], Any] = partial(next, waiting)
+            while True:
+                try:
+                    wanted = go_on()
+                except StopIteration:
+                    return
+                try:
+                    yield wanted
+                except asyncio.CancelledError as error:
+                    self.cancelled = True
+                    go_on = partial(waiting.throw, error)
+                else:
+                    go_on = partial(next, waiting)
 
 
 async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool) -> None:
