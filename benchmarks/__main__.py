@@ -22,7 +22,7 @@ from benchmarks.history import history
 from benchmarks.ledger import appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
 from benchmarks.peers.comparison import PEERS, against, agent_stage
-from benchmarks.protocol import acceptance, protocol_cost, protocol_cost_stock, protocol_history, protocol_latency
+from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
 from benchmarks.recovery import recovery
 from benchmarks.report import GOALS, Findings, show, summarise, write
 from benchmarks.rig import Rig
@@ -53,7 +53,7 @@ MEASURES = (
     Measure(["start_to_first_stage_ms"], first_stage),
     Measure(["protocol_extra_events", "history_bytes_vs_raw"], protocol_history),
     Measure(["protocol_throughput_ratio"], protocol_cost),
-    Measure(["protocol_throughput_ratio_stock"], protocol_cost_stock),
+    Measure(["protocol_throughput_ratio_stock"], partial(protocol_cost, stock=True)),
     Measure(["protocol_ms_per_handoff"], protocol_latency),
     Measure(["accept_us"], acceptance),
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),

@@ -41,29 +41,22 @@ _FIRST = 2  # so many stages are done: the message is the third one's
 _RECORDS = 2 * STAGES  # each stage's acceptance, and what it returned
 
 
-async def protocol_cost(rig: Rig, effort: Effort) -> Findings:
+async def protocol_cost(rig: Rig, effort: Effort, *, stock: bool = False) -> Findings:
     """Measure pipelines per second with the protocol against without it, 10 at a time, with a baton of 4 KB.
 
-    Raises:
-        RuntimeError: The handoffs of a pipeline are not on record.
+    Args:
+        rig: Has the workers.
+        effort: How often.
+        stock: On a stock server, where pipelines wait for their hops and the processors have room.
     """
-    loads = await _loads(rig)
-    findings = Findings("The handoff protocol, 10 pipelines at a time, baton of 4 KB", SPEED_COLUMNS)
+    loads = await _loads(rig, (WITHOUT, PROTOCOL), server="stock") if stock else await _loads(rig)
+    where = " on a stock server" if stock else ""
+    findings = Findings(f"The handoff protocol{where}, 10 pipelines at a time, baton of 4 KB", SPEED_COLUMNS)
     turn = partial(speed, pipelines=effort.pipelines(60), concurrency=10)
-    told = await take_turns("handoff protocol, 10 at a time", loads, turn, effort)
+    told = await take_turns(f"handoff protocol{where}, 10 at a time", loads, turn, effort)
     findings.rows.extend(speed_rows("4 KB", told, WITHOUT))
-    findings.values["protocol_throughput_ratio"] = ratio(column(told, "per_second"), PROTOCOL, WITHOUT)
-    return findings
-
-
-async def protocol_cost_stock(rig: Rig, effort: Effort) -> Findings:
-    """Measure the same on a stock server, where a pipeline waits for its hops and no longer for the processors."""
-    loads = await _loads(rig, (WITHOUT, PROTOCOL), server="stock")
-    findings = Findings("The handoff protocol on a stock server, 10 pipelines at a time, baton of 4 KB", SPEED_COLUMNS)
-    turn = partial(speed, pipelines=effort.pipelines(60), concurrency=10)
-    told = await take_turns("handoff protocol on a stock server, 10 at a time", loads, turn, effort)
-    findings.rows.extend(speed_rows("4 KB", told, WITHOUT))
-    findings.values["protocol_throughput_ratio_stock"] = ratio(column(told, "per_second"), PROTOCOL, WITHOUT)
+    figure = "protocol_throughput_ratio_stock" if stock else "protocol_throughput_ratio"
+    findings.values[figure] = ratio(column(told, "per_second"), PROTOCOL, WITHOUT)
     return findings
 
 
