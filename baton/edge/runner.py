@@ -161,7 +161,6 @@ class _Instance(WorkflowInstance):
             _leave_out(commands, lambda one: not one.HasField("respond_to_query"))
         self._heed(act.jobs)
         end = self._noted(commands)
-        _leave_out(commands, self._cancels_too_late)
         if end is not None:
             self._ended = True
             if self._local and (self._waits or not act.is_replaying):
@@ -185,12 +184,14 @@ class _Instance(WorkflowInstance):
                     self._waits = self._waits or job.notify_has_patch.patch_id == ENDS_WITH_THE_LAST
 
     def _noted(self, commands: Any) -> Any:
-        """Note which local activities begin and are cancelled, and signals; return the command that ends the run."""
+        """Note local activities and signals, leave out what cancels a signal too late; return what ends the run."""
         end = None
-        for one in commands:
+        for one in [*commands]:
             match one.WhichOneof("variant"):
                 case "signal_external_workflow_execution":
                     self._signals.add(one.signal_external_workflow_execution.seq)
+                case "cancel_signal_workflow" if one.cancel_signal_workflow.seq not in self._signals:
+                    commands.remove(one)
                 case "schedule_local_activity":
                     self._local[one.schedule_local_activity.seq] = False
                 case "request_cancel_local_activity" if one.request_cancel_local_activity.seq in self._local:
@@ -198,10 +199,6 @@ class _Instance(WorkflowInstance):
                 case kind if kind in _ENDS:
                     end = one
         return end
-
-    def _cancels_too_late(self, command: Any) -> bool:
-        """Return whether a command cancels a signal that has arrived, or could not."""
-        return command.HasField("cancel_signal_workflow") and command.cancel_signal_workflow.seq not in self._signals
 
     def _wait_for_the_last(self, commands: Any, end: Any) -> None:
         """Keep the command that ends the run, and cancel the local activities that it did not wait for."""

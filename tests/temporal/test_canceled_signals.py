@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -11,44 +12,39 @@ from temporalio.exceptions import CancelledError
 from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.activity.safeguards import Safeguards
 from baton.client import RunStatus, read_run
+from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.protocol.messages import PipelineInput
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import GOAL, LIMIT, event, start
-from tests.temporal.exchange_pipelines import Receives
-from tests.temporal.held_pipelines import HandsOffLater
-from tests.temporal.holding import GO, HELD
+from tests.temporal.exchange_pipelines import HandsOff, Receives
 
 
-@pytest.mark.parametrize(
-    ("there", "outcome"),
-    [
-        (True, EventType.EVENT_TYPE_EXTERNAL_WORKFLOW_EXECUTION_SIGNALED),
-        (False, EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED),
-    ],
-    ids=["arrives", "finds nobody"],
-)
+@pytest.fixture
+async def unhurried(safeguards: Safeguards) -> AsyncIterator[Client]:
+    """Return a client of a server that looks once a second for what it has to bring somewhere."""
+    options = DevServerOptions(settings={"history.transferProcessorMaxPollRPS": 1})
+    async with DevServer(options) as server:
+        yield await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["arrives", "finds nobody"])
 async def test_a_run_that_is_cancelled_as_its_handoff_arrives_is_cancelled(
-    sealing: Client, safeguards: Safeguards, there: bool, outcome: "EventType.ValueType"
+    unhurried: Client, safeguards: Safeguards, there: bool
 ) -> None:
     """It is told of both in one workflow task: the SDK forgets the cancellation, or fails that task for ever."""
-    HELD.clear()
-    GO.clear()
     to = f"risk-{uuid.uuid4()}"
     if there:  # nobody works for it, so it answers nothing
-        await sealing.start_workflow(
+        await unhurried.start_workflow(
             Receives.run, PipelineInput(goal=GOAL), id=to, task_queue=to, execution_timeout=LIMIT
         )
-    async with pipeline_worker(sealing, [HandsOffLater], EXCHANGE_ACTIVITIES) as worker:
-        sender = await start(worker, HandsOffLater.run, to=to)
-        assert await asyncio.to_thread(HELD.wait, 20)
-        asyncio.get_running_loop().call_later(0.3, GO.set)  # the worker, told to stop, takes no other task after this
-    await event(sender, outcome)
-    await sender.cancel()
-    async with pipeline_worker(sealing, [HandsOffLater], EXCHANGE_ACTIVITIES, task_queue=worker.task_queue):
+    async with pipeline_worker(unhurried, [HandsOff], EXCHANGE_ACTIVITIES) as worker:
+        sender = await start(worker, HandsOff.run, to=to)
+        await event(sender, EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED)
+        await sender.cancel()
         with pytest.raises(WorkflowFailureError) as raised:
             await asyncio.wait_for(sender.result(), 60)
 
     assert isinstance(raised.value.cause, CancelledError)
-    assert (await read_run(sealing, sender.id)).status is RunStatus.CANCELED
-    await assert_replays(sender, [HandsOffLater], plugin=BatonPlugin(safeguards=safeguards))
+    assert (await read_run(unhurried, sender.id)).status is RunStatus.CANCELED
+    await assert_replays(sender, [HandsOff], plugin=BatonPlugin(safeguards=safeguards))
