@@ -31,10 +31,11 @@ from baton.activity.recording import record
 from baton.edge.addresses import host_of, is_this_machine
 from baton.edge.artifacts import is_on_this_machine
 from baton.edge.conversion import BatonPayloadConverter, data_converter, tell_of_clear_text
+from baton.edge.early_queries import AskingAgain, EarlyQueries
 from baton.edge.keyring import Keyring
 from baton.edge.loop_watch import watched_loop
 from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
-from baton.edge.runner import GuardedRunner, runner_for
+from baton.edge.runner import GuardedRunner, PipelineRunner, runner_for
 from baton.edge.telling import FAILED_THE_RUN, TellingRunner, tell, telling
 from baton.edge.tracing import Tracing
 from baton.edge.tracing_interceptors import tracing_interceptors
@@ -95,7 +96,10 @@ class BatonPlugin(SimplePlugin):
         """
         self._providing = _Providing(parts or WorkerParts(), None if safeguards is None else safeguards.shared())
         self._stores_here = is_on_this_machine(self._providing.parts.artifacts)
-        interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(self._providing)]
+        interceptors: list[client.Interceptor | worker.Interceptor] = [
+            _WorkerInterceptor(self._providing),
+            AskingAgain(),
+        ]
         if tracing is not None:
             interceptors[:0] = tracing_interceptors(tracing)
         if searchable:
@@ -142,7 +146,11 @@ class BatonPlugin(SimplePlugin):
         given = list(config.get("activities") or [])
         names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
         config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]
-        config["unsandboxed_workflow_runner"] = _unsandboxed(config.get("unsandboxed_workflow_runner"))
+        early = EarlyQueries()
+        config["workflow_runner"] = _refusing(config.get("workflow_runner"), early)
+        config["unsandboxed_workflow_runner"] = _refusing(
+            _unsandboxed(config.get("unsandboxed_workflow_runner")), early
+        )
         tell_of_clear_text(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
@@ -236,6 +244,12 @@ def _unsandboxed(given: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
     if given is None or type(given) is worker.UnsandboxedWorkflowRunner:
         given = TellingRunner()
     return GuardedRunner(given)
+
+
+def _refusing(runner: worker.WorkflowRunner | None, early: EarlyQueries) -> worker.WorkflowRunner:
+    """Return one of Baton's runners as a worker has it."""
+    assert isinstance(runner, GuardedRunner | PipelineRunner)  # noqa: S101 - the plugin has put it there
+    return dataclasses.replace(runner, early=early)
 
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:

@@ -21,7 +21,7 @@ And no query is answered while a local activity runs. The SDK ends the workflow 
 marker of a local activity that ended meanwhile goes with that task, but the run is told of it in the next one, after
 the signals that came between, and in a replay before them. What it asks for is in another order then, and the run does
 not fit its history any more, for ever. The server does not take silence for an answer: it asks again as the task is
-over, and apart from any task, which does no harm.
+over, and apart from any task. There it does no harm, unless it brings news (`baton.edge.early_queries`).
 """
 
 import copy
@@ -42,6 +42,7 @@ from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, Workflo
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.edge.conversion import binds_to_workflow
+from baton.edge.early_queries import EarlyQueries, refusal
 from baton.edge.workflow_code import WorkflowCode
 
 _ENTER = "_run_code"  # the method of the SDK's instance that gives a text to `exec`
@@ -59,13 +60,15 @@ class PipelineRunner(SandboxedWorkflowRunner):
 
     Attributes:
         code: The modules of the workflows.
+        early: What a worker refuses; a replayer, where nobody asks, has none.
     """
 
     code: WorkflowCode = field(default_factory=WorkflowCode, repr=False, compare=False)
+    early: EarlyQueries | None = field(default=None, repr=False, compare=False)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance made of the code as it was at first."""
-        return _Instance(self._sandboxed(det))
+        return _Instance(self._sandboxed(det), self.early)
 
     def _sandboxed(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         with self.code.in_use():
@@ -84,7 +87,7 @@ class ContextFreeRunner(PipelineRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance that is not asked for contexts."""
-        return _ContextFreeInstance(self._sandboxed(det))
+        return _ContextFreeInstance(self._sandboxed(det), self.early)
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class WorkflowContextRunner(PipelineRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a sandboxed instance that is asked for the contexts of other workflows only."""
         own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
-        return _WorkflowContextInstance(self._sandboxed(det), own)
+        return _WorkflowContextInstance(self._sandboxed(det), self.early, own)
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,11 @@ class GuardedRunner(WorkflowRunner):
 
     Attributes:
         given: The runner.
+        early: What a worker refuses.
     """
 
     given: WorkflowRunner
+    early: EarlyQueries | None = field(default=None, repr=False, compare=False)
 
     def prepare_workflow(self, defn: Any) -> None:
         """Have it prepare a workflow."""
@@ -116,7 +121,7 @@ class GuardedRunner(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return its instance, guarded."""
-        return _Instance(self.given.create_instance(det))
+        return _Instance(self.given.create_instance(det), self.early)
 
     def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
         """Tell it."""
@@ -145,8 +150,10 @@ def takes_context(converter: DataConverter) -> bool:
 class _Instance(WorkflowInstance):
     """An instance that forwards everything, but commands after its run's end, and answers that come too soon."""
 
-    def __init__(self, inner: WorkflowInstance) -> None:
+    def __init__(self, inner: WorkflowInstance, early: EarlyQueries | None) -> None:
         self._inner = inner
+        self._early = early
+        self._told = (0, 0)  # the history's length and the time, when it was told something last
         self._ended = False
         self._local: dict[int, bool] = {}  # the local activities that have not ended, and whether each was cancelled
         self._signals: set[int] = set()  # the signals to other workflows of which nothing was heard yet
@@ -154,6 +161,9 @@ class _Instance(WorkflowInstance):
         self._waits = False  # whether the history says that it does
 
     def activate(self, act: Any) -> Any:
+        if self._early is not None and self._early.refuses(act, *self._told):
+            return refusal(act)
+        self._told = (act.history_length, act.timestamp.ToNanoseconds())
         completion = self._inner.activate(act)
         commands = completion.successful.commands
         # What comes after the end in the same activation the SDK puts before it, and so it is in recorded histories.
@@ -235,8 +245,8 @@ class _ContextFreeInstance(_Instance):
 class _WorkflowContextInstance(_ContextFreeInstance):
     """An instance that forwards the questions for a context where another workflow may be meant."""
 
-    def __init__(self, inner: WorkflowInstance, own: WorkflowSerializationContext) -> None:
-        super().__init__(inner)
+    def __init__(self, inner: WorkflowInstance, early: EarlyQueries | None, own: WorkflowSerializationContext) -> None:
+        super().__init__(inner, early)
         self._own = own
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:

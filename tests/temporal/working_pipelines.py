@@ -12,6 +12,7 @@ from baton import PipelineInput, PipelineResult
 from baton.protocol.routing import ReceiverRequirements
 from baton.workflow import Pipeline
 from baton.workflow.exchange import Exchange
+from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.stages import check, document, sort, tidy
@@ -34,7 +35,7 @@ class ReceivesAfterWork:
         for _ in range(times):
             await self.pipeline.stage(sort)
             await self.pipeline.stage(check)
-        received = await self.exchange.receive(ReceiverRequirements("risk", "1.0.0"), within=timedelta(seconds=30))
+        received = await self.exchange.receive(ReceiverRequirements("risk", "1.0.0"), within=IN_TIME)
         return self.pipeline.result(received.handoff_id)
 
 
@@ -68,7 +69,7 @@ class WorksAndReceives:
         assert isinstance(times, int)
         assert isinstance(senders, int)
         work = asyncio.create_task(self._work(times))
-        risk, within = ReceiverRequirements("risk", "1.0.0"), timedelta(seconds=60)
+        risk, within = ReceiverRequirements("risk", "1.0.0"), IN_TIME
         received = [(await self.exchange.receive(risk, within=within)).handoff_id for _ in range(senders)]
         await work
         return self.pipeline.result(received)
@@ -80,3 +81,31 @@ class WorksAndReceives:
             await self.pipeline.fan_out(document, tidy)
             if number % 2:
                 await self.pipeline.approve(f"round {number}", within=timedelta(milliseconds=300), default=True)
+
+
+@workflow.defn
+class TellsWhen:
+    """Waits for a note, runs a light stage, and tells at what time it had the note."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.notes = 0
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Wait, and work."""
+        await workflow.wait_condition(lambda: self.notes > 0)
+        told = workflow.now()
+        await self.pipeline.stage(sort)
+        return self.pipeline.result(told.isoformat())
+
+    @workflow.signal
+    def note(self) -> None:
+        """Take a note."""
+        self.notes += 1
+
+    @workflow.query
+    def noted(self) -> int:
+        """Return how many notes it has."""
+        return self.notes
