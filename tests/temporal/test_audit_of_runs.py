@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from temporalio.worker import Worker
@@ -30,11 +31,14 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
         yield it
 
 
-async def test_the_run_must_be_one_of_the_task(worker: Worker, server: DevServer, safeguards: Safeguards) -> None:
+async def test_the_run_must_be_one_of_the_task(
+    worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The heads of another one prove nothing of it, and it was called valid as if they did."""
     mine, others = [await start(worker, FourAgents.run) for _ in range(2)]
     task, other = [(await handle.result()).task_id for handle in (mine, others)]
     environment = {"TEMPORAL_ADDRESS": server.address, "COLUMNS": "200"}
+    monkeypatch.chdir(tmp_path)  # the demo's keys may be here
 
     async def verify(*words: str) -> Result:
         line = ["audit", "verify", *words, "--ledger", str(safeguards.ledger)]
