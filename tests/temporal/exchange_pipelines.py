@@ -23,12 +23,21 @@ from baton.protocol.routing import ReceiverRequirements
 from baton.workflow import ContinueAfter, Pipeline
 from baton.workflow.broadcasting import hand_off_to_all
 from baton.workflow.correspondence import Receiver
-from baton.workflow.exchange import Exchange
+from baton.workflow.exchange import ATTEMPTS, Exchange
 from baton.workflow.outside import Outside
 from baton.workflow.streaming import Streams
+from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.handoff_stages import extract
+
+
+RECORDED, RECORDED_OUTSIDE = timedelta(seconds=20), timedelta(seconds=25)
+"""When messages expire: they say so, and would be others than those of the recorded histories."""
+
+
+def _within(params: Any, otherwise: timedelta = IN_TIME) -> timedelta:
+    return timedelta(seconds=params["seconds"]) if "seconds" in params else otherwise
 
 
 def _receiver(params: Any) -> Receiver:
@@ -44,7 +53,7 @@ def _score(baton: Baton, received: Received) -> dict[str, JsonValue]:
 
 @workflow.defn
 class HandsOff:
-    """Hands on; parameters: `to`, `agent`, `starts`, `seconds`, `state`, `mended`, `patient`.
+    """Hands on; parameters: `to`, `agent`, `starts`, `seconds`, `attempts`, `state`, `mended`, `patient`.
 
     `mended` is the state of a second try; a `patient` one asks a person when nobody answers; `nan` hands on no number.
     """
@@ -58,14 +67,15 @@ class HandsOff:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Hand on, and once more if something is missing."""
         params: Any = self.pipeline.params
-        to, within = _receiver(params), timedelta(seconds=params.get("seconds", 20))
+        to, within = _receiver(params), _within(params, RECORDED)
         state = {"score": math.nan} if params.get("nan") else params.get("state")
         try:
-            ack = await self.exchange.hand_off(to, "Score the risk", within=within, state=state)
+            attempts = params.get("attempts", ATTEMPTS)
+            ack = await self.exchange.hand_off(to, "Score the risk", within=within, state=state, attempts=attempts)
         except StageFailedError:
             if not params.get("patient"):
                 raise
-            await self.pipeline.approve("go on", within=timedelta(seconds=20))
+            await self.pipeline.approve("go on", within=IN_TIME)
             return self.pipeline.result([])
         answers = [ack]
         if ack.unmet and "mended" in params:
@@ -134,9 +144,7 @@ class AsksTheInbox:
         """Extract, then hand on."""
         params: Any = self.pipeline.params
         await self.pipeline.stage(extract)
-        ack = await self.exchange.hand_off(
-            Receiver(params["to"], "risk"), "Score the risk", within=timedelta(seconds=params.get("seconds", 10))
-        )
+        ack = await self.exchange.hand_off(Receiver(params["to"], "risk"), "Score the risk", within=_within(params))
         return self.pipeline.result(ack.to_json_object())
 
 
@@ -155,14 +163,14 @@ class Receives:
         params: Any = self.pipeline.params
         needs = frozenset(params.get("needs", ()))
         requirements = ReceiverRequirements("risk", "1.6.0", needs)
-        within = timedelta(seconds=params.get("seconds", 20))
+        within = _within(params)
         received = [
             await self.exchange.receive(requirements, within=within, takes=_score)
             for _ in range(params.get("rounds", 1))
         ]
         if params.get("back"):
             back = Receiver(received[0].reply_to or "", "legal")
-            await self.exchange.hand_off(back, "Here is the score", within=within)
+            await self.exchange.hand_off(back, "Here is the score", within=_within(params, RECORDED))
         return self.pipeline.result([one.model_dump(mode="json") for one in received])
 
 
@@ -178,9 +186,8 @@ class ReceivesLater:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Wait, and receive."""
-        within = timedelta(seconds=60)
-        await self.pipeline.approve("begin", within=within)
-        received = await self.exchange.receive(ReceiverRequirements("risk", "1.0.0"), within=within, takes=_score)
+        await self.pipeline.approve("begin", within=IN_TIME)
+        received = await self.exchange.receive(ReceiverRequirements("risk", "1.0.0"), within=IN_TIME, takes=_score)
         return self.pipeline.result(received.handoff_id)
 
 
@@ -198,8 +205,8 @@ class ThereAndBack:
         """Hand on and receive."""
         params: Any = self.pipeline.params
         to = Receiver(params["to"], "risk", starts=Receives.run, params={"back": True})
-        ack: Acknowledgement = await self.exchange.hand_off(to, "Score the risk", within=timedelta(seconds=20))
-        back = await self.exchange.receive(ReceiverRequirements("legal", "1.0.0"), within=timedelta(seconds=20))
+        ack: Acknowledgement = await self.exchange.hand_off(to, "Score the risk", within=RECORDED)
+        back = await self.exchange.receive(ReceiverRequirements("legal", "1.0.0"), within=IN_TIME)
         return self.pipeline.result([ack.to_json_object(), back.model_dump(mode="json")])
 
 
@@ -216,7 +223,7 @@ class HandsOutside:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Hand on, and tell what came back."""
         params: Any = self.pipeline.params
-        within = timedelta(seconds=params.get("seconds", 25))
+        within = _within(params, RECORDED_OUTSIDE)
         result = await self.outside.hand_off(
             "reviewer", "Review the contract", within=within, state=params.get("state")
         )
@@ -235,7 +242,7 @@ class HandsOutsideAndGoesOn:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Hand on, then go on."""
-        await self.outside.hand_off("reviewer", "Review the contract", within=timedelta(seconds=25))
+        await self.outside.hand_off("reviewer", "Review the contract", within=RECORDED_OUTSIDE)
         for _ in range(2):
             await self.pipeline.sleep(timedelta(seconds=1))  # a shorter run does not continue as new
             await self.pipeline.stage(extract)
@@ -256,7 +263,7 @@ class HandsTwoOn:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Hand on to both at once, and tell what came back from outside."""
         result, _ = await asyncio.gather(
-            self.outside.hand_off("reviewer", "Review the contract", within=timedelta(seconds=25)),
+            self.outside.hand_off("reviewer", "Review the contract", within=RECORDED_OUTSIDE),
             self.exchange.hand_off(Receiver("nobody", "risk"), "Score the risk", within=timedelta(seconds=5)),
             return_exceptions=True,
         )
@@ -297,7 +304,7 @@ class Broadcasts(Ponders):
                 for agent, id in params["to"].items()
             ],
             "Score the risk",
-            within=timedelta(seconds=params.get("seconds", 20)),
+            within=_within(params, RECORDED),
             quorum=params.get("quorum"),
             timeout_suffices=params.get("enough", False),
         )
@@ -317,7 +324,7 @@ class Accepts:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Receive."""
         agent: Any = self.pipeline.params["agent"]
-        received = await self.exchange.receive(ReceiverRequirements(agent, "1.0.0"), within=timedelta(seconds=20))
+        received = await self.exchange.receive(ReceiverRequirements(agent, "1.0.0"), within=IN_TIME)
         return self.pipeline.result(received.handoff_id)
 
 
@@ -352,7 +359,7 @@ class StreamsOut:
             case "nan":
                 chunks[1]["n"] = math.nan
         coming = self._coming(chunks, params.get("rest", 0)) if self.held or "rest" in params else chunks
-        within = timedelta(seconds=params.get("seconds", 20))
+        within = _within(params, RECORDED)
         ack = await self.streams.send(Receiver(params["to"], "risk"), "Score the clauses", coming, within=within)
         return self.pipeline.result(ack.to_json_object())
 
@@ -390,17 +397,15 @@ class StreamsIn(Ponders):
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Begin, then take the rest."""
-        within = timedelta(seconds=20)
         requirements = ReceiverRequirements("risk", "1.0.0")
-        incoming = await self.streams.receive(requirements, within=within, minimum=2, check=_is_small)
+        incoming = await self.streams.receive(requirements, within=IN_TIME, minimum=2, check=_is_small)
         began = len(incoming.chunks)
         if self.pipeline.params.get("pause"):
-            await self.pipeline.approve("go on", within=within)
+            await self.pipeline.approve("go on", within=IN_TIME)
         if self.pipeline.params.get("forgets"):
-            incoming.rest(within=within)  # type: ignore[unused-coroutine]
+            incoming.rest(within=IN_TIME)  # type: ignore[unused-coroutine]
             return self.pipeline.result()
-        seconds: Any = self.pipeline.params.get("seconds", 20)
-        everything = await incoming.rest(within=timedelta(seconds=seconds))
+        everything = await incoming.rest(within=_within(self.pipeline.params))
         return self.pipeline.result({"began": began >= 2, "chunks": [one["n"] for one in everything]})
 
 
@@ -416,9 +421,8 @@ class StreamsInAndGoesOn:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Take all of it, go on, and tell at the end what came."""
-        within = timedelta(seconds=10)
-        incoming = await self.streams.receive(ReceiverRequirements("risk", "1.0.0"), within=within, minimum=2)
-        everything = await incoming.rest(within=within)
+        incoming = await self.streams.receive(ReceiverRequirements("risk", "1.0.0"), within=IN_TIME, minimum=2)
+        everything = await incoming.rest(within=IN_TIME)
         for _ in range(12):
             await self.pipeline.stage(extract)
         return self.pipeline.result({"chunks": [one["n"] for one in everything], "again": len(incoming.chunks)})

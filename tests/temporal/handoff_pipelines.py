@@ -8,6 +8,7 @@ from temporalio import workflow
 from baton import MergeStrategy, PipelineInput, PipelineResult
 from baton.protocol.errors import StageFailedError
 from baton.workflow import Compensations, ContinueAfter, HandoffTerms, Pipeline
+from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.handoff_stages import (
@@ -71,7 +72,7 @@ class Breaks:
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        terms = HandoffTerms(ask_when_failed=True, within=timedelta(seconds=20))
+        terms = HandoffTerms(ask_when_failed=True, within=IN_TIME)
         self.pipeline = Pipeline(start, handoffs=terms)
 
     @workflow.run
@@ -180,7 +181,7 @@ class Personal:
         await self.pipeline.stage(register)
         passed = await self.pipeline.stage(bystander)
         if start.params.get("wait"):
-            await self.pipeline.approve("go on", within=timedelta(seconds=25))
+            await self.pipeline.approve("go on", within=IN_TIME)
         notified = await self.pipeline.stage(notify)
         return self.pipeline.result([passed.output, notified.output])
 

@@ -1,7 +1,6 @@
 """A pipeline that counts and measures, for the tests of metrics and traces."""
 
 import contextlib
-from datetime import timedelta
 from decimal import Decimal
 
 from temporalio import activity, workflow
@@ -16,6 +15,7 @@ from baton.protocol.metric_names import ROLLBACKS, Transport
 from baton.protocol.names import ATTRIBUTE_STATUS
 from baton.protocol.verdict import Fate
 from baton.workflow.metrics import Metrics
+from tests.patience import IN_TIME
 
 STAGES_MEASURED = ("extract", "analyse", "score")
 SPEND = Spend(micro_usd=1_500, prompt_tokens=420, completion_tokens=180)
@@ -49,7 +49,7 @@ class Measured:
         metrics = Metrics(workflow.metric_meter())
         metrics.begin(ROLLBACKS)
         for name in STAGES_MEASURED:
-            await workflow.execute_activity("measured", name, start_to_close_timeout=timedelta(seconds=10))
+            await workflow.execute_activity("measured", name, start_to_close_timeout=IN_TIME)
             metrics.rolled_back(Fate.ESCALATE.value)
 
 
@@ -73,7 +73,7 @@ class Metered:
     @workflow.run
     async def run(self) -> None:
         """Run them one after the other."""
-        limit = timedelta(seconds=10)
+        limit = IN_TIME
         given = StageInput(stage="metered", seq=1, task_id="t", baton={})
         await workflow.execute_activity(metered, given, start_to_close_timeout=limit)
         with contextlib.suppress(ActivityError):
@@ -141,7 +141,7 @@ class Traced:
         for receiver in ("extract", "analyse"):
             before, handoff_id = handoff_id, str(workflow.uuid4())
             handoff = handed_on(start, handoff_id, sender, receiver, before)
-            await workflow.execute_activity(traced, handoff, start_to_close_timeout=timedelta(seconds=10))
+            await workflow.execute_activity(traced, handoff, start_to_close_timeout=IN_TIME)
             sender = receiver
         if start.params.get("depth", 0):
             params = {"previous": handoff_id, "sender": sender}

@@ -11,11 +11,10 @@ from baton.protocol.routing import ReceiverRequirements
 from baton.workflow import ContinueAfter, HandoffTerms, Pipeline
 from baton.workflow.correspondence import Receiver
 from baton.workflow.exchange import Exchange
+from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.paying_stages import BY_NAME
-
-_LIMIT = timedelta(seconds=20)
 
 
 @workflow.defn
@@ -30,7 +29,7 @@ class Takes:
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         events: Any = start.params.get("events")
-        within = _LIMIT if start.params.get("patient") else timedelta(milliseconds=1)
+        within = IN_TIME if start.params.get("patient") else timedelta(milliseconds=1)
         self.pipeline = Pipeline(
             start,
             continue_after=ContinueAfter(events=events) if events else None,
@@ -56,7 +55,7 @@ class Takes:
                     # A run may continue as new once a second.
                     await self.pipeline.sleep(timedelta(seconds=1 if self.pipeline.params.get("events") else 0.01))
                 case "ask":
-                    await self.pipeline.approve("release manager", within=_LIMIT)
+                    await self.pipeline.approve("release manager", within=IN_TIME)
                 case {"child": steps}:
                     await self.pipeline.child(
                         Takes.run, "A part", name="part", params={**self.pipeline.params, "steps": steps}
@@ -64,13 +63,13 @@ class Takes:
                 case {"to": id, "steps": steps}:
                     given = {**self.pipeline.params, "agent": "receiver", "steps": steps}
                     to = Receiver(id, "receiver", starts=Takes.run, params=given)
-                    await self.exchange.hand_off(to, "Go on", within=_LIMIT)
+                    await self.exchange.hand_off(to, "Go on", within=IN_TIME)
                 case "receive":
                     agent = str(self.pipeline.params["agent"])
-                    received = await self.exchange.receive(ReceiverRequirements(agent, "1.0.0"), within=_LIMIT)
+                    received = await self.exchange.receive(ReceiverRequirements(agent, "1.0.0"), within=IN_TIME)
                     self.sender = received.reply_to or ""
                 case "back":
-                    await self.exchange.hand_off(Receiver(self.sender, "sender"), "Here it is", within=_LIMIT)
+                    await self.exchange.hand_off(Receiver(self.sender, "sender"), "Here it is", within=IN_TIME)
                 case [*names]:
                     await self.pipeline.fan_out(*[BY_NAME[name] for name in names])
                 case name:

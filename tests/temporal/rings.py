@@ -1,6 +1,5 @@
 """Pipelines that hand a task round and round; they stand apart because a workflow is loaded again in its sandbox."""
 
-from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -11,8 +10,7 @@ from baton.protocol.routing import ReceiverRequirements
 from baton.workflow import Pipeline
 from baton.workflow.correspondence import Receiver
 from baton.workflow.exchange import Exchange
-
-WITHIN = timedelta(seconds=30)
+from tests.patience import IN_TIME
 
 
 @stage
@@ -40,14 +38,14 @@ class HandsRound:
         params: Any = self.pipeline.params
         ring, nth = self.whose()
         if nth and not params.get("is_child"):
-            await self.exchange.receive(ReceiverRequirements(ring[nth % len(ring)], "1.0.0"), within=WITHIN)
+            await self.exchange.receive(ReceiverRequirements(ring[nth % len(ring)], "1.0.0"), within=IN_TIME)
         await self.pipeline.stage(look)
         if params.get("child") and not params.get("is_child"):
             await self.pipeline.child(HandsRound.run, "Hand it on", params={**params, "is_child": True})
         else:
             given = {**params, "nth": nth + 1, "is_child": False}
             to = Receiver(f"{params['id']}-{nth + 1}", ring[(nth + 1) % len(ring)], starts=HandsRound.run, params=given)
-            await self.exchange.hand_off(to, "Look at it", within=WITHIN)
+            await self.exchange.hand_off(to, "Look at it", within=IN_TIME)
         return self.pipeline.result(nth)
 
     def whose(self) -> tuple[list[str], int]:

@@ -1,14 +1,12 @@
 """Workflows that hand on: to an activity, to another workflow, and what they were handed themselves."""
 
-from datetime import timedelta
 from typing import Any
 
 from temporalio import activity, workflow
 
 from baton.protocol.handoff import Handoff
 from baton.protocol.sealed import UnverifiedHandoff
-
-_SOON = timedelta(seconds=10)
+from tests.patience import IN_TIME
 
 
 @activity.defn
@@ -30,7 +28,7 @@ class Receives:
         """Return what arrived here, and what arrived where it was passed on to."""
         await workflow.wait_condition(lambda: self._arrived is not None)
         assert self._arrived is not None
-        passed_on: str = await workflow.execute_activity("receive", self._arrived, start_to_close_timeout=_SOON)
+        passed_on: str = await workflow.execute_activity("receive", self._arrived, start_to_close_timeout=IN_TIME)
         return [self._arrived.raw.decode(), passed_on]
 
     @workflow.signal
@@ -47,6 +45,6 @@ class Hands:
     async def run(self, members: dict[str, Any], receiver: str) -> str:
         """Return what the activity received."""
         handoff = Handoff.from_json_object(members)
-        arrived: str = await workflow.execute_activity("receive", handoff, start_to_close_timeout=_SOON)
+        arrived: str = await workflow.execute_activity("receive", handoff, start_to_close_timeout=IN_TIME)
         await workflow.get_external_workflow_handle(receiver).signal("take", handoff)
         return arrived

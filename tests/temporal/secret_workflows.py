@@ -7,6 +7,8 @@ from temporalio import activity, workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from tests.patience import IN_TIME
+
 MARK = "MARKER-7f3a-hunter2"
 """What must be found nowhere in what the server stores."""
 
@@ -73,7 +75,7 @@ class Secret:
                 work,
                 text,
                 summary=f"summary {text}",
-                start_to_close_timeout=timedelta(seconds=10),
+                start_to_close_timeout=IN_TIME,
                 retry_policy=RetryPolicy(maximum_attempts=2, initial_interval=timedelta(milliseconds=10)),
             )
         except ActivityError as error:

@@ -78,11 +78,11 @@ async def test_what_takes_long_to_read_does_not_stop_a_receiver(
     marked = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=body)
     [stored] = await codec.encode([marked]) if b" " * 100 in body else [marked]
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
-        receiver = await start(gone, Receives.run, id=fresh("risk"), seconds=60)
+        receiver = await start(gone, Receives.run, id=fresh("risk"))
         await event(receiver, EventType.EVENT_TYPE_TIMER_STARTED)
     for _ in range(count):
         await signal_raw(exchange.client, receiver, HANDOFF, stored)
-    sender = await start(exchange, HandsOff.run, to=receiver.id, seconds=50)
+    sender = await start(exchange, HandsOff.run, to=receiver.id, seconds=100)
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         [ack] = await output(sender)
         await output(receiver)
@@ -161,7 +161,7 @@ async def test_an_honest_handoff_is_accepted_behind_many_small_ones(sealing: Cli
     """None of them is, and the one that comes last is not lost among them."""
     queue = fresh("queue")
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
-        receiver = await start(gone, Receives.run, id=fresh("risk"), seconds=60)
+        receiver = await start(gone, Receives.run, id=fresh("risk"))
         await event(receiver, EventType.EVENT_TYPE_TIMER_STARTED)
     for first in range(0, 900, 50):
         marked = [
@@ -169,7 +169,7 @@ async def test_an_honest_handoff_is_accepted_behind_many_small_ones(sealing: Cli
             for nth in range(50)
         ]
         await asyncio.gather(*(signal_raw(sealing, receiver, HANDOFF, one) for one in marked))
-    sender = await start(exchange, HandsOff.run, to=receiver.id, seconds=50)
+    sender = await start(exchange, HandsOff.run, to=receiver.id, seconds=100)
     await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 901)
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         [ack] = await output(sender)

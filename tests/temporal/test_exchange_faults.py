@@ -83,7 +83,7 @@ async def test_nothing_is_accepted_while_the_ledger_cannot_be_written(server: De
         await overview(receiver)
         with sqlite3.connect(str(safeguards.ledger), isolation_level=None) as lock:
             lock.execute("BEGIN EXCLUSIVE")
-            sender = await start(worker, HandsOff.run, to=receiver.id, seconds=9)
+            sender = await start(worker, HandsOff.run, to=receiver.id, seconds=60, attempts=20)
             await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 2)  # it was sent again
             now = await overview(sender)
             assert [one.name for one in now.waiting_for] == ["hand off to risk"]

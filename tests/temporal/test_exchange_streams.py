@@ -3,7 +3,7 @@
 import asyncio
 import re
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from baton.protocol.names import HANDOFF_CHUNK
 from baton.testing import assert_replays, pipeline_worker
 from baton.workflow import streaming
 from baton.workflow.streaming import STREAM
+from tests.patience import IN_TIME
 from tests.support import Handle, approve, event, failure, start
 from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
 from tests.temporal.handoff_stages import INJECTION
@@ -67,7 +68,7 @@ async def test_an_attack_that_comes_as_the_receiver_begins(exchange: Worker, saf
         for receiver in receivers:
             step = {STREAM: stream, "replyTo": f"legal-{uuid.uuid4()}"}
             handoff = message(receiver.id).model_copy(update={"step": step})
-            await hand_off_to(exchange.client, handoff, within=timedelta(seconds=10), keyring=safeguards.keyring)
+            await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=safeguards.keyring)
     for receiver in receivers:  # what comes while there is no worker comes all at once
         for chunk in chunks[:3]:
             await receiver.signal(HANDOFF_CHUNK, chunk)
@@ -89,7 +90,7 @@ async def test_a_stream_is_as_long_as_its_sender_makes_it(exchange: Worker, safe
     receiver = await start(exchange, StreamsIn.run)
     handoff, stream = message(receiver.id), str(uuid.uuid4())
     handoff = handoff.model_copy(update={"step": {STREAM: stream}})
-    ack = await hand_off_to(exchange.client, handoff, within=timedelta(seconds=10), keyring=safeguards.keyring)
+    ack = await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=safeguards.keyring)
     assert ack.accepted
     contents: list[dict[str, JsonValue]] = [{"n": 1}] * (MOST_AHEAD + 1)
     ending: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}

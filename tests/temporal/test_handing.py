@@ -25,10 +25,16 @@ from baton.protocol.history import Spend
 from baton.protocol.messages import PipelineInput
 from baton.protocol.sealed import SealError
 from baton.testing import pipeline_worker
+from tests.patience import IN_TIME
 from tests.support import GOAL, start, until
-from tests.temporal.exchange_pipelines import EXCHANGES, Broadcasts, Receives, StreamsIn, StreamsOut, ThereAndBack
-
-SOON = timedelta(seconds=20)
+from tests.temporal.exchange_pipelines import (
+    EXCHANGES,
+    Broadcasts,
+    Receives,
+    StreamsIn,
+    StreamsOut,
+    ThereAndBack,
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +73,7 @@ class TestHandOffTo:
         receiver = await start(exchange, Receives.run, rounds=2)
         handoff = message(receiver.id)
         answers = [
-            await hand_off_to(exchange.client, handoff, within=SOON, keyring=safeguards.keyring) for _ in range(2)
+            await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=safeguards.keyring) for _ in range(2)
         ]
 
         assert answers[0].answer is Reply.ACCEPTED
@@ -81,7 +87,7 @@ class TestHandOffTo:
         to = f"risk-{uuid.uuid4()}"
         starting = Starting(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue)
         answer = await hand_off_to(
-            exchange.client, message(to), within=SOON, keyring=safeguards.keyring, starting=starting
+            exchange.client, message(to), within=IN_TIME, keyring=safeguards.keyring, starting=starting
         )
 
         assert answer.accepted
@@ -96,11 +102,11 @@ class TestHandOffTo:
         if not starts:
             await start(exchange, Receives.run, id=to)
         handoff, receiver, keyring = message(to), exchange.client.get_workflow_handle(to), safeguards.keyring
-        first = await hand_off_to(exchange.client, handoff, within=SOON, keyring=keyring, starting=starting)
+        first = await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=keyring, starting=starting)
         await receiver.result()
         run_id = (await receiver.describe()).run_id
 
-        again = await hand_off_to(exchange.client, handoff, within=SOON, keyring=keyring, starting=starting)
+        again = await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=keyring, starting=starting)
         assert again == first
         assert (await receiver.describe()).run_id == run_id
 
@@ -112,7 +118,7 @@ class TestHandOffTo:
         starting = Starting(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue)
         for _ in range(2):
             answer = await hand_off_to(
-                exchange.client, message(to), within=SOON, keyring=safeguards.keyring, starting=starting
+                exchange.client, message(to), within=IN_TIME, keyring=safeguards.keyring, starting=starting
             )
             assert answer.accepted
             await exchange.client.get_workflow_handle(to).result()
@@ -121,7 +127,7 @@ class TestHandOffTo:
         """With its code and reason."""
         receiver = await start(exchange, Receives.run)
         answer = await hand_off_to(
-            exchange.client, message(receiver.id, agent="summary"), within=SOON, keyring=safeguards.keyring
+            exchange.client, message(receiver.id, agent="summary"), within=IN_TIME, keyring=safeguards.keyring
         )
 
         assert (answer.answer, answer.code) == (Reply.REJECTED, "ROUTING_ERROR")
@@ -134,7 +140,7 @@ class TestHandOffTo:
         """
         receiver = await start(exchange, Receives.run, rounds=2)
         handoff = message(receiver.id, at=datetime.now(UTC) - timedelta(seconds=8))
-        await hand_off_to(exchange.client, handoff, within=SOON, keyring=safeguards.keyring)
+        await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=safeguards.keyring)
 
         now = await until(receiver, lambda now: now.seq == 2)
         [note] = [note for note in now.notes if "longest allowed" in note]
@@ -147,15 +153,15 @@ class TestHandOffTo:
         """Without an address, or to a pipeline that does not run."""
         keyring = safeguards.keyring
         with pytest.raises(ValueError, match="names no audience"):
-            await hand_off_to(exchange.client, message(None), within=SOON, keyring=keyring)
+            await hand_off_to(exchange.client, message(None), within=IN_TIME, keyring=keyring)
         with pytest.raises(PipelineError, match="nothing runs as 'nobody'"):
-            await hand_off_to(exchange.client, message("nobody"), within=SOON, keyring=keyring)
+            await hand_off_to(exchange.client, message("nobody"), within=IN_TIME, keyring=keyring)
 
     async def test_an_answer_that_nobody_we_know_has_sealed_is_no_answer(self, exchange: Worker) -> None:
         """Its seal is verified before it is read."""
         receiver = await start(exchange, Receives.run)
         with pytest.raises(SealError, match="there is no such key"):
-            await hand_off_to(exchange.client, message(receiver.id), within=SOON, keyring=Keyring.generate())
+            await hand_off_to(exchange.client, message(receiver.id), within=IN_TIME, keyring=Keyring.generate())
 
 
 class TestAnyWorker:

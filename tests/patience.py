@@ -1,0 +1,6 @@
+"""How long a pipeline of the tests waits for what is to come."""
+
+from datetime import timedelta
+
+IN_TIME = timedelta(minutes=2)
+"""Enough for a machine that is slow, and for one that stands still for a while."""
