@@ -10,6 +10,7 @@ plugin ask again by themselves.
 """
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -32,32 +33,42 @@ class EarlyQueries:
     def __init__(self) -> None:
         """Begin with nothing."""
         self._refused: dict[str, tuple[int, float]] = {}
+        self._lock = threading.Lock()  # runs are told things in threads
 
     def refuses(self, told: WorkflowActivation, length: int, at: int) -> bool:
         """Return whether this is news that a query brings.
 
-        Only a workflow task puts the run's clock forward.
+        What a workflow task brings comes at a later time than what was told before, and this does not.
 
         Args:
             told: What the run is to be told.
             length: The length of its history when it was told something before.
             at: The time that it was told then, in nanoseconds.
+
+        Example:
+            >>> news = WorkflowActivation(run_id="01a2", history_length=10)
+            >>> EarlyQueries().refuses(news, length=7, at=0)
+            True
         """
         if told.is_replaying or told.history_length <= length or told.timestamp.ToNanoseconds() != at:
             return False
         now = time.monotonic()
-        before, since = self._refused.get(told.run_id, (0, now))
-        if before == told.history_length:
-            return now - since < IN_ITS_TASK
-        self._refused.pop(told.run_id, None)
-        self._refused[told.run_id] = (told.history_length, now)
-        if len(self._refused) > _MOST_RUNS:
-            del self._refused[next(iter(self._refused))]
-        return True
+        with self._lock:
+            before, since = self._refused.pop(told.run_id, (0, now))
+            again = before == told.history_length
+            self._refused[told.run_id] = (told.history_length, since if again else now)
+            if len(self._refused) > _MOST_RUNS:
+                del self._refused[next(iter(self._refused))]
+        return not again or now - since < IN_ITS_TASK
 
 
 def refusal(told: WorkflowActivation) -> WorkflowActivationCompletion:
-    """Return the answer that refuses the query and has the run leave the worker's cache."""
+    """Return the answer that refuses the query and has the run leave the worker's cache.
+
+    Example:
+        >>> refusal(WorkflowActivation(run_id="01a2")).failed.failure.message == ASK_AGAIN
+        True
+    """
     completion = WorkflowActivationCompletion(run_id=told.run_id)
     completion.failed.failure.message = ASK_AGAIN
     completion.failed.failure.application_failure_info.type = "AskAgain"
@@ -65,7 +76,13 @@ def refusal(told: WorkflowActivation) -> WorkflowActivationCompletion:
 
 
 class AskingAgain(Interceptor):
-    """Has a client ask again where a query came too early."""
+    """Has a client ask again where a query came too early, for as long as it would wait for an answer.
+
+    Example:
+        ```python
+        client = await Client.connect("localhost:7233", interceptors=[AskingAgain()])
+        ```
+    """
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
         """Have the client's queries looked after."""
@@ -75,12 +92,12 @@ class AskingAgain(Interceptor):
 class _AskingAgain(OutboundInterceptor):
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:
         limit = IN_ITS_TASK + _LONGEST_PAUSE if input.rpc_timeout is None else input.rpc_timeout.total_seconds()
-        until, pause = time.monotonic() + limit, _FIRST_PAUSE
+        waited, pause = 0.0, _FIRST_PAUSE
         while True:
             try:
                 return await super().query_workflow(input)
             except WorkflowQueryFailedError as error:
-                if ASK_AGAIN not in str(error) or time.monotonic() + pause > until:
+                if ASK_AGAIN not in str(error) or waited >= limit:
                     raise
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            waited, pause = waited + pause, min(pause * 2, _LONGEST_PAUSE)

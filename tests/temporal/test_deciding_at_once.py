@@ -251,7 +251,8 @@ async def test_a_run_that_is_asked_while_people_decide_fits_its_history(
 
     async def asks(handle: Handle, over: asyncio.Event) -> None:
         while not over.is_set():
-            await handle.query(QUERY_BATON)
+            with contextlib.suppress(RPCError):  # one of so many may come too late
+                await handle.query(QUERY_BATON)
 
     async def pays(handle: Handle) -> None:
         over = asyncio.Event()
