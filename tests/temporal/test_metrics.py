@@ -24,6 +24,7 @@ from baton.plugin import BatonPlugin
 from baton.protocol.metric_names import BUCKETS, HANDOFFS, METRICS, ROLLBACKS
 from baton.protocol.names import SEARCH_ATTRIBUTES
 from baton.workflow.metrics import Metrics
+from tests.patience import IN_TIME
 from tests.support import LIMIT
 from tests.temporal.measured import SPEND, STAGES_MEASURED, Measured, Measuring, Metered, Pending, bystander, metered
 
@@ -82,7 +83,11 @@ class Rig:
     async def run(self, pipeline: Any = Measured) -> WorkflowHandle[Any, None]:
         """Run a pipeline to its end."""
         handle: WorkflowHandle[Any, None] = await self.client.start_workflow(
-            pipeline.run, id=f"measured-{uuid.uuid4()}", task_queue=self.task_queue, execution_timeout=LIMIT
+            pipeline.run,
+            id=f"measured-{uuid.uuid4()}",
+            task_queue=self.task_queue,
+            execution_timeout=LIMIT,
+            task_timeout=IN_TIME,  # what a workflow counts in a task that is lost counts twice
         )
         await handle.result()
         return handle
