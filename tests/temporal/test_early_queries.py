@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -57,20 +57,25 @@ async def test_nothing_is_told_ahead_of_its_task(client: Client) -> None:
 
 async def test_who_asks_without_baton_is_told_to_ask_again(client: Client, server: DevServer) -> None:
     """The Temporal UI and plain clients cannot know that there is only a moment to wait."""
-    queue = f"early-{uuid4()}"
-    runs = await begun(client, queue)
-    asking = await asked_and_told(await Client.connect(server.address), runs)
-    async with pipeline_worker(client, [TellsWhen], [sort], task_queue=queue):
-        answers = await asyncio.gather(*asking, return_exceptions=True)
-        for run in runs:
-            await run.result()
+    plain, refused = await Client.connect(server.address), set()
+    for _ in range(5):  # more than once only where all queries of the first time came behind their tasks
+        queue = f"early-{uuid4()}"
+        runs = await begun(client, queue)
+        asking = await asked_and_told(plain, runs)
+        async with pipeline_worker(client, [TellsWhen], [sort], task_queue=queue):
+            answers = await asyncio.gather(*asking, return_exceptions=True)
+            for run in runs:
+                await run.result()
+        refused |= {(type(one), str(one)) for one in answers if one != 1}
+        if refused:
+            break
 
-    refused = [one for one in answers if one != 1]
-    assert refused
-    assert {(type(one), str(one)) for one in refused} == {(WorkflowQueryFailedError, ASK_AGAIN)}
+    assert refused == {(WorkflowQueryFailedError, ASK_AGAIN)}
 
 
-async def test_a_run_that_was_closed_with_news_can_be_asked(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_was_closed_with_news_can_be_asked(
+    client: Client, server: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No task will ever tell it of them; after a while that is taken for granted, and one asks again until then."""
     monkeypatch.setattr(early_queries, "IN_ITS_TASK", 1.0)
     queue = f"early-{uuid4()}"
@@ -79,5 +84,6 @@ async def test_a_run_that_was_closed_with_news_can_be_asked(client: Client, monk
     await run.terminate()
     async with pipeline_worker(client, [TellsWhen], [sort], task_queue=queue):
         with pytest.raises(WorkflowQueryFailedError, match=ASK_AGAIN):
-            await run.query(TellsWhen.noted, rpc_timeout=timedelta(seconds=0.5))
+            await (await Client.connect(server.address)).get_workflow_handle(run.id).query(TellsWhen.noted)
         assert await run.query(TellsWhen.noted) == 1
+    await assert_replays(run, [TellsWhen], plugin=BatonPlugin())  # where nobody asks, nothing is refused
