@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ async def call(url: str, body: Any = None) -> tuple[int, Any]:
                 return error.code, json.loads(error.read())
 
     while True:
-        with suppress(OSError, ValueError):  # it was killed before, or in the midst of its answer
+        with suppress(OSError, ValueError, HTTPException):  # it was killed before, or in the midst of its answer
             status, answer = await asyncio.to_thread(send)
             if status != UNAVAILABLE:
                 return status, answer
