@@ -73,13 +73,12 @@ class Metered:
     @workflow.run
     async def run(self) -> None:
         """Run them one after the other."""
-        limit = IN_TIME
         given = StageInput(stage="metered", seq=1, task_id="t", baton={})
-        await workflow.execute_activity(metered, given, start_to_close_timeout=limit)
+        await workflow.execute_activity(metered, given, start_to_close_timeout=IN_TIME)
         with contextlib.suppress(ActivityError):
             failing = given.model_copy(update={"params": {"fails": True}})
-            await workflow.execute_activity(metered, failing, start_to_close_timeout=limit)
-        await workflow.execute_activity(bystander, start_to_close_timeout=limit)
+            await workflow.execute_activity(metered, failing, start_to_close_timeout=IN_TIME)
+        await workflow.execute_activity(bystander, start_to_close_timeout=IN_TIME)
 
 
 @workflow.defn

@@ -27,14 +27,7 @@ from baton.protocol.sealed import SealError
 from baton.testing import pipeline_worker
 from tests.patience import IN_TIME
 from tests.support import GOAL, start, until
-from tests.temporal.exchange_pipelines import (
-    EXCHANGES,
-    Broadcasts,
-    Receives,
-    StreamsIn,
-    StreamsOut,
-    ThereAndBack,
-)
+from tests.temporal.exchange_pipelines import EXCHANGES, Broadcasts, Receives, StreamsIn, StreamsOut, ThereAndBack
 
 
 @pytest.fixture(scope="module")

@@ -69,8 +69,8 @@ class WorksAndReceives:
         assert isinstance(times, int)
         assert isinstance(senders, int)
         work = asyncio.create_task(self._work(times))
-        risk, within = ReceiverRequirements("risk", "1.0.0"), IN_TIME
-        received = [(await self.exchange.receive(risk, within=within)).handoff_id for _ in range(senders)]
+        risk = ReceiverRequirements("risk", "1.0.0")
+        received = [(await self.exchange.receive(risk, within=IN_TIME)).handoff_id for _ in range(senders)]
         await work
         return self.pipeline.result(received)
 
