@@ -119,9 +119,7 @@ class BatonPlugin(SimplePlugin):
             workflow_runner=partial(_runner, kind=runner_for(converter)),
             workflow_failure_exception_types=[AnyFault],
         )
-        self._own_activities: list[Callable[..., Any]] = [compressing.compress]
-        if safeguards is not None:
-            self._own_activities += [record, *EXCHANGE_ACTIVITIES]
+        self._own_activities: list[Callable[..., Any]] = [compressing.compress, record, *EXCHANGE_ACTIVITIES]
 
     def configure_worker(self, config: worker.WorkerConfig) -> worker.WorkerConfig:
         """Set up a worker as the client was, and have its stages measured by the client's runtime.

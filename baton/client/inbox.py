@@ -13,7 +13,7 @@ from baton.client.executions import Execution, describe, list_executions
 from baton.client.handoffs import UNKNOWN, read_handoffs
 from baton.client.listing import label_of
 from baton.client.updating import decided_by_update
-from baton.protocol.errors import BatonError, HistoryError, PipelineError
+from baton.protocol.errors import BatonError, HistoryError
 from baton.protocol.messages import PipelineStatus
 from baton.protocol.names import ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, QUERY_INBOX, RESOLVE_HANDOFF
 from baton.protocol.pending import HandoffDecision, PendingHandoff, refusal
@@ -23,8 +23,6 @@ MOST_RUNS = 100
 
 WAITING_RUNS = f"{ATTRIBUTE_STATUS} = '{PipelineStatus.PENDING_HANDOFF.value}' AND ExecutionStatus = 'Running'"
 """The open runs of which the server says that a handoff waits for a person, in its query language."""
-
-_TAKES_NO_SINCE = "since: Extra inputs are not permitted"  # in what such a worker says of a decision
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,6 @@ async def resolve_handoff(
 ) -> HandoffDecision:
     """Decide about a handoff that waits; who and why go on record.
 
-    Workers of before there was `since` do not take it. For them it is compared here, right before they are told.
-
     Args:
         client: A connected client.
         workflow_id: The pipeline.
@@ -135,22 +131,12 @@ async def resolve_handoff(
     """
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
 
-    async def refused() -> str | None:
-        pending = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-        return refusal(decision, next((one for one in pending if one.handoff_id == decision.handoff_id), None))
-
     async def waits() -> bool:
-        return await refused() is None
+        pending = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+        about = next((one for one in pending if one.handoff_id == decision.handoff_id), None)
+        return refusal(decision, about) is None
 
-    try:
-        return await decided_by_update(handle, RESOLVE_HANDOFF, decision, HandoffDecision, waits)
-    except PipelineError as error:
-        if decision.since is None or _TAKES_NO_SINCE not in str(error):
-            raise
-        if reason := await refused():
-            raise PipelineError(reason) from error
-    plain = decision.model_copy(update={"since": None})
-    return await decided_by_update(handle, RESOLVE_HANDOFF, plain, HandoffDecision, waits)
+    return await decided_by_update(handle, RESOLVE_HANDOFF, decision, HandoffDecision, waits)
 
 
 async def _runs(client: Client, limit: int) -> list[Execution]:

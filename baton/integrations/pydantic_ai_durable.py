@@ -21,7 +21,7 @@ with needs_extra("agents", __name__):
     from pydantic_ai import Agent, AgentRunResult, RunContext, StructuredDict, ToolOutput, capture_run_messages
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
-    from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
+    from pydantic_ai.exceptions import ModelRetry
     from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.tools import ToolDefinition
@@ -45,23 +45,8 @@ from baton.protocol.messages import StageResult
 from baton.protocol.money import micro_usd, usd
 from baton.protocol.tools import ToolDeniedError
 from baton.workflow import Pipeline
-from baton.workflow.changes import changed
 
 _TOOLS, _WITHHELD = "tools", "withheld"
-ANSWERS_ARE_MENDED = "baton-durable-answers-are-mended"
-"""Marks the runs whose model was told what does not fit, in Temporal's way of changing workflow code."""
-RUNS_END_IN_TIME = "baton-durable-runs-end-in-time"
-"""Marks the runs that keep the time of their limits, in the same way."""
-FAILURES_ARE_TOLD = "baton-durable-failures-are-told"
-"""Marks the runs that put on record what a failed run cost, in the same way."""
-ENDINGS_ARE_TOLD = "baton-durable-endings-are-told"
-"""Marks the runs in which an answer that was cut off or stopped is not asked for again in vain, in the same way."""
-ANSWERED_ONCE = "baton-durable-answered-once"
-"""Marks the runs that put an answer on record once, and not again where it is refused, in the same way."""
-CANCELLATIONS_ARE_TOLD = "baton-durable-cancellations-are-told"
-"""Marks the runs that put on record what a cancelled run cost, in the same way."""
-RUNS_ARE_UNBROKEN = "baton-durable-runs-are-unbroken"
-"""Marks the runs that do not continue as new before an answer is on record, and take a recorded one over, likewise."""
 
 _schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
 """What the answer of the run under way has to fit; its metadata would be repeated with each of its activities."""
@@ -112,11 +97,7 @@ class UnderContract(AbstractCapability[Any]):
             if call.tool_name in metadata.get(_WITHHELD, ()):
                 raise ToolDeniedError(call.tool_name, metadata["handoff_id"], allowed=metadata[_TOOLS])
         if _schema.get() is not None:
-            try:
-                finished(response)
-            except UnexpectedModelBehavior:
-                if changed(ENDINGS_ARE_TOLD):
-                    raise
+            finished(response)
         return response
 
     async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
@@ -126,8 +107,7 @@ class UnderContract(AbstractCapability[Any]):
             try:
                 read_answer(output, schema)
             except PatchError as error:
-                if changed(ANSWERS_ARE_MENDED):
-                    raise ModelRetry("; ".join(error.findings)) from None
+                raise ModelRetry("; ".join(error.findings)) from None
         return output
 
 
@@ -205,7 +185,6 @@ class DurableAgent:
         }
         # Once: the same answer would be refused again, and its bill be paid again.
         self._settles = stage(name=f"{self.name}.answer", attempts=1, **settling)(_settle)
-        self._settled_before = stage(name=f"{self.name}.answer", **settling)(_settle)
         self._gives_up = stage(name=f"{self.name}.failed", writes=())(_give_up)
 
     @property
@@ -230,8 +209,6 @@ class DurableAgent:
             asyncio.CancelledError: It was cancelled; what it had used until then is charged.
         """
         opened: Any = (await pipeline.stage(self._accepts)).output
-        if not changed(RUNS_ARE_UNBROKEN):
-            return await self._answered(pipeline, opened)
         if pipeline.is_recorded(self._settles.spec.name):  # by the run that was forked, or that this one continues
             return await pipeline.stage(self._settles)
         with pipeline.unbroken():  # or the next run would think again, and grow as long again
@@ -242,23 +219,19 @@ class DurableAgent:
         usage = RunUsage()
         with capture_run_messages() as messages:
             try:
-                async with asyncio.timeout(self._most_seconds()):
+                async with asyncio.timeout(self._seconds or None):
                     result = await self._think(opened, usage)
             except asyncio.CancelledError:
-                if changed(CANCELLATIONS_ARE_TOLD):
-                    told = {"denied": None, **_session(usage, messages)}
-                    await asyncio.shield(self._tell(pipeline, told))  # it is paid, also if it is cancelled again
+                told = {"denied": None, **_session(usage, messages)}
+                await asyncio.shield(self._tell(pipeline, told))  # it is paid, also if it is cancelled again
                 raise
             except Exception as error:
-                if not is_cancelled_exception(error) and changed(FAILURES_ARE_TOLD):
+                if not is_cancelled_exception(error):
                     await self._tell(pipeline, {"denied": _denied(error), **_session(usage, messages)})
                 raise self._reported(error) from None
-        settles = self._settles if changed(ANSWERED_ONCE) else self._settled_before
-        return await pipeline.stage(settles, params={"answer": result.output, **_session(usage, result.new_messages())})
-
-    def _most_seconds(self) -> float | None:
-        """Return how long a run may take, if its limits say so."""
-        return self._seconds if self._seconds and changed(RUNS_END_IN_TIME) else None
+        return await pipeline.stage(
+            self._settles, params={"answer": result.output, **_session(usage, result.new_messages())}
+        )
 
     async def _think(self, opened: dict[str, Any], usage: RunUsage) -> AgentRunResult[Any]:
         """Run the agent under what the stage that accepted its handoff told."""

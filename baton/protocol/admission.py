@@ -173,7 +173,7 @@ class Received(CompactRecord):
         state: The message's `currentState`; the sender's baton is in here.
         trail: How the task came here.
         step: What the sender sent along.
-        cost: What the chain had spent by then, and what is left; absent where an earlier release received it.
+        cost: What the chain had spent by then, and what is left.
         flags: What the safety scan noticed and let pass.
         anchor: The head of the task's audit chain with the acceptance in it.
         seconds: From the sender's dispatch to the acceptance.

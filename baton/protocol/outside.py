@@ -108,7 +108,7 @@ class Move(OpenRecord):
         return self.model_copy(update={"work": _work_of(self), "patch": {}, "report": None})
 
     def brought(self, other: "Move") -> bool:
-        """Return whether another move brought the same patch and report, as far as that is known.
+        """Return whether another move brought the same patch and report.
 
         Example:
             >>> from datetime import UTC
@@ -118,8 +118,7 @@ class Move(OpenRecord):
             >>> first.brought(Move(**usual, report="fine")), first.brought(Move(**usual, report="not at all"))
             (True, False)
         """
-        is_known = bool(self.work or self.patch or self.report is not None)  # an earlier release remembered nothing
-        return not is_known or _work_of(self) == _work_of(other)
+        return _work_of(self) == _work_of(other)
 
 
 class OutsideHandoff(CompactRecord):

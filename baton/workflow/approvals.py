@@ -13,19 +13,7 @@ from baton.protocol.messages import Decided, Decision, Waiting
 from baton.protocol.misfit import misfit
 from baton.protocol.names import DECIDE
 from baton.protocol.pending import NOTHING_SAID, name_refusal, reason_refusal
-from baton.workflow.changes import changed
 from baton.workflow.plain import plain
-
-PARTED_FIRST = "an approval is recorded when its step goes on"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`).
-
-Before, other lines of concurrent code could begin their next steps between the record and the going on. A run that
-takes the record over goes on at once, and so asked for these steps in another order.
-"""
-REASONS_ARE_SHORT = "a decision that comes with too long a reason is refused"
-"""Marks the runs of which that is so of signals, asked of `workflow.patched` where such a one comes."""
-NAMES_ARE_SHOWN = "a decision that comes under a name with control characters is refused"
-"""Marks the runs of which that is so of signals, in the same way."""
 
 
 @dataclass
@@ -121,14 +109,9 @@ class Approvals:
             del self._open[name]
         assert one.decided is not None  # noqa: S101 - the condition above
         self.close(one.decided)
-        if one.decided.via == "update" and changed(PARTED_FIRST):
+        if one.decided.via == "update":
             await _part(one.waiting.seq, name)
         return one.decided
-
-    async def part_late(self, seq: int, decided: Decided) -> None:
-        """Part a decision that is recorded from what follows it, in a run from before that was done first."""
-        if decided.via == "update" and not changed(PARTED_FIRST):
-            await _part(seq, decided.approval)
 
     def close(self, decided: Decided) -> None:
         """Remember how an approval ended, also one of an earlier run."""
@@ -200,15 +183,11 @@ class Approvals:
         except ValidationError as error:
             self._note(f"refused a signal {DECIDE!r} that is no decision: {misfit(error, 'argument')}")
             return
-        too_long = reason_refusal(decision.why)
-        if too_long and workflow.patched(REASONS_ARE_SHORT):  # noqa: TID251 - as a signal comes
-            self._note(f"refused a decision of {decision.who}: {too_long}")
-            return
         unnamed = name_refusal(decision.who)
-        if unnamed and workflow.patched(NAMES_ARE_SHOWN):  # noqa: TID251 - as a signal comes
+        if unnamed:
             self._note(f"refused a decision: {unnamed}")
             return
-        refusal = self._refusal(decision)
+        refusal = reason_refusal(decision.why) or self._refusal(decision)
         if refusal:
             if not self._known(decision.approval):
                 task, early = self._early

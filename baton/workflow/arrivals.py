@@ -24,7 +24,6 @@ from baton.protocol.routing import ReceiverRequirements
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
 from baton.workflow.asking import Questions
-from baton.workflow.changes import changed
 from baton.workflow.correspondence import (
     HANDOFF,
     HANDOFF_ANSWER,
@@ -45,15 +44,6 @@ MOST_PLACED_BYTES = 256 * 1024
 
 Anybody who reaches the server can send what takes long to read, and a workflow task may take two seconds.
 """
-QUEUE_IS_BOUNDED = "a queue of many bytes is read in part, and takes no more than so many"
-"""Marks the runs of which that is so, asked of `workflow.patched` once so many have come that it makes a difference.
-
-Not how many wait by then: when one of them was judged is not the same in every replay (`baton.workflow.changes`).
-"""
-CANCELED_IS_NO_FAILURE = "a receiver that is cancelled while it answers is cancelled, and has not failed"
-"""Marks the runs of which that is so, asked of `workflow.patched` where it comes to that."""
-UNNAMED_IS_NOTED = "a handoff that has no id to be answered under is noted"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 QUERY_ANSWERED = "handoff_answered"
 """Query: the answer that this pipeline gave to a handoff, by its id; for senders that are no workflow."""
 
@@ -93,9 +83,6 @@ class Arrivals:
         self._queue = [_Queued(base64.b64decode(one)) for one in carried.get("queue", ())]
         if dropped := carried.get("dropped", 0):
             note(f"the run before could not carry {dropped} waiting handoffs over; their senders will send them again")
-        self._came = 0
-        self._is_bounded = False
-        self._count_bytes(self._waiting_bytes())
         self._bytes_answered: dict[str, tuple[str, Acknowledgement]] = {}
         self._repeats = Beside(self._answer_again)
         workflow.set_signal_handler(HANDOFF, self._on_handoff)
@@ -140,8 +127,7 @@ class Arrivals:
                 raise
             except ActivityError as error:
                 self._queue.insert(0, queued)
-                # In the same task as the cancellation: see `baton.workflow.changes`.
-                if is_cancelled_exception(error) and workflow.patched(CANCELED_IS_NO_FAILURE):  # noqa: TID251
+                if is_cancelled_exception(error):
                     raise asyncio.CancelledError("the receiver was cancelled while it answered a handoff") from error
                 raise StageFailedError(
                     f"{receiver.agent_type!r} could not accept a handoff, for its answer could not be put on record: "
@@ -168,8 +154,6 @@ class Arrivals:
                 receipt.handoff_id, admission.digest, receipt.verdict, by=by, at=receipt.at
             )
         except ValidationError:
-            if not changed(UNNAMED_IS_NOTED):
-                raise
             self._note(f"refused a handoff that has no id to be answered under: {receipt.verdict.details}")
             self._count(receipt.verdict.reason or "", admission.sender or "unknown", by)
             return None
@@ -223,29 +207,20 @@ class Arrivals:
                 f"refused a signal {HANDOFF!r} that is no sealed handoff of 4 MiB at most, marked as one by {MARK}"
             )
             return
-        self._count_bytes(len(raw))
         if _hash(raw) in self._bytes_answered:
             self._repeats.put(raw)
         elif len(self._queue) >= MOST_QUEUED:
             self._note(f"refused a handoff: {MOST_QUEUED} are waiting already")
-        elif self._is_bounded and self._waiting_bytes() + len(raw) > MOST_QUEUED_BYTES:
+        elif self._waiting_bytes() + len(raw) > MOST_QUEUED_BYTES:
             self._note(f"refused a handoff: {self._waiting_bytes():,} bytes are waiting already")
         else:
             self._queue.append(_Queued(raw))
-
-    def _count_bytes(self, more: int) -> None:
-        """Count the bytes that came, and bound the queue once there are so many that it matters."""
-        self._came += more
-        if self._came > MOST_PLACED_BYTES and not self._is_bounded:
-            self._is_bounded = workflow.patched(QUEUE_IS_BOUNDED)  # noqa: TID251 - as a signal comes
 
     def _waiting_bytes(self) -> int:
         return sum(len(one.raw) for one in self._queue)
 
     def _looked_at(self) -> Sequence[_Queued]:
         """Return the messages that are read to find out which comes first: the oldest ones, at least one."""
-        if not self._is_bounded:
-            return self._queue
         sizes = itertools.accumulate(len(one.raw) for one in self._queue)
         return self._queue[: max(1, sum(size <= MOST_PLACED_BYTES for size in sizes))]
 

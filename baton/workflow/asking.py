@@ -8,7 +8,7 @@ questions are of one kind, and each answer says to which of them it is.
 
 import asyncio
 import base64
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -16,18 +16,13 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from baton.protocol.admission import (
-    ACCEPT_HANDOFF,
     ANSWER_QUESTION,
-    OPEN_MESSAGE,
     AcceptRequest,
     Admission,
     Answered,
     Opened,
     Question,
 )
-
-ASKED_ALIKE_SINCE = datetime(2026, 11, 26, 0, 5, tzinfo=UTC)
-"""What began after this moment was only ever run by code that asks so; what began before goes on asking by kinds."""
 
 _A_WHILE = timedelta(seconds=10)
 
@@ -36,7 +31,6 @@ class Questions:
     """The questions that a run has asked its worker, and not been answered."""
 
     def __init__(self) -> None:
-        self._is_alike = workflow.info().workflow_start_time >= ASKED_ALIKE_SINCE
         self._waiting: dict[str, list[asyncio.Future[Answered]]] = {}
         self._early: dict[str, list[Answered | ActivityError]] = {}  # in a replay, to what was not asked yet
         self._asking: set[asyncio.Task[None]] = set()
@@ -50,12 +44,9 @@ class Questions:
             ActivityError: It never could; nothing was accepted.
         """
         within = max(patience, _A_WHILE)
-        if self._is_alike:
-            answer = await self._ask(Question(accept=request), within)
-            assert answer.admission is not None  # noqa: S101 - the question's key tells its kind
-            return answer.admission
-        admission: Admission = await _asked(ACCEPT_HANDOFF, Admission, [request], within)
-        return admission
+        answer = await self._ask(Question(accept=request), within)
+        assert answer.admission is not None  # noqa: S101 - the question's key tells its kind
+        return answer.admission
 
     async def opened(self, raw: bytes, *, scanned: bool = False) -> Opened:
         """Have the worker verify the seal of a message, and look whether it is safe if that is asked for.
@@ -64,12 +55,9 @@ class Questions:
             ActivityError: It cannot, for want of a keyring.
         """
         text = base64.b64encode(raw).decode()
-        if self._is_alike:
-            answer = await self._ask(Question(raw=text, scanned=scanned), _A_WHILE * 6)
-            assert answer.opened is not None  # noqa: S101 - as above
-            return answer.opened
-        opened: Opened = await _asked(OPEN_MESSAGE, Opened, [text, scanned], _A_WHILE * 6)
-        return opened
+        answer = await self._ask(Question(raw=text, scanned=scanned), _A_WHILE * 6)
+        assert answer.opened is not None  # noqa: S101 - as above
+        return answer.opened
 
     async def _ask(self, question: Question, within: timedelta) -> Answered:
         """Return the answer to a question; whatever comes of that, exactly one activity is asked for."""

@@ -8,8 +8,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from temporalio import workflow
-
 from baton.protocol.errors import PipelineError
 from baton.protocol.stages import HasSpec
 
@@ -17,9 +15,6 @@ P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
 _LONGEST_SHOWN = 200  # of a call, in characters: a receiver may be given much
-
-FORGOTTEN_FAILS = "a pipeline that never awaited a step fails"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 
 class Calls:
@@ -53,7 +48,7 @@ class Calls:
         ]
         for _, coroutine in waits:
             coroutine.close()  # or Python would warn of it, somewhere in the worker's log
-        if not waits or not workflow.patched(FORGOTTEN_FAILS):  # noqa: TID251 - where it makes a difference
+        if not waits:
             return
         calls = ", ".join(_shown(act) for act, _ in waits)
         raise PipelineError(

@@ -12,11 +12,8 @@ from baton.protocol.messages import PipelineInput
 from baton.protocol.misfit import misfit
 from baton.protocol.names import MEMO_FIELDS
 from baton.protocol.relay import HandoffTerms, Relay
-from baton.workflow.changes import changed
 from baton.workflow.relaying import relay_for
 
-TASK_STAYS = "the task of a run that was started without one stays the same when it is rolled back"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 _UNUSABLE = "(unusable input)"
 
 
@@ -41,8 +38,6 @@ class Beginning:
         """Return the task: the input's, or one of the run's own, which stays the same when the run is rolled back."""
         if self.start.task_id:
             return self.start.task_id
-        if not changed(TASK_STAYS):
-            return str(workflow.uuid4())
         info = workflow.info()
         named = f"baton task {info.namespace} {info.workflow_id} {info.original_execution_run_id}"
         return str(UUID(bytes=hashlib.sha256(named.encode()).digest()[:16], version=4))

@@ -11,12 +11,8 @@ from baton.protocol.handoff import Handoff
 from baton.protocol.json_values import Json
 from baton.protocol.messages import StageReturn
 from baton.workflow.awaiting import step
-from baton.workflow.changes import changed
 from baton.workflow.correspondence import Receiver, ended_once
 from baton.workflow.exchange import ATTEMPTS, Exchange
-
-ALL_ARE_SENT = "every copy of a broadcast is sent before those that no longer matter are given up"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 _LONGEST_REASON = 300  # of each receiver's refusal, as all of them stand in one sentence
 
@@ -93,7 +89,7 @@ async def _gathered(
     done: set[str] = set()
     silent: set[str] = set()
     # A receiver whose start is cancelled is cancelled with it, and the start goes on until it is there.
-    unsent = {to.agent for to, _ in copies} if changed(ALL_ARE_SENT) else set()
+    unsent = {to.agent for to, _ in copies}
 
     async def one(to: Receiver, copy: Handoff) -> None:
         try:

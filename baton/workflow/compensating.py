@@ -19,15 +19,7 @@ from baton.protocol.json_values import Json
 from baton.protocol.names import MEMO_UNDONE
 from baton.protocol.stages import HasSpec
 from baton.workflow.awaiting import step
-from baton.workflow.changes import changed
 from baton.workflow.pipeline import Pipeline
-
-UNDOES_WITHOUT_MONEY = "a compensation for which no money is left keeps none of the others from running"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-UNDOES_TO_THE_END = "a pipeline that is canceled while it undoes goes on with that"
-"""Marks the runs of which that is so, in the same way."""
-UNDOING_TOLD = "what a pipeline undoes, and what of it failed, stays in its history"
-"""Marks the runs of which that is so, in the same way."""
 
 _LONGEST_TOLD = 1_000
 
@@ -67,20 +59,16 @@ class Compensations:
     @step
     async def run(self) -> None:
         """Undo everything now, newest first; each only once."""
-        told = bool(self._later) and changed(UNDOING_TOLD)
-        if told:
+        if self._later:
             self._tell(None)
         while self._later:
             stage, params = self._later.pop()
             try:
                 await self._pipeline.stage(stage, params=params)
             except (StageFailedError, BudgetExhaustedError) as error:
-                if isinstance(error, BudgetExhaustedError) and not changed(UNDOES_WITHOUT_MONEY):
-                    raise
                 by_hand = f"compensation {stage.spec.name!r} failed, see to it by hand: {error}"
                 self._pipeline.note(by_hand)
-                if told:
-                    self._tell(single_line(by_hand[:_LONGEST_TOLD]))
+                self._tell(single_line(by_hand[:_LONGEST_TOLD]))
 
     def _tell(self, by_hand: str | None) -> None:
         """Leave it in the history for readers without a worker: the run's own notes end with the run."""
@@ -99,7 +87,7 @@ class Compensations:
             try:
                 await asyncio.shield(undoing)  # a canceled pipeline undoes as well
             except asyncio.CancelledError as again:
-                if undoing.done() or not changed(UNDOES_TO_THE_END):
+                if undoing.done():
                     raise
                 canceled = again
         if canceled is not None:

@@ -25,8 +25,6 @@ from baton.workflow.purse import Purse
 
 COMPRESS = "baton.compress"
 """The activity that compresses a conversation; it runs only when one grows too long."""
-CANCELED_IS_NO_FAILURE = "a run that is cancelled while a conversation is compressed is cancelled, and has not failed"
-"""Marks the runs of which that is so, asked of `workflow.patched` where it comes to that."""
 
 _COMPRESSION_TIMEOUT = timedelta(minutes=2)
 _COMPRESSION_HEARTBEAT = timedelta(seconds=10)  # as a stage's: a worker that died is not waited for
@@ -110,7 +108,7 @@ class Conversation:
                     summary=f"step {message.seq}: history compressed for {spec.name}"[:200],
                 )
             except ActivityError as error:
-                if is_cancelled_exception(error) and workflow.patched(CANCELED_IS_NO_FAILURE):  # noqa: TID251
+                if is_cancelled_exception(error):
                     raise asyncio.CancelledError(f"the stage {spec.name!r} was cancelled") from error
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error

@@ -18,7 +18,6 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_
 from baton.protocol.json_values import Json
 from baton.protocol.messages import PipelineInput
 from baton.protocol.sealed import UnverifiedHandoff
-from baton.workflow.changes import changed
 from baton.workflow.steps import workflow_type
 from baton.workflow.visibility import labels
 
@@ -31,29 +30,12 @@ HANDOFF_ANSWER = "handoff_answer"
 
 LARGEST_MESSAGE = 4 * 1024 * 1024
 """How many bytes a sealed message may have: more does not pass the safety scan in the time that there is for it."""
-TOO_LARGE_IS_REFUSED = "a message that is too large to be opened in time is refused as it comes"
-"""Marks the runs of which that is so, asked of `workflow.patched` where one comes."""
 MOST_CARRIED, MOST_CARRIED_COMPRESSED = 8 * 1024 * 1024, 512 * 1024
 """How many bytes of messages of a kind a run that continues as new takes along, and how many once compressed.
 
 Its input holds them, with all else that the next run begins with. The server takes 2 MiB of it where there is no
 artifact store, and nobody reads more than 64 MiB; a run that was sent too much could neither go on nor begin.
 """
-
-FIRST_OPENED = "what has come is opened in turn, and before a timer is started that it may stop"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-TIMERS_RUN_OUT = "a timer that an answer would stop runs out, and what has come by then is opened first"
-"""Marks the runs of which that is so, and what `FIRST_OPENED` says as well."""
-DRAWS_LATER = "nothing random is drawn before the pipeline's code begins"
-"""Marks the runs of which that is so, what `TIMERS_RUN_OUT` says, and that work handed on again has the same id.
-
-What a run that was rolled back to its first task draws in `__init__` comes from the seed of before or from the new one,
-by what else has come in that task, and in a replay of a history with a mark in it always from the one of before.
-"""
-TIMER_FIRST = "a timer that a message may make needless is started in any case"
-"""Marks the runs of which that is so, and what `DRAWS_LATER` says as well."""
-CANCELED_IN_PASSING = "a run that is cancelled while a signal of its is on the way is cancelled"
-"""Marks the runs of which that is so, asked of `workflow.patched` where one is."""
 
 _LONGEST_ID = 1_000  # bytes of a workflow id, as a server has it that nobody told otherwise
 
@@ -80,26 +62,15 @@ class Receiver:
     task_queue: str | None = None
 
 
-def draws_later() -> bool:
-    """Return whether this run is one of `DRAWS_LATER`."""
-    return changed(TIMER_FIRST) or changed(DRAWS_LATER)
-
-
 def raw_of(given: tuple[Any, ...]) -> bytes | None:
     """Return the bytes of the sealed message that a signal brought, or None if it brought anything else."""
     return given[0].raw if len(given) == 1 and isinstance(given[0], UnverifiedHandoff) else None
 
 
 def message_of(given: tuple[Any, ...]) -> bytes | None:
-    """Return what `raw_of` does, but for a message that no honest sender's can be: a few KiB may hold 64 MiB.
-
-    It would take the worker so long that the run fails. Asked as a signal comes, and so not right after a local
-    activity (`baton.workflow.changes`).
-    """
+    """Return what `raw_of` does, but not a message that no honest sender makes: a few KiB may decompress to 64 MiB."""
     raw = raw_of(given)
-    if raw is not None and len(raw) > LARGEST_MESSAGE and workflow.patched(TOO_LARGE_IS_REFUSED):  # noqa: TID251
-        return None
-    return raw
+    return None if raw is None or len(raw) > LARGEST_MESSAGE else raw
 
 
 def as_carried(messages: Iterable[bytes]) -> list[JsonValue]:
@@ -130,7 +101,7 @@ class Beside:
 
     When somebody asks a query in the task in which a local activity ends, the SDK hands its end on in the task after
     that, together with what has ended there, and in a replay in the task where it ended, by itself. Whatever this
-    changes the order of, the run no longer fits its own history: hence `in_turn`, `done`, `in_time`, and `once`.
+    changes the order of, the run no longer fits its own history: hence `in_turn` and `once`.
     """
 
     def __init__(
@@ -145,15 +116,8 @@ class Beside:
         """
         self._work = work
         self._turn = asyncio.Lock()
-        # Asked before anything comes: a mark that is made when something does may stand elsewhere in a replay, where
-        # what came in a task that timed out is handed on together with what came in the task after it.
-        # A run from before goes on as it did.
-        self.timer_first = changed(TIMER_FIRST)
-        self._timers_run_out = draws_later() or changed(TIMERS_RUN_OUT)
-        self._opens_first = self._timers_run_out or changed(FIRST_OPENED)
-        self._unneeded: list[asyncio.Task[None]] = []
         self._watching: list[Callable[[], None]] = []
-        self._in_turn = in_turn and self._opens_first
+        self._in_turn = in_turn
         self._messages: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
         for one in pending:
@@ -165,53 +129,6 @@ class Beside:
         task = asyncio.create_task(self._do(raw))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def done(self) -> None:
-        """Wait until nothing is being worked on; to be asked before a timer is started that such work may stop.
-
-        In the task that started it the timer would leave no event, and in a replay it may be stopped there.
-        """
-        if self._opens_first:
-            await workflow.wait_condition(lambda: not self._messages)
-
-    async def in_time(
-        self, true: Callable[[], bool], within: timedelta, summary: str, *, may_cease: bool = False
-    ) -> bool:
-        """Wait until messages make something true, or the time is up, and return whether it is true.
-
-        The timer is not stopped by what makes it true: in the task in which it fires the run may be told of that only
-        afterwards, while a replay stops it before. So it runs out, or is stopped when the next one is started, and what
-        has come by the time it fires counts. Runs of `TIMER_FIRST` wait by `once`.
-
-        Args:
-            true: Says whether it is.
-            within: For how long to wait.
-            summary: What the timer is called in the UI.
-            may_cease: Whether what is true may not be so any more once what has come is opened; then the wait goes on.
-        """
-        if not self._timers_run_out:
-            try:
-                await workflow.wait_condition(true, timeout=within, timeout_summary=summary)
-            except TimeoutError:
-                return False
-            return True
-        if true():
-            return True
-        while self._unneeded:
-            self._unneeded.pop().cancel()
-        timer = asyncio.create_task(workflow.sleep(within, summary=summary))
-        try:
-            await workflow.wait_condition(lambda: timer.done() or true())
-            while may_cease:
-                await self.done()
-                if timer.done() or true():
-                    break
-                await workflow.wait_condition(lambda: timer.done() or true())
-        finally:
-            self._unneeded.append(timer)
-        if not may_cease:
-            await self.done()
-        return true()
 
     async def once(self, true: Callable[[], bool], within: timedelta, summary: str) -> asyncio.Task[None]:
         """Wait until messages make something true, if only until the next one comes, or the time is up.
@@ -306,7 +223,7 @@ async def tell(workflow_id: str, signal: str, message: object) -> bool:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"the signal {signal!r} was cancelled") from error
         arrived = False
-    if sending.cancelled and workflow.cancellation_reason() is not None and workflow.patched(CANCELED_IN_PASSING):  # noqa: TID251
+    if sending.cancelled and workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError(f"the run was cancelled while the signal {signal!r} was on the way")
     return arrived
 

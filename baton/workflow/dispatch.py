@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -26,7 +26,6 @@ from baton.protocol.history import Spend, told_spend, told_top_up
 from baton.protocol.json_values import Json
 from baton.protocol.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.protocol.stages import Retries
-from baton.workflow.changes import changed
 from baton.workflow.handing import Handing
 from baton.workflow.outage import is_outage
 from baton.workflow.passage import Passage
@@ -36,15 +35,6 @@ from baton.workflow.visibility import labels
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
-
-LIGHT_FAILURES_TOLD = "a light stage that raised for good is told as any other"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-
-TWINS_TOLD_APART = "an artifact of a child whose id its parent has for other bytes is refused"
-"""Marks the runs of which that is so, in the same way."""
-
-CHILD_GIVES_BACK = "a child that failed gives back what it has not spent"
-"""Marks the runs of which that is so, in the same way."""
 
 _REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
 
@@ -160,9 +150,6 @@ async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, at
     except (ActivityError, ApplicationError, ActivityTimeoutError) as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
-        # What a light stage raised is not wrapped by the SDK; in a run from before it passed through here as it was.
-        if not isinstance(error, ActivityError) and (passage.passed_over or not changed(LIGHT_FAILURES_TOLD)):
-            raise
         told = f"stage {spec.name!r} failed: {_reason(error)}"
         raise StageRaisedError(told, _spent(error), is_outage=is_outage(error)) from error
     if not isinstance(returned, StageReturn):  # the SDK takes null and bytes for any type
@@ -234,9 +221,8 @@ def giving_back(purse: Purse, step: str) -> Iterator[None]:
     try:
         yield
     except (StageFailedError, asyncio.CancelledError) as error:
-        if changed(CHILD_GIVES_BACK):
-            told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageRaisedError) else (Spend(), 0)
-            purse.child_ended(step, told[0], topped_up_micro_usd=told[1])
+        told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageRaisedError) else (Spend(), 0)
+        purse.child_ended(step, told[0], topped_up_micro_usd=told[1])
         raise
 
 
@@ -268,27 +254,6 @@ def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
     if scope:
         patch["work_scope"] = [*baton.work_scope, *scope]
     return patch
-
-
-def taken_from_child(takes: Takes, baton: Baton, result: PipelineResult) -> Mapping[str, JsonValue]:
-    """Return the patch for a parent that ``takes`` makes, or made when the run got there.
-
-    Args:
-        takes: What the pipeline's code gives; `child_patch` by default.
-        baton: The parent's baton, as it is when the child ends.
-        result: What the child returned.
-    """
-    patch = takes(baton, result)
-    if takes is not child_patch or "artifacts" not in patch:
-        return patch
-    refs: Any = patch["artifacts"]
-    known = {ref.id for ref in baton.artifacts}
-    new = [ref for ref in refs[len(baton.artifacts) :] if ref["id"] not in known]
-    # A run from before left out what had a known id, and went on.
-    if len(baton.artifacts) + len(new) == len(refs) or changed(TWINS_TOLD_APART):
-        return patch
-    before = {name: value for name, value in patch.items() if name != "artifacts"}
-    return {**before, "artifacts": [*refs[: len(baton.artifacts)], *new]} if new else before
 
 
 def _retry_policy(retries: Retries) -> RetryPolicy:

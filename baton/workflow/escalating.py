@@ -21,12 +21,11 @@ from baton.protocol.recording import EventKind
 from baton.protocol.releases import digests_of
 from baton.protocol.state import PipelineState
 from baton.protocol.verdict import Code, Fate, Verdict
-from baton.workflow.changes import changed
 from baton.workflow.handlers import Desk
 from baton.workflow.inbox import Inbox
 from baton.workflow.passage import Passage
 from baton.workflow.purse import Purse
-from baton.workflow.recording import ASKED_ON_RECORD, decided_on_record, put_on_record
+from baton.workflow.recording import decided_on_record, put_on_record
 
 
 class Escalation:
@@ -41,7 +40,7 @@ class Escalation:
 
     Attributes:
         inbox: Where the person finds them.
-        on_record: Whether what becomes of handoffs is put on record.
+        on_record: Whether what becomes of handoffs is put on record; None until a worker has said so.
         released: Who released what, by its digest: it is let through from then on.
     """
 
@@ -49,7 +48,7 @@ class Escalation:
         self, desk: Desk, state: PipelineState, purse: Purse, within: timedelta, publish: Callable[[Outcome], None]
     ) -> None:
         self.inbox = Inbox(state, purse)
-        self.on_record = False
+        self.on_record: bool | None = None
         self.released: dict[str, str] = {}
         self._desk = desk
         self._state = state
@@ -73,7 +72,7 @@ class Escalation:
     def restore(self, carried: Mapping[str, Any]) -> None:
         """Go on where the run before left off."""
         self.released = carried.get("released", {})
-        self.on_record = carried.get("on_record", False)
+        self.on_record = carried.get("on_record")
         self.inbox.restore(carried.get("decided", ()))
         self._asked = carried.get("asked", 0)
         self._told = [*carried.get("told", ())]
@@ -103,12 +102,11 @@ class Escalation:
 
     async def _asked_about(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
         """Wait for the decision about a handoff, on record as soon as anything of the run is."""
-        # A run that asked before there were these records goes on without them.
-        if not (self.on_record and changed(ASKED_ON_RECORD)):
+        if self.on_record is False:
             return await self.inbox.wait(pending, within)
         self._asked += 1
         tell = partial(
-            put_on_record,
+            self._put_on_record,
             task_id=task_id,
             event_id=f"{pending.handoff_id}.{self._asked}",
             agent=pending.receiver,
@@ -177,14 +175,14 @@ class Escalation:
             decision: Of a decision: the decision.
             spend: What a receiver that failed had spent.
         """
-        if not self.on_record:
+        if self.on_record is False:
             return
         cost = None
         if spend and passage.message is not None:
             cost = cost_after(passage.message.to_json_object(), spend)
         # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
         nth = f".{passage.asked}" if passage.asked > 1 and not passage.sent else ""
-        await put_on_record(
+        await self._put_on_record(
             kind,
             status,
             details,
@@ -196,6 +194,10 @@ class Escalation:
             reason=reason,
             cost=cost,
         )
+
+    async def _put_on_record(self, *event: Any, **further: Any) -> None:
+        """Put an event on record, and note whether this run's workers keep one at all."""
+        self.on_record = await put_on_record(*event, **further)
 
     def _obey(self, passage: Passage, decision: HandoffDecision, pending: PendingHandoff) -> None:
         """Do what a person decided, so that the handoff can be sent again.

@@ -41,7 +41,6 @@ from baton.protocol.verdict import Fate
 from baton.workflow import awaiting
 from baton.workflow.arrivals import Arrivals
 from baton.workflow.asking import Questions
-from baton.workflow.changes import changed
 from baton.workflow.correspondence import (
     HANDOFF,
     HANDOFF_ANSWER,
@@ -59,15 +58,6 @@ from baton.workflow.steps import publish
 
 ATTEMPTS = 3
 """How often a handoff is sent while nobody answers, evenly over the time there is."""
-
-LATE_ANSWER_COUNTS = "an answer that comes while a person is asked counts"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-
-DECIDED_STANDS = "what a person has decided stands, also if an answer comes while that is put on record"
-"""Marks the runs of which that is so, and what `LATE_ANSWER_COUNTS` says as well."""
-
-MONEY_IS_RELAYED = "a receiver goes on with the chain's money"
-"""Marks the runs of which that is so, in the same way."""
 
 _TIMERS: ContextVar[tuple[list[asyncio.Task[None]], list[asyncio.Task[None]]]] = ContextVar("timers")
 """The timers that the step before this one and this one have started; those are stopped once this one has sent."""
@@ -196,7 +186,7 @@ class Exchange:
 
         received = Received.model_validate(await self.step(name, act), strict=False)
         self.outgoing.follows(received)
-        if received.cost and received.task_id == self.pipeline.task_id and changed(MONEY_IS_RELAYED):
+        if received.cost and received.task_id == self.pipeline.task_id:
             comes_back = self.outgoing.comes_back(received)
             self.pipeline._purse.relay(received.cost, comes_back=comes_back, taken_over=is_past)
         return received
@@ -314,23 +304,18 @@ class Exchange:
         Returns:
             The answer, or None if the time is up.
         """
-        answers, timer_first = self._answers, self._answers.timer_first
         before, now = _TIMERS.get()
         for timer in before:
             timer.cancel()
         for attempt in range(1, attempts + 1):
             summary = f"answer to handoff {id}, attempt {attempt}"
-            if timer_first:
-                now.append(await answers.once(lambda: self._outbox.answer(id) is not None, within / attempts, summary))
-            else:
-                await answers.done()
-                await answers.in_time(lambda: self._outbox.answer(id) is not None, within / attempts, summary)
+            now.append(
+                await self._answers.once(lambda: self._outbox.answer(id) is not None, within / attempts, summary)
+            )
             if self._outbox.answer(id) is not None:
                 break
             if attempt < attempts:
                 await again()
-        if not timer_first:
-            await answers.done()  # the person who is asked next has a timer as well
         return self._outbox.answer(id)
 
     async def _send_again(self, to: Receiver, handoff: Handoff) -> None:
@@ -387,12 +372,7 @@ class Exchange:
             only_as_sent=True,
         )
         with visibility.waiting(PipelineStatus.PENDING_HANDOFF, name):
-            # A run from before that goes on as it did.
-            stands = changed(DECIDED_STANDS)
-            if stands or changed(LATE_ANSWER_COUNTS):
-                decision = await self._decision_or_answer(pending, within, stands=stands)
-            else:
-                decision = await self._ask(pending, within)
+            decision = await self._decision_or_answer(pending, within)
         visibility.goes_on()
         if decision is None:
             self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; nobody needs to decide about it")
@@ -403,16 +383,14 @@ class Exchange:
             raise StageFailedError(f"{reason}; {decision.who} gave it up: {decision.why}{came}")
         return True
 
-    async def _decision_or_answer(
-        self, pending: PendingHandoff, within: timedelta, *, stands: bool
-    ) -> HandoffDecision | None:
+    async def _decision_or_answer(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision | None:
         """Return what the person who is asked decides, or None if the receiver answers before that."""
         assert self._ask is not None  # noqa: S101 - the caller has looked
         id, inbox = pending.handoff_id, self.pipeline._handing.escalation.inbox
         asking = asyncio.ensure_future(self._ask(pending, within))
 
         def answered() -> bool:
-            return self._outbox.answer(id) is not None and not (stands and inbox.has_decision(id))
+            return self._outbox.answer(id) is not None and not inbox.has_decision(id)
 
         await ended_once(lambda: asking.done() or answered(), [asking])
         return None if asking.cancelled() else asking.result()

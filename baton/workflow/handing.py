@@ -27,7 +27,6 @@ from baton.protocol.relay import HandoffTerms, Relay
 from baton.protocol.sealed import SealError
 from baton.protocol.state import PipelineState
 from baton.protocol.verdict import Code, Fate, Verdict, fate_of
-from baton.workflow.changes import changed
 from baton.workflow.contracting import Contracting
 from baton.workflow.conversing import Conversation
 from baton.workflow.escalating import Escalation
@@ -37,12 +36,6 @@ from baton.workflow.passage import Passage
 from baton.workflow.purse import Purse
 from baton.workflow.raised import StageRaisedError
 from baton.workflow.relaying import nth_id
-
-EXPIRED_ASKS = "a contract that expires again and again is for a person"
-UNSEALED_ASKS = "a worker that cannot seal asks for money before the handoff, as no receiver refuses it"
-MENDING_ON_RECORD = "what a sender had charged that was lost while it mended is on record"
-FIRST_ON_RECORD = "that the first stage of a run failed is on record"
-"""Mark the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 Execute = Callable[[Passage, StageInput | Handoff, int, int], Awaitable[StageReturn]]
 
@@ -175,7 +168,7 @@ class Handing:
             StageFailedError: A person, or the deadline, gave the handoff up.
         """
         # Where nothing at all is left the receiver says so itself, on record; it does not execute (S3-6.1-l).
-        while (lack := self.purse.shortage(passage.spec)) and self._leaves_something(passage):
+        while (lack := self.purse.shortage(passage.spec)) and self._leaves_something():
             if lack.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(lack.text)
             verdict = Verdict(valid=False, reason=Code.BUDGET_EXHAUSTED, details=lack.text)
@@ -212,7 +205,8 @@ class Handing:
 
         That is in the history, so a replay on a worker without a ledger does the same.
         """
-        self.escalation.on_record |= returned.anchor is not None or returned.verdict is not None
+        is_on_record = returned.anchor is not None or returned.verdict is not None
+        self.escalation.on_record = bool(self.escalation.on_record) or is_on_record
         if self._contracting is not None:
             self._contracting.answered(returned)
 
@@ -238,7 +232,7 @@ class Handing:
         fate = fate_of(reason, max(passage.rejected, 1), self._terms.attempts)
         if fate is Fate.BACK_TO_SENDER and (self._sender is None or passage.given.branch):
             fate = Fate.ESCALATE  # nobody could mend it: it begins the task, or many wait for the same sender
-        if expired and fate is Fate.BACK_TO_SENDER and changed(EXPIRED_ASKS):
+        if expired and fate is Fate.BACK_TO_SENDER:
             fate, passage.expired = Fate.ESCALATE, 0  # its sender would only do its work again, and mend nothing
         if fate is Fate.BACK_TO_SENDER:
             await self._mend(passage, verdict, execute)
@@ -261,23 +255,16 @@ class Handing:
             StageFailedError: The pipeline handles failures in its own code, or a person gave it up.
         """
         passage.mended, reason = [], str(error)
-        self.escalation.on_record |= self._begins_on_record(error)
-        if self.escalation.on_record:
+        escalation = self.escalation
+        if escalation.on_record or (escalation.on_record is None and not error.is_outage):
+            kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
+            await escalation.record(passage, None, kind, status, reason, spend=error.spend)
+        if escalation.on_record:
             self._desk.note(f"{passage.spec.name!r} failed after it had accepted; rolled back to before the handoff")
             self._desk.metrics.rolled_back(RECEIVER_FAILED)
-            kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
-            await self.escalation.record(passage, None, kind, status, reason, spend=error.spend)
         if not self._terms.ask_when_failed:
             raise StageFailedError(reason)
         await self._escalate(passage, Verdict(valid=False, details=reason), Fate.ESCALATE)
-
-    def _begins_on_record(self, error: StageRaisedError) -> bool:
-        """Return whether a stage that failed before any had answered was handed to on record, as all are by a seal."""
-        if self.escalation.on_record or error.is_outage:
-            return self.escalation.on_record
-        # A replay may have other keys: it goes by what was noted.
-        sealed = self._relay is not None or workflow.unsafe.is_replaying()
-        return sealed and workflow.patched(FIRST_ON_RECORD)  # noqa: TID251
 
     async def _mend(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
         """Run the sender's stage again with the findings, and keep its answer aside."""
@@ -306,7 +293,7 @@ class Handing:
         except StageFailedError as error:
             if isinstance(error, StageRaisedError):
                 self.purse.owe(spec.name, error.spend)
-                if error.spend and self.escalation.on_record and changed(MENDING_ON_RECORD):
+                if error.spend and self.escalation.on_record:
                     kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
                     await self.escalation.record(back, None, kind, status, str(error), spend=error.spend)
             self._desk.note(f"{spec.name!r} did not mend it: {error}")
@@ -340,12 +327,6 @@ class Handing:
         sender = self._relay.sender.agent_id if self._relay else workflow.info().workflow_type
         await self.escalation.decided(passage, verdict, fate, sender)
 
-    def _leaves_something(self, passage: Passage) -> bool:
-        """Return whether the budget is not used up altogether, or nobody else would say so."""
-        if self.purse.budget.remaining_micro_usd > 0:
-            return True
-        if not self.escalation.on_record:
-            return self._relay is None
-        # Receivers say so, unless this worker cannot seal. A replay may have other keys: it goes by what was noted.
-        unsealed = self._relay is None or workflow.unsafe.is_replaying()
-        return unsealed and workflow.patched(f"{UNSEALED_ASKS}: {passage.handoff_id}")  # noqa: TID251
+    def _leaves_something(self) -> bool:
+        """Return whether the budget is not used up altogether, or no receiver would refuse the handoff on record."""
+        return self.purse.budget.remaining_micro_usd > 0 or not self.escalation.on_record

@@ -6,11 +6,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 from baton.protocol.ledger_errors import LedgerUnavailableError
-from baton.workflow.changes import changed
 from baton.workflow.handlers import Desk
-
-LEDGER_AWAITED = "a stage that cannot begin for want of the ledger is sent again"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(minutes=1)
 _MOST = 60  # times, which is an hour; each begins with the stage's own retries
@@ -34,8 +30,7 @@ async def sit_out(desk: Desk, stage: str, seq: int, nth: int) -> bool:
     Returns:
         False once the outage has lasted an hour and more: then it is a failure like any other.
     """
-    # A run in which the stage failed, before this was there, goes on as it did.
-    if nth > _MOST or not changed(LEDGER_AWAITED):
+    if nth > _MOST:
         return False
     if nth == 1:
         desk.note(f"the handoff to {stage!r} waits for the ledger, which cannot be written; see the worker's log")

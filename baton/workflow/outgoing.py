@@ -18,7 +18,7 @@ from baton.protocol.json_values import Json
 from baton.protocol.misfit import misfit
 from baton.protocol.sealed import SealError
 from baton.protocol.tracing import task_traceparent
-from baton.workflow.correspondence import Receiver, draws_later
+from baton.workflow.correspondence import Receiver
 from baton.workflow.pipeline import CHAIN, Pipeline
 
 COMPLETED_HANDED = 20
@@ -37,7 +37,7 @@ class Outgoing:
     def __init__(self, pipeline: Pipeline, agent: str, version: str) -> None:
         self._pipeline = pipeline
         self._agent, self._version = agent, version
-        self._execution_id = None if draws_later() else str(workflow.uuid4())
+        self._execution_id: str | None = None
         self._parent: str | None = None
         carried = pipeline.carried(CHAIN)
         self._trail = Trail.from_json_object(carried) if carried else Trail(hops=0, recent=[])
@@ -95,10 +95,8 @@ class Outgoing:
         handoff_id, attempt = named or (str(workflow.uuid4()), 1)
         further: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
         completed = self._completed()
-        # The guard knows by it what goes round in circles. A run from before named it by the handoff, anew each time.
-        same_work = draws_later()
         try:
-            work = digest(description)[-32:] if same_work else handoff_id
+            work = digest(description)[-32:]  # by which the guard knows what goes round in circles
             return build_handoff(
                 AgentState(
                     agent=self._sender,

@@ -39,13 +39,9 @@ from baton.protocol.stages import StageSpec
 from baton.protocol.strict_json import loads_strict
 from baton.protocol.verdict import Answer
 from baton.workflow.awaiting import step
-from baton.workflow.changes import changed
 from baton.workflow.correspondence import LARGEST_MESSAGE, Receiver, raw_of
 from baton.workflow.exchange import Exchange
 from baton.workflow.passage import Passage
-
-SEALS_VALIDATED = "a move whose seal does not hold is refused before it enters the history"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
 
 _NO_KEYS = "the worker has no keys to verify a move with; start it with BatonPlugin(safeguards=…)"
 
@@ -83,7 +79,6 @@ class Outside:
         exchange.pipeline.carries["outside"] = self._desk.carried
         self._waiting: dict[str, _Waiting] = {}
         self._moving = 0
-        self._validates = changed(SEALS_VALIDATED)
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
         workflow.set_query_handler(QUERY_DONE, self._on_done)
         workflow.set_query_handler(QUERY_MESSAGE, self._on_message)
@@ -192,7 +187,7 @@ class Outside:
         if raw is None or len(raw) > LARGEST_MESSAGE:
             raise _refused(f"an update {MOVE!r} carries one sealed move of 4 MiB at most")
         [move] = given
-        if not self._validates or not isinstance(move, SealedMove) or move.fault == "":
+        if isinstance(move, SealedMove) and move.fault == "":
             return
         raise _refused(move.fault or _NO_KEYS)
 
@@ -221,7 +216,7 @@ class Outside:
         Raises:
             ActivityError: The worker cannot verify the seal, or look for the artifacts in the patch.
         """
-        if not (self._validates and is_verified):
+        if not is_verified:
             return await self._exchange.questions.opened(raw)
         said = Opened(message=loads_strict(raw))
         patch = (said.message or {}).get("patch")

@@ -25,7 +25,6 @@ class Passage:
         mended: What its sender answered meanwhile, to be recorded once the handoff is accepted.
         message: The message that was sent last.
         task_queue: Where the receiver's workers listen, or None for the pipeline's own queue.
-        passed_over: Whether an earlier run went on after the step without an outcome of it.
     """
 
     spec: StageSpec
@@ -40,7 +39,6 @@ class Passage:
     mended: list[StageReturn] = field(default_factory=list)
     message: Handoff | None = None
     task_queue: str | None = None
-    passed_over: bool = False
 
     @property
     def key(self) -> str:

@@ -33,7 +33,7 @@ from baton.protocol.state import PipelineState
 from baton.workflow.awaiting import Calls, step
 from baton.workflow.beginning import Beginning, publish_fields
 from baton.workflow.contracting import Contracting, ContractTerms, trace_of
-from baton.workflow.dispatch import Takes, child_patch, giving_back, run_child, run_stage, taken_from_child
+from baton.workflow.dispatch import Takes, child_patch, giving_back, run_child, run_stage
 from baton.workflow.handing import Handing
 from baton.workflow.handlers import Desk
 from baton.workflow.passage import Passage
@@ -264,7 +264,6 @@ class Pipeline:
                 if not desk.approvals.titles():
                     desk.visibility.goes_on(approval)
             publish(self.state.record_decision(seq, decided))
-            await desk.approvals.part_late(seq, decided)
         if not decided.approved:
             reason = f": {decided.why}" if decided.why else ""
             raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")
@@ -346,7 +345,7 @@ class Pipeline:
             self._purse.child_returned(step, result)
             self._desk.visibility.ran(LONG_ENOUGH)
             try:
-                patch = taken_from_child(takes, self.state.baton, result)
+                patch = takes(self.state.baton, result)
                 outcome = self.state.record_child(seq, step, result, patch, workflow.now())
             except PatchError as error:
                 raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
@@ -432,4 +431,4 @@ class Pipeline:
             params=dict(self._start.params if params is None else params),
             branch=bool(branches),
         )
-        return Passage(spec, given, self._handing.new_id(), branches, passed_over=self._past.passed_over(seq))
+        return Passage(spec, given, self._handing.new_id(), branches)

@@ -13,14 +13,6 @@ from baton.protocol.recording import RECORD, EventKind, RecordedEvent
 from baton.protocol.verdict import Code
 from baton.workflow.inbox import Inbox
 
-ASKED_ON_RECORD = "that a person was asked about a handoff to another pipeline is on record"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-DECIDED_FIRST = "what a person decided is in the history before it is on record"
-"""Marks the runs of which that is so, asked as the decision comes.
-
-Before, a worker that was killed in between left a decision on record that the run never heard of, for the server
-forgets an update that is not in the history yet; and then another person's counted.
-"""
 Tell = Callable[[EventKind, str, str, HandoffDecision | None], Awaitable[None]]
 
 _LONGEST_DETAILS = 1_000
@@ -39,8 +31,8 @@ async def put_on_record(
     seq: int,
     reason: Code | None = None,
     cost: AuditCost | None = None,
-) -> None:
-    """Write an event of this moment to the ledger; tried until it is there.
+) -> bool:
+    """Write an event of this moment to the ledger, retried until it is there; return False if the worker keeps none.
 
     Args:
         kind: What kind of event.
@@ -67,7 +59,7 @@ async def put_on_record(
         message=decision.content if decision else {},
         cost=cost,
     )
-    await workflow.execute_local_activity(
+    head: str = await workflow.execute_local_activity(
         RECORD,
         event,
         result_type=str,
@@ -75,6 +67,7 @@ async def put_on_record(
         retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),
         summary=f"step {seq}: {event.kind.value} on record"[:_LONGEST_SUMMARY],
     )
+    return bool(head)
 
 
 async def decided_on_record(inbox: Inbox, pending: PendingHandoff, within: timedelta, tell: Tell) -> HandoffDecision:
@@ -89,9 +82,9 @@ async def decided_on_record(inbox: Inbox, pending: PendingHandoff, within: timed
     record = asyncio.ensure_future(tell(EventKind.ROLLBACK, pending.fate.value, pending.details, None))
     try:
         decision = await inbox.wait(pending, within)
-        if workflow.patched(DECIDED_FIRST):  # noqa: TID251 - as the decision or the deadline comes
-            summary = f"step {pending.seq}: handoff {pending.handoff_id} decided"[:_LONGEST_SUMMARY]
-            await workflow.sleep(timedelta(milliseconds=1), summary=summary)  # a timer ends this workflow task
+        summary = f"step {pending.seq}: handoff {pending.handoff_id} decided"[:_LONGEST_SUMMARY]
+        # A timer ends this workflow task: the decision is in the history before it is on record.
+        await workflow.sleep(timedelta(milliseconds=1), summary=summary)
         await record
         await tell(EventKind.DECISION, decision.action.value, decision.why, decision)
     finally:

@@ -12,13 +12,7 @@ from baton.protocol.errors import OutcomeMismatchError, StageFailedError
 from baton.protocol.history import Outcome, StepKind
 from baton.protocol.messages import PipelineInput
 from baton.protocol.state import PipelineState
-from baton.workflow.changes import changed
 from baton.workflow.purse import Purse
-
-EDITED_LAST = "a fork's edit waits for the outcomes of concurrent lines"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-CANCELED_ENDS_HERE = "a run that was asked to cancel does not continue as new"
-"""Marks the runs of which that is so, in the same way."""
 
 _PATIENCE = timedelta(seconds=10)
 _SHORTEST_RUN = timedelta(seconds=1)  # continuing as new more often than once a second stalls on the server
@@ -51,7 +45,6 @@ class Past:
         self._edit = start.edit
         outcomes = start.outcomes
         self._by_seq = {one.seq: one for one in outcomes if one.kind is not StepKind.EDIT}
-        self._last = max(self._by_seq, default=0)
         self._edits = {one.order: one for one in outcomes if one.kind is StepKind.EDIT}
         self._restore_edits()
 
@@ -103,14 +96,6 @@ class Past:
             raise StageFailedError(outcome.failure)
         return outcome
 
-    def passed_over(self, seq: int) -> bool:
-        """Return whether an earlier run went on after a step without an outcome of it.
-
-        In runs of earlier releases that was a light stage that had raised: it raises anew, and again leaves none, for
-        the outcomes after it were numbered without.
-        """
-        return seq < self._last
-
     def knows(self, seq: int, name: str) -> bool:
         """Return whether a step is recorded under this name."""
         return seq in self._by_seq and self._by_seq[seq].name == name
@@ -124,7 +109,7 @@ class Past:
         def is_ready() -> bool:
             return self._edit is None or len(self._state.outcomes) >= len(self._start.outcomes)
 
-        if not is_ready() and changed(EDITED_LAST):
+        if not is_ready():
             with suppress(TimeoutError):  # then the step that comes too late says what is wrong
                 await workflow.wait_condition(is_ready, timeout=_PATIENCE)
 
@@ -165,7 +150,7 @@ class Past:
         if not long or workflow.now() - info.start_time < _SHORTEST_RUN:
             return
         # The next run would not be asked to, and would wait for ever in the step that was canceled here.
-        if workflow.cancellation_reason() is not None and changed(CANCELED_ENDS_HERE):
+        if workflow.cancellation_reason() is not None:
             return
         await workflow.wait_condition(workflow.all_handlers_finished)
         carried = {

@@ -5,7 +5,6 @@ digest of them all. The receiver answers twice: whether it takes the handoff, an
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -24,24 +23,13 @@ from baton.protocol.misfit import misfit
 from baton.protocol.names import HANDOFF_CHUNK
 from baton.protocol.routing import ReceiverRequirements
 from baton.workflow.awaiting import step
-from baton.workflow.changes import changed
 from baton.workflow.correspondence import HANDOFF_ANSWER, Beside, Receiver, message_of, tell
 from baton.workflow.exchange import ATTEMPTS, Exchange
 
 STREAM = "stream"
 """Member of a handoff's `step`: the id under which its chunks come."""
-SENT_MUCH_LATER = "a streamed handoff that a person may have sent much later does not expire"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-ANY_LENGTH = "only chunks that wait for one before them are limited"
-"""Marks the runs of which that is so, in the same way."""
-RUN_OUT = "a timer that a chunk would stop runs out"
-"""Marks the runs of which that is so, and what `ANY_LENGTH` says as well."""
-HEARD_OUT = "a stream that breaks as its receiver begins is heard to its end"
-"""Marks the runs of which that is so, and what `RUN_OUT` says as well."""
 MOST_EVENTS, MOST_BYTES = 40_000, 40_000_000
 """How long a history may be for a chunk to be sent: at 51,200 events or 50 MiB the server ends the run."""
-ENDS_IN_TIME = "a stream that the history of its sender cannot hold fails, and is sent again only as far as it can"
-"""Marks the runs of which that is so, asked of `workflow.patched` where the history is that long."""
 MOST_STREAMS = 100
 """How many streams chunks are kept for that nobody has received yet."""
 
@@ -70,9 +58,6 @@ class Streams:
         self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
         self._opening = Beside(self._take_chunk, carried.get("opening", ()))
-        self._heard_out = self._opening.timer_first or changed(HEARD_OUT)  # before anything comes
-        self._timers_run_out = self._heard_out or changed(RUN_OUT)
-        self._any_length = self._timers_run_out or changed(ANY_LENGTH)
         self._timers: dict[str, list[asyncio.Task[None]]] = {}
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
@@ -119,7 +104,7 @@ class Streams:
 
         async def act(seq: int) -> StageReturn:
             stream = str(workflow.uuid4())
-            expires = None if exchange.asks and changed(SENT_MUCH_LATER) else within
+            expires = None if exchange.asks else within
             handoff = exchange.outgoing.message(to, description, (), state, expires, step={STREAM: stream})
             ack = await exchange.deliver(seq, to, handoff, within, attempts)
             if ack.accepted:
@@ -217,15 +202,7 @@ class Streams:
     async def in_time(self, true: Callable[[], bool], within: timedelta, id: str) -> None:
         """Wait until chunks make something true of a stream, or the time is up."""
         summary = f"chunks of stream {id}"
-        if self._opening.timer_first:
-            self._timers.setdefault(id, []).append(await self._opening.once(true, within, summary))
-            return
-        await self._opening.done()
-        if self._timers_run_out:
-            await self._opening.in_time(true, within, summary, may_cease=self._heard_out)
-            return
-        with contextlib.suppress(TimeoutError):
-            await workflow.wait_condition(true, timeout=within, timeout_summary=summary)
+        self._timers.setdefault(id, []).append(await self._opening.once(true, within, summary))
 
     async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
         """Tell the sender whether all of a stream is here; whoever sends it again is told the same."""
@@ -281,9 +258,6 @@ class Streams:
 
     def _keep(self, chunk: Chunk, kept: list[Chunk]) -> None:
         """Keep a chunk, unless it is too far ahead of the first one that is missing; two that differ break a stream."""
-        if not self._any_length and len(kept) >= MOST_AHEAD:
-            self._exchange.note(f"refused a chunk: {MOST_AHEAD} of its stream are here already")
-            return
         if chunk.seq > MOST_AHEAD and chunk.seq >= (missing := _first_missing(kept)) + MOST_AHEAD:
             text = f"chunk {missing} is missing, and at most {MOST_AHEAD - 1} may wait for it"
             self._exchange.note(f"refused chunk {chunk.seq} of stream {chunk.handoff_id}: {text}")
@@ -311,8 +285,7 @@ def _history() -> tuple[int, int]:
 def _would_end_the_run(events: int, size: int) -> bool:
     """Return whether the history would be too long with so many events and bytes more."""
     has_events, has_size = _history()
-    is_too_long = has_events + events > MOST_EVENTS or has_size + size > MOST_BYTES
-    return is_too_long and workflow.patched(ENDS_IN_TIME)  # noqa: TID251 - where it makes a difference
+    return has_events + events > MOST_EVENTS or has_size + size > MOST_BYTES
 
 
 def _writable(content: Mapping[str, Json]) -> dict[str, Json]:

@@ -13,19 +13,12 @@ from baton.protocol.messages import PipelineStatus, Waiting
 from baton.protocol.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
 from baton.protocol.rendering import render
 from baton.protocol.state import PipelineState
-from baton.workflow.changes import changed
 
 _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
 _TASK = SearchAttributeKey.for_keyword(ATTRIBUTE_TASK)
 _STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
 _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
 _STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF, PipelineStatus.FAILED})
-GOES_ON = "a pipeline that goes on after a handoff failed is no longer pending"
-"""Marks the runs of which that is so, in Temporal's way of changing workflow code (`workflow.patched`)."""
-
-ALL_WAITS_COUNT = "the status is that of all that waits, and not of what began or ended last"
-"""Marks the runs of which that is so, in the same way."""
-
 _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
 _TAG = re.compile(r"(?<!\\)((?:\\\\)*)<")  # an even number of backslashes leaves what follows as it is
@@ -66,7 +59,7 @@ class Visibility:
     def entered(self, name: str) -> None:
         """Note that a step begins: it is listed with the event to reset to, and may become searchable."""
         self._stages.append((name, workflow.info().get_current_history_length() + 1))
-        if self._given_up and changed(GOES_ON):
+        if self._given_up:
             self.goes_on(name)
         if self._seconds >= _NOT_MORE_OFTEN_THAN_SECONDS:
             self._upsert(name)
@@ -100,9 +93,7 @@ class Visibility:
     def _gravest(self, usual: PipelineStatus) -> PipelineStatus:
         """Return the gravest status of all that waits, or the usual one."""
         found = [one for one in (PipelineStatus.PENDING_HANDOFF, PipelineStatus.WAITING) if one in self._waits]
-        if not found or found[0] is usual or not runs_in(self._loop) or workflow.unsafe.is_read_only():
-            return usual
-        return found[0] if changed(ALL_WAITS_COUNT) else usual
+        return found[0] if found else usual
 
     def gave_up(self, name: str | None = None) -> None:
         """Show a handoff that was not accepted, until the pipeline's code, which is told of it, goes on to a step."""

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
@@ -51,20 +50,6 @@ async def light_failed(worker: Worker, id: str) -> Handle:
     return await _done(await start(worker, Catches.run, id=id, raises=True))
 
 
-async def light_failed_asked(worker: Worker, id: str) -> Handle:
-    """Return such a run that was asked something just then: the failure is in its history a task before it went on."""
-    for nth in range(1_000):
-        handle = await start(worker, Catches.run, id=f"{id}-{nth}", raises=True)
-        asked = [asyncio.ensure_future(handle.query(QUERY_INBOX)) for _ in range(3)]
-        await asyncio.gather(_done(handle), *asked, return_exceptions=True)
-        events = iter((await handle.fetch_history()).events)
-        while next(events).event_type != EventType.EVENT_TYPE_MARKER_RECORDED:
-            pass
-        if next(events).event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
-            return handle
-    raise RuntimeError("it never happened")
-
-
 async def lines_forked(worker: Worker, id: str) -> Handle:
     """Return a fork, with an edit, of a run of two concurrent lines; the one that was started first ended last."""
     handle = await start(worker, Lines.run, id=f"{id}-from")
@@ -102,9 +87,7 @@ PLAIN: dict[str, Recording] = {
     "canceled": canceled,
     "undone-canceled": undone_canceled,
     "undone-unpaid": undone_unpaid,
-    "undone-told": undone_unpaid,
     "light-failed": light_failed,
-    "light-failed-asked": light_failed_asked,
     "lines-forked": lines_forked,
 }
 """Runs of workers without safeguards."""
@@ -227,8 +210,8 @@ def outside(safeguards: Safeguards) -> Recording:
     return recording
 
 
-OUTSIDE = ("outside", "outside-drawn-later", "outside-validated")
-"""What `outside` recorded: before anything was marked, and with each mark that changed what it does."""
+OUTSIDE = ("outside",)
+"""What `outside` recorded."""
 
 HANDED: dict[str, Recording] = {
     "children": children,
@@ -241,12 +224,9 @@ HANDED: dict[str, Recording] = {
     "undone": undone,
     "personal": personal,
     "broadcast": broadcast,
-    "broadcast-in-time": broadcast,
     "asked": asked,
-    "asked-decided": asked,
     "went-on": went_on,
     "there-and-back": there_and_back,
-    "there-and-back-drawn-later": there_and_back,
     "streamed-on": streamed_on,
 }
 """Runs of workers with safeguards."""

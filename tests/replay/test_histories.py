@@ -31,8 +31,7 @@ ENDS = {
     "went-on": (RunStatus.CANCELED, 2),
     "undone-canceled": (RunStatus.CANCELED, 4),
     "undone-unpaid": (RunStatus.FAILED, 4),
-    "undone-told": (RunStatus.FAILED, 4),
-    "unawaited-told": (RunStatus.FAILED, 1),
+    "unawaited": (RunStatus.FAILED, 1),
 }
 """How those ended that did not complete, and after how many outcomes."""
 

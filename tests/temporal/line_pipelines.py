@@ -109,25 +109,6 @@ class Hurries:
 
 
 @workflow.defn
-class CatchesAndGoesOn:
-    """Goes on after a light stage that fails, by two more."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Fail, and go on whatever it raises."""
-        try:
-            await self.pipeline.stage(lightly)
-        except (StageFailedError, ApplicationError):
-            await self.pipeline.stage(alpha)
-        await self.pipeline.stage(beta)
-        return self.pipeline.result()
-
-
-@workflow.defn
 class Pays:
     """One stage, which charges and does not end."""
 

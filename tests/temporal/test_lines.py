@@ -12,8 +12,8 @@ from baton.protocol.history import Spend
 from baton.protocol.messages import Decision, PipelineResult
 from baton.protocol.names import DECIDE
 from baton.testing import assert_replays, pipeline_worker
-from tests.support import LIMIT, start, until
-from tests.temporal.line_pipelines import Buys, Catches, CatchesAndGoesOn, Lines, Pays
+from tests.support import start, until
+from tests.temporal.line_pipelines import Buys, Catches, Lines, Pays
 from tests.temporal.line_stages import STAGES
 
 
@@ -52,27 +52,6 @@ async def test_a_light_stage_that_fails_is_told_as_any_other(client: Client) -> 
     [step] = (await read_run(client, handle.id)).steps
     assert (step.name, step.status, step.failure) == ("lightly", StepStatus.FAILED, result.output)
     await assert_replays(handle, [Catches])
-
-
-async def test_a_light_stage_that_an_earlier_release_passed_over_is_passed_over_again(client: Client) -> None:
-    """It left no outcome there, and those after it are numbered without; a run that takes them over finds its place."""
-    async with pipeline_worker(client, [CatchesAndGoesOn], STAGES) as worker:
-        handle = await start(worker, CatchesAndGoesOn.run, raises=True)
-        await handle.result()
-        run = await read_run(client, handle.id)
-        [_, alpha, _] = run.state.outcomes
-        given = run.start.model_copy(update={"outcomes": [alpha.model_copy(update={"order": 0})]})
-        again = await client.start_workflow(
-            CatchesAndGoesOn.run,
-            given,
-            id=f"again-{uuid.uuid4()}",
-            task_queue=worker.task_queue,
-            execution_timeout=LIMIT,
-        )
-        result = await again.result()
-
-    assert result.baton["decision_log"] == ["alpha", "beta"]
-    await assert_replays(again, [CatchesAndGoesOn])
 
 
 async def test_what_a_stage_charged_is_with_the_server_at_once(client: Client) -> None:
