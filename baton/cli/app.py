@@ -74,7 +74,7 @@ COMMANDS = (
     Listed("watch", "watching", _LOOK, "Follow a run while it happens, to its end."),
     Listed("approve", "deciding", _DECIDE, "Say yes to what a run asks for."),
     Listed("deny", "deciding", _DECIDE, "Say no to what a run asks for."),
-    Listed("rollback", "repairing", _DECIDE, "Take a run back to right before a stage, and let it go on from there."),
+    Listed("rollback", "rollback", _DECIDE, "Roll a run back to right before a stage; it continues from there."),
     Listed("fork", "starting", _DECIDE, "Start a new run that takes over everything before a stage."),
     Listed("inbox list", "inbox", _DECIDE, "List the handoffs that wait for a person, the oldest first."),
     Listed(

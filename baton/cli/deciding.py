@@ -10,11 +10,10 @@ from temporalio.client import Client
 
 from baton.cli.asking import answer_of, must_be_answerable
 from baton.cli.cards import baton_card
-from baton.cli.exits import ExitCode
 from baton.cli.output import moment, plain, stack
 from baton.cli.running import command
 from baton.cli.session import Session, who_is
-from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption
+from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption
 from baton.client import decide
 from baton.protocol.baton import AnyBaton
 from baton.protocol.canonical import digest
@@ -25,7 +24,6 @@ from baton.protocol.names import QUERY_BATON, QUERY_STATUS
 ApprovalArgument = Annotated[
     str | None, typer.Argument(metavar="APPROVAL", help="Its title; by default the only one that is open.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Decide without being asked once more.")]
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,10 @@ async def approve(
 ) -> None:
     """Say yes to what a run asks for.
 
-    Shows what is being approved, and on a terminal asks once more. The decision counts only for the baton that
-    was shown: if it changes before the decision arrives, that is refused.
+    Shows what is being approved and asks for confirmation; without a terminal, --yes is required. The decision
+    counts only for the baton that was shown: if it changes before the decision arrives, the decision is refused.
     """
-    await _decide(session, run, approval, why, who, approved=True, ask=not yes)
+    await _decide(session, run, approval, why, who, approved=True, yes=yes)
 
 
 @command
@@ -64,14 +62,14 @@ async def deny(
 ) -> None:
     """Say no to what a run asks for.
 
-    Shows what is being denied, and on a terminal asks once more. What a denial means is up to the pipeline; the
-    run fails with it unless the pipeline says otherwise.
+    Shows what is being denied and asks for confirmation; without a terminal, --yes is required. The run fails
+    unless the pipeline handles a denial.
     """
-    await _decide(session, run, approval, why, who, approved=False, ask=not yes)
+    await _decide(session, run, approval, why, who, approved=False, yes=yes)
 
 
 async def _decide(
-    session: Session, run: str, approval: str | None, why: str, who: str | None, *, approved: bool, ask: bool
+    session: Session, run: str, approval: str | None, why: str, who: str | None, *, approved: bool, yes: bool
 ) -> None:
     """Show what is asked, and decide."""
     target = Target.of(run)
@@ -85,9 +83,7 @@ async def _decide(
     verb = "approve" if approved else "deny"
     if not session.json:
         session.err.print(_card(target, asked))
-    if ask and session.may_ask and not session.confirm(f"{verb} {title!r}?"):
-        session.note("nothing was decided")
-        raise typer.Exit(ExitCode.NO)
+    session.confirm(f"{verb} {title!r}?", yes=yes)
     decision = Decision(approval=title, approved=approved, who=by, why=why, digest=digest(asked.baton))
     with session.progress("deciding"):
         decided = await answer_of(client, target, decide(client, target.workflow_id, decision))

@@ -18,6 +18,7 @@ from baton.cli.exits import ExitCode
 from baton.cli.output import make_table, moment, plain, stack
 from baton.cli.running import command
 from baton.cli.session import Session, user
+from baton.cli.targets import YesOption
 from baton.edge.keyring import Keyring
 from baton.edge.vault import Erasure, Place, Vault, VaultOptions
 from baton.edge.vault.erasing import ERASED, REFUSED
@@ -52,7 +53,6 @@ HoldOption = Annotated[
     typer.Option("--hold/--release", help="Do not erase: refuse to, from now on (a legal hold), or end that."),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Do not erase; show what there is.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Erase without being asked once more.")]
 VaultOption = Annotated[
     Path | None,
     typer.Option("--vault", metavar="FILE", help=f"The vault. [BATON_VAULT, {DEFAULT_VAULT}]", rich_help_panel=_PANEL),
@@ -76,7 +76,8 @@ async def erase(
 
     What was sealed for them can't be read any more, wherever it lies, and no chain of the ledger changes: each
     task that held their data gets a record of the erasure. Erasing again is harmless, and completes what was
-    interrupted. Exit code 1: it was refused because of a legal hold.
+    interrupted. Asks for confirmation; without a terminal, --yes is required. Exit code 1: it was refused because
+    of a legal hold.
     """
     if hold is not None and dry_run:
         raise typer.BadParameter("--hold, --release and --dry-run exclude each other")
@@ -99,7 +100,7 @@ async def erase(
         ledger_at(session, ledger, None, signer=keyring.signer()) as records,
         Vault(file, keyring, VaultOptions(ledger=records, create=False)) as opened,
     ):
-        await _erase(session, opened, name, request_id or f"erasure-{uuid.uuid4()}", who, ask=not yes)
+        await _erase(session, opened, name, request_id or f"erasure-{uuid.uuid4()}", who, yes=yes)
 
 
 def _read_name() -> str:
@@ -117,17 +118,15 @@ def _read_name() -> str:
     return name
 
 
-async def _erase(session: Session, vault: Vault, name: str, request_id: str, who: str, *, ask: bool) -> None:
+async def _erase(session: Session, vault: Vault, name: str, request_id: str, who: str, *, yes: bool) -> None:
     """Show what there is, ask, and erase.
 
     Raises:
         typer.Exit: It was refused, or the person said no.
     """
-    if ask and session.may_ask:
+    if not yes and not session.json:
         session.err.print(_found(await vault.pseudonym(name), await vault.where_is(name)))
-        if not session.confirm("destroy the keys? This cannot be undone"):
-            session.note("nothing was erased")
-            raise typer.Exit(ExitCode.NO)
+    session.confirm("destroy the keys? This cannot be undone", yes=yes, otherwise="nothing was erased")
     with session.progress("erasing"):
         report = await vault.erase(name, request_id, who)
     if session.json:

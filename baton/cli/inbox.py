@@ -12,13 +12,11 @@ from pydantic import JsonValue, ValidationError
 from temporalio.client import Client
 
 from baton.cli.asking import answer_of, must_be_answerable, nobody
-from baton.cli.deciding import YesOption
-from baton.cli.exits import ExitCode
 from baton.cli.inbox_pages import chosen, decided_line, handoff_card, handoff_page, inbox_table, named
 from baton.cli.output import plain
 from baton.cli.running import command
 from baton.cli.session import Session, who_is
-from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, json_object
+from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption, json_object
 from baton.client import WaitingHandoff, resolve_handoff, run_inbox
 from baton.client import inbox as all_inboxes
 from baton.client.handoffs import RunHandoffs, read_handoffs
@@ -123,7 +121,7 @@ async def release(
     Only the texts that are shown are released. The same text passes in later handoffs of the task, any other one
     is rejected as before.
     """
-    await _resolve(session, run, handoff, _Wanted(HandoffAction.RELEASE, why, who, ask=not yes))
+    await _resolve(session, run, handoff, _Wanted(HandoffAction.RELEASE, why, who, yes=yes))
 
 
 @command
@@ -139,7 +137,7 @@ async def requeue(
 
     For example once its receiver was repaired. What is still wrong with it is found again.
     """
-    await _resolve(session, run, handoff, _Wanted(HandoffAction.REQUEUE, why, who, ask=not yes))
+    await _resolve(session, run, handoff, _Wanted(HandoffAction.REQUEUE, why, who, yes=yes))
 
 
 @command
@@ -157,7 +155,7 @@ async def edit(
     The edit is in the run's history with your name and reason. A patch that does not fit the baton is refused
     before anything is decided.
     """
-    wanted = _Wanted(HandoffAction.EDIT, why, who, ask=not yes, edit=json_object(patch, "--patch"))
+    wanted = _Wanted(HandoffAction.EDIT, why, who, yes=yes, edit=json_object(patch, "--patch"))
     await _resolve(session, run, handoff, wanted)
 
 
@@ -172,7 +170,7 @@ async def top_up(
     yes: YesOption = False,
 ) -> None:
     """Put money into a run's budget, and send the handoff that waits for it."""
-    wanted = _Wanted(HandoffAction.TOP_UP, why, who, ask=not yes, micro_usd=_micro_usd(usd))
+    wanted = _Wanted(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=_micro_usd(usd))
     await _resolve(session, run, handoff, wanted)
 
 
@@ -189,7 +187,7 @@ async def abandon(
 
     What that means is up to the pipeline; the run fails with it unless the pipeline says otherwise.
     """
-    await _resolve(session, run, handoff, _Wanted(HandoffAction.ABANDON, why, who, ask=not yes))
+    await _resolve(session, run, handoff, _Wanted(HandoffAction.ABANDON, why, who, yes=yes))
 
 
 @dataclass(frozen=True)
@@ -199,7 +197,7 @@ class _Wanted:
     action: HandoffAction
     why: str
     who: str | None
-    ask: bool
+    yes: bool
     edit: Mapping[str, JsonValue] | None = None
     micro_usd: int = 0
 
@@ -289,9 +287,7 @@ async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wan
     if not session.json:
         session.err.print(handoff_card(looked.one, looked.pending, looked.message))
     question = f"{wanted.action.value.replace('_', ' ')} the handoff to {plain(looked.pending.receiver).plain!r}?"
-    if wanted.ask and session.may_ask and not session.confirm(question):
-        session.note("nothing was decided")
-        raise typer.Exit(ExitCode.NO)
+    session.confirm(question, yes=wanted.yes)
     with session.progress("deciding"):
         decided = await answer_of(
             client, target, resolve_handoff(client, target.workflow_id, decision, looked.one.run_id)

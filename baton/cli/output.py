@@ -130,6 +130,11 @@ def plain(text: str, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
+def one_line(text: str, style: str = "") -> Text:
+    """Return ``text`` for the terminal on one line: a line break in it does not begin a line of ours."""
+    return plain(text.replace("\n", "⏎"), style)
+
+
 def stack(*rows: RenderableType | None) -> Group:
     """Return the rows below each other; None stands for nothing."""
     return Group(*(row for row in rows if row is not None))

@@ -19,6 +19,7 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from baton.activity import WorkerParts
+from baton.cli.exits import ExitCode
 from baton.cli.options import GlobalOptions
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
@@ -153,19 +154,34 @@ class Session:
         """Write a text beside the output; in a file or a pipe it stays on one line."""
         self.err.print(plain(text, style), soft_wrap=not self.err.is_terminal)
 
-    @property
-    def may_ask(self) -> bool:
-        """Whether there is somebody to answer a question."""
-        return not self.json and sys.stdin.isatty() and self.err.is_terminal
+    def confirm(self, question: str, *, yes: bool, otherwise: str = "nothing was decided") -> None:
+        """Return only if a person confirms what a command is about to do.
 
-    def confirm(self, question: str) -> bool:
-        """Ask a person for yes or no; without an answer it is no.
+        Every command that destroys, decides, pays or rolls back calls this once, after it has shown what it will do.
 
-        The event loop stands still meanwhile. Its own way with Ctrl-C is to cancel the task that runs, which
-        would go unnoticed until the question is answered.
+        Args:
+            question: What is asked.
+            yes: Whether the person confirmed in advance, with `--yes`.
+            otherwise: What is said if the answer is no.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, which ends the command as it does anywhere else.
+            typer.BadParameter: Nobody can be asked: there is no terminal, or the output is JSON.
+            typer.Exit: The answer is no.
+            KeyboardInterrupt: Ctrl-C.
+        """
+        if yes:
+            return
+        if self.json or not (sys.stdin.isatty() and self.err.is_terminal):
+            where = "with --json nobody is asked" if self.json else "there is no terminal to ask on"
+            raise typer.BadParameter(f"{where}, so {otherwise}; confirm with --yes", param_hint="--yes")
+        if not self._ask(question):
+            self.note(otherwise)
+            raise typer.Exit(ExitCode.NO)
+
+    def _ask(self, question: str) -> bool:
+        """Return a person's answer; no answer is a no.
+
+        The event loop is blocked meanwhile, so Ctrl-C must not go to the loop, which would cancel a task and wait.
         """
         loops_own = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:

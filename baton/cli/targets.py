@@ -32,6 +32,7 @@ WhyOption = Annotated[str, typer.Option("--why", help="The reason, for the histo
 WhoOption = Annotated[
     str | None, typer.Option("--who", metavar="NAME", help="Who you are. [BATON_USER, or your user name]")
 ]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 PatchOption = Annotated[
     Path | None,
     typer.Option(

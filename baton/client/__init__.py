@@ -8,13 +8,15 @@ from baton.client.connecting import Connection, connect
 from baton.client.ending import run_and_leave
 from baton.client.forking import forked_input
 from baton.client.inbox import WaitingHandoff, inbox, resolve_handoff, run_inbox
-from baton.client.operating import RolledBackRun, decide, fork, roll_back
+from baton.client.operating import decide, fork
 from baton.client.reading import read_run, rebuild
 from baton.client.record import RunRecord, RunStatus, Step, StepStatus
+from baton.client.rollback import RollbackPoint, RolledBackRun, find_point, roll_back
 from baton.edge.leaving import leave
 
 __all__ = [
     "Connection",
+    "RollbackPoint",
     "RolledBackRun",
     "RunRecord",
     "RunStatus",
@@ -23,6 +25,7 @@ __all__ = [
     "WaitingHandoff",
     "connect",
     "decide",
+    "find_point",
     "fork",
     "forked_input",
     "inbox",

@@ -231,7 +231,7 @@ class TestDeciding:
             assert await watching.stderr.readline() == b"started asked\n"
             await at_work.until_asked("asked")
             shown = await at_work.json("show", "asked")
-            output, beside = await at_work.both("approve", "asked", "--why", "it is tested", "--who", "ben")
+            output, beside = await at_work.both("approve", "asked", "--yes", "--why", "it is tested", "--who", "ben")
             lines, _ = await watching.communicate()
 
         assert "Ship it?" in beside
@@ -240,7 +240,7 @@ class TestDeciding:
         assert output.startswith("approved release manager by ben")
         assert watching.returncode == 0
         assert "5 release: done" in lines.decode()
-        again = await at_work.refused("approve", "asked", "--why", "again")
+        again = await at_work.refused("approve", "asked", "--yes", "--why", "again")
         assert "waits for no decision any more: it is COMPLETED" in again
         [entry] = [row for row in (await at_work.json("history", "asked"))["history"] if row["kind"] == "approval"]
         assert (entry["by"], entry["approved"], entry["why"]) == ("ben", True, "it is tested")
@@ -250,7 +250,7 @@ class TestDeciding:
         async with at_work.started("run", "Delivery", "-g", "Add login", "--id", "denied", "-w", "--json") as watching:
             started = await heard(watching, lambda line: line["workflow_id"] == "denied")
             await heard(watching, lambda news: news.get("kind") == "approval")
-            decided = await at_work.json("deny", "denied", "release manager", "--why", "not today")
+            decided = await at_work.json("deny", "denied", "--yes", "release manager", "--why", "not today")
             ended = await heard(watching, lambda news: news["what"] == "run_ended")
             await watching.wait()
 
@@ -264,7 +264,7 @@ class TestDeciding:
         """An approval needs somebody to take it; what is missing is named at once."""
         await operator("run", "Delivery", "-g", "Add login", "--id", "unheard", "--task-queue", "nobody")
 
-        said = await operator.refused("approve", "unheard", "--why", "it is tested")
+        said = await operator.refused("approve", "unheard", "--yes", "--why", "it is tested")
 
         assert "no worker of task queue 'nobody' answers" in said
 
@@ -297,10 +297,10 @@ class TestRepairing:
         await at_work("run", "Delivery", "-g", "Add login", "--id", "again")
         async with at_work.started("watch", "again", "--json") as watching:
             left = await heard(watching, lambda news: news.get("kind") == "approval")
-            done = await at_work.json("rollback", "again", "--to", "implement", "--why", "another library")
+            done = await at_work.json("rollback", "again", "--yes", "--to", "implement", "--why", "another library")
             gone_on = await heard(watching, lambda news: news["what"] == "run_goes_on")
             asked = await heard(watching, lambda news: news.get("kind") == "approval")
-            await at_work("approve", "again", "--why", "it is tested")
+            await at_work("approve", "again", "--yes", "--why", "it is tested")
             await watching.communicate()
 
         assert (done["from_run_id"], done["name"], done["seq"]) == (left["run_id"], "implement", 2)

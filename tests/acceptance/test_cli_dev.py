@@ -98,7 +98,7 @@ class TestDev:
                 nothing = await here.refused("show", "survivor", code=3)
                 async with running(operator, *options) as (again, told):
                     taken = await here.refused("dev", "--ephemeral", "--port", str(port), "--no-worker", code=3)
-                    await here("approve", "survivor", "--why", "it survived")
+                    await here("approve", "survivor", "--yes", "--why", "it survived")
                     async with asyncio.timeout(180):
                         lines, beside = await watching.communicate()
                     await stopped(again, signal.SIGINT)

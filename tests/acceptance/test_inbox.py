@@ -173,7 +173,7 @@ class TestList:
         told = await listed(operator, handle)
         page, beside = await operator.both("inbox")
         shown = await operator("inbox", "show", handle.id)
-        refused = await operator.refused("inbox", "release", handle.id, "--why", "a quoted mail")
+        refused = await operator.refused("inbox", "release", handle.id, "--yes", "--why", "a quoted mail")
 
         assert (told["answered"], told["actions"], told["handoff"]["reason"]) == (False, [], "SAFETY_VIOLATION")
         assert handle.id in page
@@ -268,7 +268,7 @@ class TestShow:
 
         assert "no handoff that waits" in await operator.refused("inbox", "show", handle.id)
         assert "waits for no decision any more" in await operator.refused(
-            "inbox", "abandon", handle.id, "--why", "too late"
+            "inbox", "abandon", handle.id, "--yes", "--why", "too late"
         )
         assert "no such run" in await operator.refused("inbox", "show", "nothing-of-the-kind")
 
@@ -320,7 +320,7 @@ class TestDecide:
     async def test_a_release_lets_it_pass_with_a_name(self, operator: Operator, worker: Worker) -> None:
         """The handoff goes on, and the decision is told as it counts (S3-11-d)."""
         handle = await poisoned(worker)
-        told = await operator.json("inbox", "release", handle.id, "--why", "a quoted mail", "--who", "bob")
+        told = await operator.json("inbox", "release", handle.id, "--yes", "--why", "a quoted mail", "--who", "bob")
 
         assert (told["action"], told["who"], told["why"]) == ("release", "bob", "a quoted mail")
         await handle.result()
@@ -328,7 +328,7 @@ class TestDecide:
     async def test_a_requeue_is_judged_again(self, operator: Operator, worker: Worker) -> None:
         """What is still wrong with it is found again."""
         handle = await poisoned(worker)
-        line = await operator("inbox", "requeue", handle.id, "--why", "the scan was updated")
+        line = await operator("inbox", "requeue", handle.id, "--yes", "--why", "the scan was updated")
 
         assert line == "requeued the handoff analyse → score by ann: the scan was updated\n"
         while [one.attempts for one in await waiting(handle)] != [2]:  # noqa: ASYNC110
@@ -340,7 +340,9 @@ class TestDecide:
         handle = await pending(worker, Forgets.run, params={"stubborn": True})
         patch = tmp_path / "fix.json"
         patch.write_text(json.dumps({"work_scope": ["annex/*"]}), encoding="utf-8")
-        said = await operator("inbox", "edit", handle.id, "--patch", str(patch), "--why", "the scope was missing")
+        said = await operator(
+            "inbox", "edit", handle.id, "--yes", "--patch", str(patch), "--why", "the scope was missing"
+        )
 
         assert said.startswith("edited the handoff forgetful → scoped by ann")
         assert (await handle.result()).baton["current_state"] == ["Worked in annex/*"]
@@ -351,7 +353,7 @@ class TestDecide:
         """The stage that waited for it runs (C-21)."""
         handle = await pending(worker, Spends.run, budget=Budget(initial_micro_usd=200_000))
         page = await operator("inbox", "show", handle.id)
-        told = await operator.json("inbox", "top-up", handle.id, "--usd", "0.03", "--why", "it is worth it")
+        told = await operator.json("inbox", "top-up", handle.id, "--yes", "--usd", "0.03", "--why", "it is worth it")
 
         assert "--usd 5.00" in page
         assert told["micro_usd"] == 30_000
@@ -360,7 +362,7 @@ class TestDecide:
     async def test_abandoning_fails_the_stage(self, operator: Operator, worker: Worker) -> None:
         """With who and why in the run's failure."""
         handle = await poisoned(worker)
-        line = await operator("inbox", "abandon", handle.id, "--why", "an attack")
+        line = await operator("inbox", "abandon", handle.id, "--yes", "--why", "an attack")
 
         assert line == "abandoned the handoff analyse → score by ann: an attack\n"
         assert "abandoned by ann: an attack" in await failure(handle)
@@ -379,12 +381,33 @@ class TestDecide:
         assert "nothing was decided" in screen
         assert "abandoned by ann" in await failure(handle)
 
+    async def test_without_a_terminal_nothing_is_decided_unless_confirmed(
+        self, operator: Operator, worker: Worker, tmp_path: Path
+    ) -> None:
+        """Each command that decides, pays or rolls back shows what it would do, and ends with 2."""
+        handle = await poisoned(worker)
+        patch = tmp_path / "fix.json"
+        patch.write_text('{"constraints": ["No cookies"]}', encoding="utf-8")
+        begun = (await read_run(worker.client, handle.id)).run_id
+        for words in (
+            ("inbox", "release"),
+            ("inbox", "requeue"),
+            ("inbox", "edit", "--patch", str(patch)),
+            ("inbox", "abandon"),
+            ("rollback", "--to", "1"),
+        ):
+            said = await operator.refused(*words, handle.id, "--why", "why not", code=2)
+            assert "--yes" in said
+        assert (await read_run(worker.client, handle.id)).run_id == begun
+        assert len(await waiting(handle)) == 1
+        await handle.terminate()
+
     async def test_it_counts_for_what_was_shown(self, operator: Operator, worker: Worker) -> None:
         """While Bob reads, Ann has it sent again: what waits by then is not what he says yes to (S3-11-d)."""
         handle = await poisoned(worker)
 
         async def requeue() -> None:
-            await operator("inbox", "requeue", handle.id, "--why", "the scan was updated")
+            await operator("inbox", "requeue", handle.id, "--yes", "--why", "the scan was updated")
             while [one.attempts for one in await waiting(handle)] != [2]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)  # a query is no event that could be awaited
 
@@ -416,8 +439,8 @@ class TestDecide:
             )
         )
         money, patch, none, reason, amount = await asyncio.gather(
-            operator.refused("inbox", "top-up", handle.id, "--usd", "5", *why, "--json"),
-            operator.both("inbox", "edit", handle.id, "--patch", str(bad), *why, code=1),
+            operator.refused("inbox", "top-up", handle.id, "--yes", "--usd", "5", *why, "--json"),
+            operator.both("inbox", "edit", handle.id, "--yes", "--patch", str(bad), *why, code=1),
             operator.refused("inbox", "edit", handle.id, "--patch", str(broken), *why, code=2),
             operator.refused("inbox", "abandon", handle.id, code=2),
             operator.refused("inbox", "top-up", handle.id, "--usd", "-5", *why, code=2),

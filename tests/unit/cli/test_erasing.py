@@ -83,15 +83,15 @@ class TestErase:
 
     def test_programs_get_the_report(self, desk: Desk) -> None:
         """`--json` has all of it (S3-12.3-a)."""
-        report = desk.json(SUBJECT, "--by", "me", "--request-id", "r-1")
+        report = desk.json(SUBJECT, "--yes", "--by", "me", "--request-id", "r-1")
 
         assert (report["status"], report["removed"], report["recorded"]) == ("ERASED", {"keys": 1, "places": 5}, True)
         assert report["task_ids"] == ["t-1", "t-2"]
-        assert desk.json(SUBJECT)["repeated"] is True
+        assert desk.json(SUBJECT, "--yes")["repeated"] is True
 
     def test_each_task_has_its_record(self, desk: Desk) -> None:
         """The record names the person who erased, and the pseudonym (S3-12.3-d, C-24)."""
-        subject = desk.json(SUBJECT, "--request-id", "r-1")["subject"]
+        subject = desk.json(SUBJECT, "--yes", "--request-id", "r-1")["subject"]
 
         async def look() -> None:
             async with Ledger(desk.folder / "ledger.db", LedgerOptions(create=False)) as ledger:
@@ -106,6 +106,13 @@ class TestErase:
         """So the name is in no shell's history."""
         assert "holds no data" not in desk("-", "--dry-run", input=f"\ufeff{SUBJECT}\r\n").stdout
         assert "1 key destroyed" in desk("-", "--yes", input=f"{SUBJECT}\n").stdout
+
+    def test_without_a_terminal_and_without_yes_nothing_is_erased(self, desk: Desk) -> None:
+        """Nobody confirmed it; with --json it is the same."""
+        for words in ((), ("--json",)):
+            refused = desk(SUBJECT, *words)
+            assert (refused.exit_code, refused.stdout) == (2, "")
+        assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 5
 
     def test_a_dry_run_shows_and_erases_nothing(self, desk: Desk) -> None:
         """The index tells where data of the subject is (S3-12.3-c)."""

@@ -4,13 +4,27 @@ import sys
 from io import StringIO
 
 import pytest
+import typer
+from rich.console import Console
 
 from baton.cli.options import GlobalOptions
 from baton.cli.session import Session
 
 
+class Typed(StringIO):
+    """A terminal at which somebody types."""
+
+    def isatty(self) -> bool:
+        """Be a terminal."""
+        return True
+
+
 class Interrupted:
     """An input at which somebody presses Ctrl-C."""
+
+    def isatty(self) -> bool:
+        """Be a terminal."""
+        return True
 
     def readline(self) -> str:
         """Be interrupted."""
@@ -20,16 +34,34 @@ class Interrupted:
 class TestConfirm:
     """`Session.confirm`."""
 
-    @pytest.mark.parametrize(("typed", "answer"), [("y\n", True), ("n\n", False), ("\n", False), ("", False)], ids=repr)
-    def test_only_a_yes_is_one(self, monkeypatch: pytest.MonkeyPatch, typed: str, *, answer: bool) -> None:
-        """The end of the input is no answer, and so a no."""
-        monkeypatch.setattr(sys, "stdin", StringIO(typed))
+    @pytest.fixture(autouse=True)
+    def on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have a person sit at a terminal."""
+        monkeypatch.setattr(Console, "is_terminal", True)
 
-        assert Session(GlobalOptions()).confirm("sure?") is answer
+    def test_only_a_yes_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The end of the input is no answer, and so a no."""
+        for typed in ("n\n", "\n", ""):
+            monkeypatch.setattr(sys, "stdin", Typed(typed))
+            with pytest.raises(typer.Exit) as end:
+                Session(GlobalOptions()).confirm("sure?", yes=False)
+            assert end.value.exit_code == 1
+        monkeypatch.setattr(sys, "stdin", Typed("y\n"))
+        Session(GlobalOptions()).confirm("sure?", yes=False)
+
+    def test_where_nobody_can_be_asked_it_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No terminal, or JSON, is no consent; --yes is."""
+        monkeypatch.setattr(sys, "stdin", Typed("y\n"))
+        with pytest.raises(typer.BadParameter):
+            Session(GlobalOptions(json=True)).confirm("sure?", yes=False)
+        monkeypatch.setattr(sys, "stdin", StringIO("y\n"))
+        with pytest.raises(typer.BadParameter):
+            Session(GlobalOptions()).confirm("sure?", yes=False)
+        Session(GlobalOptions()).confirm("sure?", yes=True)
 
     def test_ctrl_c_is_what_it_is_anywhere_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The command ended by code 1, as one that was denied."""
         monkeypatch.setattr(sys, "stdin", Interrupted())
 
         with pytest.raises(KeyboardInterrupt):
-            Session(GlobalOptions()).confirm("sure?")
+            Session(GlobalOptions()).confirm("sure?", yes=False)
