@@ -25,25 +25,24 @@ from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.client import Client, WorkflowHandle
 
 from activities.project_init.search import query
-from baton import PipelineInput, PipelineResult
-from baton.activity import WorkerParts
+from baton import PipelineInput, PipelineResult, WorkerParts
+from baton.artifacts.store import open_store
 from baton.cli.output import make_console
-from baton.cli.pages import Page, news_lines
-from baton.cli.supervising import worker_environment
-from baton.cli.telling import history_table
+from baton.cli.supervisor import worker_environment
 from baton.client import RunRecord, RunStatus, read_run
-from baton.client.connecting import DEFAULT_TASK_QUEUE
-from baton.client.following import Followed, follow
-from baton.client.news import NewsKind
+from baton.codec.compression import CompressionCodec
+from baton.codec.server import serve_codec
 from baton.devserver import DevServer, DevServerOptions
-from baton.edge.artifacts import open_store
-from baton.edge.codec_server import serve_codec
-from baton.edge.compression import CompressionCodec
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.errors import BatonError
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import ChainHead
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.audit_chain import ChainHead
-from baton.protocol.errors import BatonError
+from baton.runs.cli_history import history_table
+from baton.runs.cli_pages import Page, news_lines
+from baton.runs.client_connection import DEFAULT_TASK_QUEUE
+from baton.runs.client_follow import Followed, follow
+from baton.runs.client_news import NewsKind
 from workflows.project_init import ProjectInit
 
 ROOT = Path(__file__).resolve().parent

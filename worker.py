@@ -34,23 +34,22 @@ from activities.compliance_review import stages as compliance_review_stages
 from activities.contract_review import stages as contract_review_stages
 from activities.delivery import stages as delivery_stages
 from activities.project_init import stages as project_init_stages
-from baton import __version__
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
+from baton import WorkerParts, __version__
+from baton.artifacts.store import open_store
 from baton.client import connect
-from baton.client.depth import watch_dead_letters
-from baton.edge.artifacts import open_store
-from baton.edge.keyring import Keyring, KeyringError
-from baton.edge.metering import worker_metrics
-from baton.edge.registries import load_registries
-from baton.edge.tokens import best_counter
-from baton.edge.tracing import Tracing, TracingError, open_tracing
+from baton.compression.store_tokens import best_counter
+from baton.contract.errors import RegistryError
+from baton.contract.output_schemas import OutputSchema
+from baton.contract.store_registries import load_registries
+from baton.errors import ArtifactError, BatonError, ServerError
+from baton.handoff.client_depth import watch_dead_letters
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring, KeyringError
+from baton.pipeline.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
-from baton.protocol.contract_errors import RegistryError
-from baton.protocol.errors import ArtifactError, BatonError, ServerError
-from baton.protocol.metric_names import BUCKETS
-from baton.protocol.output_schemas import OutputSchema
-from baton.workflow.steps import workflow_type
+from baton.telemetry.metering import worker_metrics
+from baton.telemetry.metric_names import BUCKETS
+from baton.telemetry.tracing import Tracing, TracingError, open_tracing
 from workflows.code_review import CodeReview
 from workflows.compliance_review import ComplianceReview
 from workflows.contract_review import ContractReview

@@ -15,11 +15,11 @@ from typing import TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from baton import fence
-from baton.integrations.agents import Agent, AgentWork, AnswerForm
-from baton.integrations.answers import answer_schema
-from baton.integrations.chat_completions import ChatCompletionsAgent
-from baton.protocol.errors import AgentError, PatchError
-from baton.protocol.summarising import Price
+from baton.agents.answers import answer_schema
+from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.port import Agent, AgentWork, AnswerForm
+from baton.compression.summariser import Price
+from baton.errors import AgentError, PatchError
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 

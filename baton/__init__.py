@@ -1,19 +1,11 @@
 """Baton: durable multi-agent pipelines on Temporal.
 
-A pipeline is a workflow whose state is a small record, the baton. Stages are activities that read the baton
-and return a patch. This module is the front door: the records and rules, pure and light, safe to import in
-a workflow. It loads neither Temporal nor any service library; the rest of the house is one import away:
+A pipeline is a workflow whose state is a small record, the baton. Stages are activities that read the baton and
+return a patch. This module is the front door: what the first hundred lines of a pipeline need. Each name is loaded
+on first use, so that `import baton` loads neither Temporal nor any service library, also in a workflow.
 
-* `baton.workflow`: what a workflow constructs, `Pipeline`
-* `baton.activity`: what an activity uses, `@stage` and `StageContext`
-* `baton.plugin`: `BatonPlugin`, for the Temporal client and worker
-* `baton.client`: what services and operators call: connect, read, decide, roll back, fork
-* `baton.devserver`: the embedded Temporal server
-* `baton.testing`: what tests of your own pipelines use
-* `baton.protocol`: the pure core behind this module
-* `baton.integrations`: adapters for agents and tools of other frameworks
-* `baton.edge`: artifact stores, compression, exact token counts
-* `baton.cli`: the `baton` command
+Three more modules are public: `baton.agents` (adapters for agent frameworks), `baton.client` (for services and
+operators: connect, read, decide, roll back, fork) and `baton.testing` (the test kit).
 
 Example:
     >>> start = Baton(goal="Add OAuth2 login", current_state=["Workflow starting"])
@@ -22,78 +14,111 @@ Example:
     ['Chose JWT over sessions']
 """
 
-from baton.protocol.artifacts import ArtifactRef
-from baton.protocol.baton import Baton, BatonPatch
-from baton.protocol.errors import (
-    ApprovalDeniedError,
-    ArtifactConflictError,
-    ArtifactCorruptError,
-    ArtifactError,
-    ArtifactNotFoundError,
-    BatonError,
-    HistoryError,
-    OutcomeMismatchError,
-    PatchError,
-    PipelineError,
-    ServerError,
-    StageFailedError,
-)
-from baton.protocol.fencing import fence
-from baton.protocol.history import Conflict, HistoryEntry, Outcome, Spend, StepKind, snapshots
-from baton.protocol.merge import merge_patch
-from baton.protocol.merging import MergeStrategy
-from baton.protocol.messages import (
-    Decided,
-    Decision,
-    Overview,
-    PipelineInput,
-    PipelineResult,
-    PipelineStatus,
-    StageResult,
-)
-from baton.protocol.patching import PatchRules, apply_patch
-from baton.protocol.rendering import render
-from baton.protocol.stages import Retries
-from baton.protocol.tokens import TokenEstimator, estimate_tokens
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from baton.artifacts.records import ArtifactRef as ArtifactRef
+    from baton.budget.records import Budget as Budget
+    from baton.contract.workflow import ContractTerms as ContractTerms
+    from baton.core.baton import Baton as Baton
+    from baton.core.baton import BatonPatch as BatonPatch
+    from baton.core.history import Conflict as Conflict
+    from baton.core.history import HistoryEntry as HistoryEntry
+    from baton.core.history import Outcome as Outcome
+    from baton.core.history import Spend as Spend
+    from baton.core.history import StepKind as StepKind
+    from baton.core.history import snapshots as snapshots
+    from baton.core.merge import merge_patch as merge_patch
+    from baton.core.merging import MergeStrategy as MergeStrategy
+    from baton.core.messages import Decided as Decided
+    from baton.core.messages import Decision as Decision
+    from baton.core.messages import Overview as Overview
+    from baton.core.messages import PipelineInput as PipelineInput
+    from baton.core.messages import PipelineResult as PipelineResult
+    from baton.core.messages import PipelineStatus as PipelineStatus
+    from baton.core.messages import StageResult as StageResult
+    from baton.core.patching import PatchRules as PatchRules
+    from baton.core.patching import apply_patch as apply_patch
+    from baton.core.rendering import render as render
+    from baton.core.stages import Retries as Retries
+    from baton.errors import ApprovalDeniedError as ApprovalDeniedError
+    from baton.errors import ArtifactConflictError as ArtifactConflictError
+    from baton.errors import ArtifactCorruptError as ArtifactCorruptError
+    from baton.errors import ArtifactError as ArtifactError
+    from baton.errors import ArtifactNotFoundError as ArtifactNotFoundError
+    from baton.errors import BatonError as BatonError
+    from baton.errors import HistoryError as HistoryError
+    from baton.errors import OutcomeMismatchError as OutcomeMismatchError
+    from baton.errors import PatchError as PatchError
+    from baton.errors import PipelineError as PipelineError
+    from baton.errors import ServerError as ServerError
+    from baton.errors import StageFailedError as StageFailedError
+    from baton.exchange.workflow import Exchange as Exchange
+    from baton.exchange.workflow_external import Outside as Outside
+    from baton.exchange.workflow_streams import Streams as Streams
+    from baton.handoff.relay import HandoffTerms as HandoffTerms
+    from baton.handoff.store_safeguards import Safeguards as Safeguards
+    from baton.pipeline.activity_context import StageContext as StageContext
+    from baton.pipeline.activity_context import WorkerParts as WorkerParts
+    from baton.pipeline.activity_stage import Stage as Stage
+    from baton.pipeline.activity_stage import stage as stage
+    from baton.pipeline.workflow import Pipeline as Pipeline
+    from baton.pipeline.workflow_compensation import Compensations as Compensations
+    from baton.pipeline.workflow_outcomes import ContinueAfter as ContinueAfter
+    from baton.plugin import BatonPlugin as BatonPlugin
+    from baton.runs.client_connection import connect as connect
+    from baton.wire.fencing import fence as fence
+    from baton.wire.tokens import TokenEstimator as TokenEstimator
+    from baton.wire.tokens import estimate_tokens as estimate_tokens
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ApprovalDeniedError",
-    "ArtifactConflictError",
-    "ArtifactCorruptError",
-    "ArtifactError",
-    "ArtifactNotFoundError",
-    "ArtifactRef",
-    "Baton",
-    "BatonError",
-    "BatonPatch",
-    "Conflict",
-    "Decided",
-    "Decision",
-    "HistoryEntry",
-    "HistoryError",
-    "MergeStrategy",
-    "Outcome",
-    "OutcomeMismatchError",
-    "Overview",
-    "PatchError",
-    "PatchRules",
-    "PipelineError",
-    "PipelineInput",
-    "PipelineResult",
-    "PipelineStatus",
-    "Retries",
-    "ServerError",
-    "Spend",
-    "StageFailedError",
-    "StageResult",
-    "StepKind",
-    "TokenEstimator",
-    "apply_patch",
-    "estimate_tokens",
-    "fence",
-    "merge_patch",
-    "render",
-    "snapshots",
-]
+_HOMES = {
+    "artifacts.records": "ArtifactRef",
+    "budget.records": "Budget",
+    "contract.workflow": "ContractTerms",
+    "core.baton": "Baton BatonPatch",
+    "core.history": "Conflict HistoryEntry Outcome Spend StepKind snapshots",
+    "core.merge": "merge_patch",
+    "core.merging": "MergeStrategy",
+    "core.messages": "Decided Decision Overview PipelineInput PipelineResult PipelineStatus StageResult",
+    "core.patching": "PatchRules apply_patch",
+    "core.rendering": "render",
+    "core.stages": "Retries",
+    "errors": (
+        "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "
+        "HistoryError OutcomeMismatchError PatchError PipelineError ServerError StageFailedError"
+    ),
+    "exchange.workflow": "Exchange",
+    "exchange.workflow_external": "Outside",
+    "exchange.workflow_streams": "Streams",
+    "handoff.store_safeguards": "Safeguards",
+    "handoff.relay": "HandoffTerms",
+    "pipeline.activity_context": "StageContext WorkerParts",
+    "pipeline.activity_stage": "Stage stage",
+    "pipeline.workflow": "Pipeline",
+    "pipeline.workflow_compensation": "Compensations",
+    "pipeline.workflow_outcomes": "ContinueAfter",
+    "plugin": "BatonPlugin",
+    "runs.client_connection": "connect",
+    "wire.fencing": "fence",
+    "wire.tokens": "TokenEstimator estimate_tokens",
+}
+_HOME = {name: f"baton.{module}" for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'baton' has no attribute {name!r}")
+    # The builtin, which the workflow sandbox replaces by its own; importlib would bypass the sandbox.
+    value = getattr(__import__(_HOME[name], fromlist=[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, loaded or not."""
+    return [*__all__, "__version__"]

@@ -24,29 +24,30 @@ from temporalio.plugin import SimplePlugin
 from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, SandboxedWorkflowRunner
 
-from baton.activity import WorkerParts, compressing, worker_parts
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.raising import as_failure
-from baton.activity.recording import record
-from baton.edge.addresses import host_of, is_this_machine
-from baton.edge.artifacts import is_on_this_machine
-from baton.edge.conversion import BatonPayloadConverter, data_converter, tell_of_clear_text
-from baton.edge.early_queries import AskingAgain, EarlyQueries
-from baton.edge.keyring import Keyring
-from baton.edge.loop_watch import watched_loop
-from baton.edge.metering import MeteredWorker, begin_pipelines, worker_metrics
-from baton.edge.runner import GuardedRunner, PipelineRunner, runner_for
-from baton.edge.telling import FAILED_THE_RUN, TellingRunner, tell, telling
-from baton.edge.tracing import Tracing
-from baton.edge.tracing_interceptors import tracing_interceptors
-from baton.protocol.history import SPENT, TOPPED_UP
-from baton.protocol.messages import Overview, PipelineInput
-from baton.protocol.names import ASKS_WHETHER_IT_SEALS, QUERY_DETAILS, QUERY_STATUS, SEALS
-from baton.workflow.faults import AnyFault
-from baton.workflow.visibility import labels, runs_in, show_failed
+from baton.artifacts.store import is_on_this_machine
+from baton.codec.addresses import host_of, is_this_machine
+from baton.codec.conversion import BatonPayloadConverter, data_converter, tell_of_clear_text
+from baton.compression import activity as compressing
+from baton.core.history import SPENT, TOPPED_UP
+from baton.core.messages import Overview, PipelineInput
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.keys.store_keyring import Keyring
+from baton.ledger.activity import record
+from baton.pipeline.activity_context import WorkerParts, worker_parts
+from baton.pipeline.activity_errors import as_failure
+from baton.pipeline.workflow_faults import AnyFault
+from baton.pipeline.workflow_visibility import labels, runs_in, show_failed
+from baton.sdk.early_queries import AskingAgain, EarlyQueries
+from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
+from baton.sdk.telling import FAILED_THE_RUN, TellingRunner, tell, telling
+from baton.telemetry.interceptors import tracing_interceptors
+from baton.telemetry.loop_watch import watched_loop
+from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
+from baton.telemetry.tracing import Tracing
+from baton.wire.names import ASKS_WHETHER_IT_SEALS, QUERY_DETAILS, QUERY_STATUS, SEALS
 
 if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
-    from baton.activity.safeguards import Safeguards, SharedGate
+    from baton.handoff.store_safeguards import Safeguards, SharedGate
 
 _SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -92,7 +93,7 @@ class BatonPlugin(SimplePlugin):
                 its worker validates and puts on record first; without, stages are begun by plain inputs.
             keyring: Of a client that has no safeguards: decrypts what workers wrote, and seals its signals.
             encrypt: Of such a client: encrypt what it writes.
-            tracing: Where the spans of what is started and of every stage go; `baton.edge.tracing.open_tracing`.
+            tracing: Where the spans of what is started and of every stage go; `baton.telemetry.tracing.open_tracing`.
         """
         self._providing = _Providing(parts or WorkerParts(), None if safeguards is None else safeguards.shared())
         self._stores_here = is_on_this_machine(self._providing.parts.artifacts)

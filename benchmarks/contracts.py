@@ -5,8 +5,8 @@ import statistics
 import time
 from datetime import UTC, datetime, timedelta
 
-from baton.protocol.compiling import ContractRequest, compile_contract
-from baton.protocol.session import EventType, SessionEvent
+from baton.contract.compiler import ContractRequest, compile_contract
+from baton.contract.session import EventType, SessionEvent
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
 from benchmarks.rig import Rig

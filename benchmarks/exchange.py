@@ -9,8 +9,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 
-from baton.protocol.names import QUERY_STATUS
-from baton.workflow.arrivals import QUERY_ANSWERED
+from baton.exchange.records import QUERY_ANSWERED
+from baton.wire.names import QUERY_STATUS
 from benchmarks.compare import Effort
 from benchmarks.measures import pipeline_input
 from benchmarks.report import Findings

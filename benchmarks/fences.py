@@ -13,12 +13,12 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from baton.protocol.artifacts import ArtifactRef
-from baton.protocol.baton import AnyBaton, Baton
-from baton.protocol.detector.folding import latin
-from baton.protocol.fencing import FENCE_LABEL, fence, single_line
-from baton.protocol.json_values import well_formed
-from baton.protocol.rendering import render
+from baton.artifacts.records import ArtifactRef
+from baton.core.baton import AnyBaton, Baton
+from baton.core.rendering import render
+from baton.safety.detector.folding import latin
+from baton.wire.fencing import FENCE_LABEL, fence, single_line
+from baton.wire.json_values import well_formed
 
 NONCE = "5eed0f1e1d5eed0f"
 BEGIN, END = f"[{FENCE_LABEL} {NONCE}]", f"[END OF CONTEXT FROM PREVIOUS AGENT {NONCE}]"

@@ -9,8 +9,8 @@ from typing import Any
 from temporalio.client import Client
 
 from baton.client import RunStatus, read_run
-from baton.edge.tokens import best_counter
-from baton.protocol.stages import DECISIONS_HANDED
+from baton.compression.store_tokens import best_counter
+from baton.core.stages import DECISIONS_HANDED
 from benchmarks.compare import Effort
 from benchmarks.measures import pipeline_input
 from benchmarks.report import Findings

@@ -4,8 +4,8 @@ import base64
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from baton.protocol.detector import FAMILIES
-from baton.protocol.detector.phrases import read
+from baton.safety.detector import FAMILIES
+from baton.safety.detector.phrases import read
 
 HOSTILE_BYTES = 64 * 1024
 

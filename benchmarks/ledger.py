@@ -12,8 +12,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from baton.edge.ledger import Ledger, LedgerOptions, verify_bundle
-from baton.edge.public_keys import PublicKey, PublicKeys
+from baton.keys.store_public import PublicKey, PublicKeys
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_bundles import verify_bundle
 from benchmarks.compare import Effort
 from benchmarks.ledger_samples import BEGAN, RECORDS_PER_TASK, Signer, canonical_messages, entry, fill
 from benchmarks.report import Findings

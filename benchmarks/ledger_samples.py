@@ -15,11 +15,11 @@ from typing import Any
 import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.ledger.sqlite import SqliteConnection
-from baton.edge.ledger.storing import StoredRecord, insert
-from baton.protocol.audit import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, Status, seal
-from baton.protocol.audit_chain import head_statement
+from baton.ledger.chain import head_statement
+from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, Status, seal
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_rows import StoredRecord, insert
+from baton.ledger.store_sqlite import SqliteConnection
 
 RECORDS_PER_TASK = 4
 """A pipeline of four agents leaves as many."""

@@ -12,17 +12,17 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from baton.activity.gate import Gate
-from baton.activity.safeguards import Safeguards
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.sealing import seal_json
-from baton.protocol.baton import Baton
-from baton.protocol.budget import Budget
-from baton.protocol.messages import StageInput, StageReturn
-from baton.protocol.relay import HandoffTerms, Relay
-from baton.protocol.routing import ReceiverRequirements
-from baton.protocol.stages import StageSpec
+from baton.budget.records import Budget
+from baton.core.baton import Baton
+from baton.core.messages import StageInput, StageReturn
+from baton.core.stages import StageSpec
+from baton.handoff.relay import HandoffTerms, Relay
+from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.store_gate import Gate
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import seal_json
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
 from benchmarks.compare import Effort, ratio, take_turns
 from benchmarks.load import Load, speed, stage_latencies
 from benchmarks.measures import LATENCY_COLUMNS, SPEED_COLUMNS, column, latency_rows, pipeline_input, speed_rows

@@ -22,11 +22,11 @@ from uuid import uuid4
 from temporalio.client import Client, WorkflowHandle
 
 from baton import PipelineInput
-from baton.activity.safeguards import Safeguards
 from baton.devserver import DevServer, DevServerOptions
-from baton.edge.child import bound_to_parent
+from baton.devserver.processes import bound_to_parent
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.records import stamp
 from baton.plugin import BatonPlugin
-from baton.protocol.audit import stamp
 from benchmarks.compare import Effort
 from benchmarks.recovery_worker import QUEUE
 from benchmarks.report import Findings

@@ -7,7 +7,7 @@ from pathlib import Path
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.safeguards import Safeguards
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from benchmarks.settings import SETTINGS, collect_as
 from benchmarks.stages import lap

@@ -14,7 +14,7 @@ from uuid import uuid4
 from temporalio.client import Client, WorkflowHandle
 
 from baton.devserver import DevServer, DevServerOptions
-from baton.edge.child import bound_to_parent
+from baton.devserver.processes import bound_to_parent
 from benchmarks.worker import connect
 
 _ROOT = Path(__file__).parents[1]

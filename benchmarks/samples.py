@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from baton.protocol.stages import DECISIONS_HANDED
+from baton.core.stages import DECISIONS_HANDED
 from benchmarks.prose import (
     ACCEPTANCE,
     ARTIFACTS,

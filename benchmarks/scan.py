@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from baton.protocol.detector import detect
-from baton.protocol.scanning import Level, scan
+from baton.safety.detector import detect
+from baton.safety.scan import Level, scan
 from benchmarks.compare import Effort
 from benchmarks.corpora import (
     FOLDER_VARIABLE,

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 
-from baton.activity.session import SessionLog
-from baton.protocol.tokens import TokenEstimator
+from baton.contract.activity_session import SessionLog
+from baton.wire.tokens import TokenEstimator
 from benchmarks.prose import DECISIONS, MODULES, OPEN_QUESTIONS, STATES
 from benchmarks.samples import patch, to_json
 

@@ -4,8 +4,7 @@ import asyncio
 import time
 from datetime import timedelta
 
-from baton import Baton, BatonPatch, Retries, StageResult
-from baton.activity import StageContext, stage
+from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from benchmarks.samples import patch
 
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 
-from baton.activity import StageContext, WorkerParts
-from baton.edge.tokens import exact_counter
-from baton.protocol.baton import Baton, BatonPatch
-from baton.protocol.compiling import ContractPolicy, ContractRequest, compile_contract
-from baton.protocol.contract_checks import validate_contract
-from baton.protocol.fencing import fence
-from baton.protocol.messages import StageInput
-from baton.protocol.patching import apply_patch
-from baton.protocol.report import Status
-from baton.protocol.report_patching import baton_report
-from baton.protocol.report_rendering import render_report
-from baton.protocol.session import SessionEvent
-from baton.protocol.stages import DECISIONS_HANDED
-from baton.workflow.contracting import MAX_CONTRACT_TOKENS
+from baton import StageContext, WorkerParts
+from baton.compression.store_tokens import exact_counter
+from baton.contract.checks import validate_contract
+from baton.contract.compiler import ContractPolicy, ContractRequest, compile_contract
+from baton.contract.session import SessionEvent
+from baton.contract.workflow import MAX_CONTRACT_TOKENS
+from baton.core.baton import Baton, BatonPatch
+from baton.core.messages import StageInput
+from baton.core.patching import apply_patch
+from baton.core.stages import DECISIONS_HANDED
+from baton.report.patching import baton_report
+from baton.report.records import Status
+from baton.report.rendering import render_report
+from baton.wire.fencing import fence
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
 from benchmarks.rig import Rig

@@ -15,12 +15,12 @@ from temporalio.client import Client, GrpcCompression
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
-from baton.activity import WorkerParts
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
-from baton.edge.artifacts import open_store
-from baton.edge.keyring import Keyring
-from baton.edge.tokens import best_counter
+from baton import WorkerParts
+from baton.artifacts.store import open_store
+from baton.compression.store_tokens import best_counter
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
 from baton.plugin import BatonPlugin
 from benchmarks import raw, stages
 from benchmarks.settings import SETTINGS, collect_as

@@ -11,10 +11,10 @@ import os
 import signal
 import sys
 
-from baton.edge.codec_server import codecs_for, serve_codec
-from baton.edge.encryption import encryption_wanted
-from baton.edge.keyring import Keyring, KeyringError
-from baton.protocol.errors import ServerError
+from baton.codec.encryption import encryption_wanted
+from baton.codec.server import codecs_for, serve_codec
+from baton.errors import ServerError
+from baton.keys.store_keyring import Keyring, KeyringError
 
 
 async def serve(keyring: Keyring | None, port: int, origins: list[str], token: str | None) -> None:

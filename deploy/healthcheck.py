@@ -12,8 +12,8 @@ import socket
 import sys
 from datetime import UTC, datetime, timedelta
 
-from baton.client.connecting import DEFAULT_TASK_QUEUE, connect
-from baton.client.waiting import described_queue
+from baton.runs.client_connection import DEFAULT_TASK_QUEUE, connect
+from baton.runs.client_waiting import described_queue
 
 TASK_QUEUE = os.environ.get("BATON_TASK_QUEUE", DEFAULT_TASK_QUEUE)
 RECENT = timedelta(minutes=3)

@@ -14,14 +14,14 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from baton.activity.safeguards import Safeguards
 from baton.client import RunRecord, RunStatus, decide, read_run
+from baton.core.history import HistoryEntry
+from baton.core.messages import Decided, Decision, Overview, PipelineInput
 from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.history import HistoryEntry
-from baton.protocol.messages import Decided, Decision, Overview, PipelineInput
-from baton.protocol.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS
 from tests.temporal.pipelines import PIPELINES
 
 Handle = WorkflowHandle[Any, Any]

@@ -12,18 +12,21 @@ from baton import (
     ApprovalDeniedError,
     Baton,
     BatonPatch,
+    ContinueAfter,
     MergeStrategy,
+    Pipeline,
     PipelineInput,
     PipelineResult,
     Retries,
+    StageContext,
     StageFailedError,
     StageResult,
+    WorkerParts,
+    stage,
 )
-from baton.activity import StageContext, WorkerParts, stage
+from baton.artifacts.store import open_store
 from baton.client import read_run, roll_back
-from baton.edge.artifacts import open_store
 from baton.plugin import BatonPlugin
-from baton.workflow import ContinueAfter, Pipeline
 
 
 class ReviewBaton(Baton):

@@ -3,9 +3,8 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.contract_request import ContractPolicy
-from baton.workflow import ContractTerms, Pipeline
+from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
+from baton.contract.request import ContractPolicy
 
 with workflow.unsafe.imports_passed_through():
     from activities.compliance_review.registry import AGENTS, FORBIDDEN, SCHEMAS

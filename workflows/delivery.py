@@ -7,9 +7,8 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.errors import ApprovalDeniedError, PipelineError, StageFailedError
-from baton.workflow import ContractTerms, Pipeline
+from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
+from baton.errors import ApprovalDeniedError, PipelineError, StageFailedError
 
 with workflow.unsafe.imports_passed_through():
     from activities.delivery.stages import (

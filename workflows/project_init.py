@@ -2,8 +2,7 @@
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.workflow import Pipeline
+from baton import Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
     from activities.project_init.stages import build_knowledge, detect_tech_stack, generate_docs, verify_ready

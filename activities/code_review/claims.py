@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from activities.code_review.analysers import Found
 from activities.code_review.records import Analyser, Concern, Finding, Severity, Snapshot, SourceText
 from activities.workbench.asking import Model
-from baton.activity import StageContext
+from baton import StageContext
 
 _PORTION = 60_000
 _MOST_PORTIONS = 20

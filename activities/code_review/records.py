@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import Field
 
 from activities.project_init.roles import role_of
-from baton.protocol.errors import BatonError
-from baton.protocol.record import Record
+from baton.errors import BatonError
+from baton.wire.records import Record
 
 Severity = Literal["high", "medium", "low"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")

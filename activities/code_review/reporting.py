@@ -16,7 +16,7 @@ from activities.code_review.records import (
 )
 from activities.project_init.markdown import code, text
 from activities.workbench.words import counted
-from baton.protocol.report import (
+from baton.report.records import (
     HandoffReport,
     Note,
     Readiness,

@@ -42,11 +42,10 @@ from activities.workbench.asking import configured_model
 from activities.workbench.parameters import required_text
 from activities.workbench.using import use
 from activities.workbench.words import counted
-from baton import Baton, BatonPatch, Retries, StageResult
-from baton.activity import StageContext, stage
-from baton.protocol.record import Record
-from baton.protocol.report_merging import merge_reports
-from baton.protocol.report_rendering import render_report
+from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
+from baton.report.merging import merge_reports
+from baton.report.rendering import render_report
+from baton.wire.records import Record
 
 RecordT = TypeVar("RecordT", bound=Record)
 Context = StageContext[Baton]

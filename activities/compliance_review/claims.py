@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 from pydantic import Field, ValidationError
 
 from activities.compliance_review.records import Amount, Attachment, Domain, Reference
-from baton.protocol.record import Record
+from baton.wire.records import Record
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
 _REF = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"

@@ -12,8 +12,8 @@ from pydantic import Field
 from activities.compliance_review.records import ComplianceDecision, RuleOutcome
 from activities.project_init.markdown import bullets, code, page, table, text
 from activities.workbench.words import counted
-from baton.protocol.contract import HandoffContract
-from baton.protocol.record import Record
+from baton.contract.records import HandoffContract
+from baton.wire.records import Record
 
 _LONGEST = 400
 _LISTED = 8

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from pydantic import BeforeValidator, Field, ValidationError
 
 from activities.compliance_review.records import ComplianceError, NamedDomain, Reference, Severity
-from baton.protocol.record import Record
+from baton.wire.records import Record
 
 MOST_BYTES = 1_000_000
 _MOST_FAULTS = 5

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from baton.protocol.errors import BatonError
-from baton.protocol.record import CompactRecord, Record
+from baton.errors import BatonError
+from baton.wire.records import CompactRecord, Record
 
 Verdict = Literal["approved", "needs_review", "violates_policy"]
 """What follows: it may be sent, a person has to look, or it may not be sent as it is."""

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from activities.compliance_review.claims import Agreement, Approval, Claim, Customer, Quote, Status
 from activities.compliance_review.records import Amount, NamedDomain, Reference, RegisterError
-from baton.protocol.record import Record, Timestamp
+from baton.wire.records import Record, Timestamp
 
 MOST_BYTES = 64_000_000
 

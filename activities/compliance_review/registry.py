@@ -2,8 +2,8 @@
 
 from activities.compliance_review import research
 from activities.compliance_review.records import SCHEMA_NAME, SCHEMA_VERSION, ComplianceDecision
-from baton.protocol.agents import AgentEntry, AgentRegistry
-from baton.protocol.output_schemas import OutputSchema, OutputSchemas
+from baton.contract.agents import AgentEntry, AgentRegistry
+from baton.contract.output_schemas import OutputSchema, OutputSchemas
 
 RESEARCHER = "ResearchAgent"
 REVIEWER = "ComplianceReviewAgent"

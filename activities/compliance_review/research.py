@@ -21,10 +21,10 @@ from activities.compliance_review.policy import AgreementRule, ApprovalRule, Phr
 from activities.compliance_review.records import Mail, RegisterError
 from activities.compliance_review.registers import Answer, Registers
 from activities.compliance_review.thread import Note
-from baton.activity import StageContext
-from baton.activity.session import SessionLog
-from baton.protocol.session import SessionEvent
-from baton.protocol.tools import ToolDeniedError
+from baton import StageContext
+from baton.contract.activity_session import SessionLog
+from baton.contract.session import SessionEvent
+from baton.contract.tools import ToolDeniedError
 
 TOOLS = (
     "mailbox.read",

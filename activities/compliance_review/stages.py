@@ -39,10 +39,9 @@ from activities.contract_review.agents import Consultation, HttpChatModel, Model
 from activities.project_init.store import write_bytes
 from activities.workbench.parameters import required_text
 from activities.workbench.words import counted
-from baton import Baton, BatonPatch, Retries, Spend, StageResult
-from baton.activity import StageContext, stage
-from baton.protocol.contract import HandoffContract
-from baton.protocol.session import EventType
+from baton import Baton, BatonPatch, Retries, Spend, StageContext, StageResult, stage
+from baton.contract.records import HandoffContract
+from baton.contract.session import EventType
 
 Context = StageContext[Baton]
 

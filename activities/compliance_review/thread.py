@@ -11,7 +11,7 @@ from typing import Literal
 
 from activities.compliance_review.mailbox import sender_domain, without_addresses
 from activities.compliance_review.texts import text_of
-from baton.protocol.record import Record
+from baton.wire.records import Record
 
 NoteKind = Literal["brainstorm", "rejected_assumption", "internal_note", "history"]
 """An idea that is not meant, an assumption that was dropped, a note among us, or a message from outside."""

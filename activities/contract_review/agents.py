@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, Validat
 from activities.contract_review.records import Prices, ReviewError
 from activities.workbench.words import counted
 from baton import Spend, fence
-from baton.integrations.http_post import post_json
-from baton.integrations.provider_errors import is_permanent
-from baton.protocol.errors import AgentError, BatonError
+from baton.agents.http_post import post_json
+from baton.agents.provider_errors import is_permanent
+from baton.errors import AgentError, BatonError
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 

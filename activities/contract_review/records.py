@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from baton.protocol.baton import Baton, BatonPatch
-from baton.protocol.errors import BatonError
-from baton.protocol.money import UsdSpent
-from baton.protocol.record import CompactRecord, Record
+from baton.core.baton import Baton, BatonPatch
+from baton.errors import BatonError
+from baton.wire.money import UsdSpent
+from baton.wire.records import CompactRecord, Record
 
 Format = Literal["text", "markdown", "pdf"]
 Kind = Literal[

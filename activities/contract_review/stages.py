@@ -36,10 +36,9 @@ from activities.contract_review.risk import assess
 from activities.contract_review.summary import DATA, REPORT, summarise, write_report
 from activities.workbench.parameters import required_text
 from activities.workbench.words import counted
-from baton import Retries, Spend, StageResult
-from baton.activity import StageContext, stage
-from baton.protocol.misfit import misfit
-from baton.protocol.record import Record
+from baton import Retries, Spend, StageContext, StageResult, stage
+from baton.wire.misfit import misfit
+from baton.wire.records import Record
 
 RecordT = TypeVar("RecordT", bound=Record)
 Context = StageContext[ContractBaton]

@@ -11,7 +11,7 @@ from activities.delivery.worktree import Worktree
 from activities.project_init.ignore import may_hold_secrets
 from activities.workbench.asking import Model
 from activities.workbench.git import paths_of
-from baton.activity import StageContext
+from baton import StageContext
 
 _MOST_CHARACTERS = 120_000
 _LONGEST_FILE = 40_000

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
 
-from baton.protocol.errors import BatonError
-from baton.protocol.misfit import misfit
-from baton.protocol.record import Record
+from baton.errors import BatonError
+from baton.wire.misfit import misfit
+from baton.wire.records import Record
 
 _SLUG = re.compile(r"[^a-z0-9]+")
 _BRANCH = re.compile(r"(?![-./]|HEAD$)(?!.*(\.\.|//|/\.|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")

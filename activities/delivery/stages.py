@@ -25,8 +25,7 @@ from activities.workbench.asking import configured_model
 from activities.workbench.diffs import DiffError, FileDiff, parse_diff
 from activities.workbench.using import use
 from activities.workbench.words import counted
-from baton import Baton, BatonPatch, Retries, StageResult
-from baton.activity import StageContext, stage
+from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 
 Context = StageContext[Baton]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from activities.delivery.records import DeliveryError, Plan
 from activities.workbench.git import Git, GitError, paths_of, said
 from activities.workbench.programs import make_writable, remove_tree
-from baton.edge.child import ChildLock
-from baton.protocol.errors import BatonError, ServerError
+from baton.devserver.processes import ChildLock
+from baton.errors import BatonError, ServerError
 
 _IDENTITY = ["-c", "user.name=Baton", "-c", "user.email=baton@localhost"]
 _STEP = "Baton-Step"

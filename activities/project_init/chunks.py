@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 
 from activities.project_init.parsing import UnreadableError, parse_python
-from baton.protocol.tokens import estimate_tokens
+from baton.wire.tokens import estimate_tokens
 
 WINDOW = 60
 """Lines of a window over a text without known structure."""

@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from baton.protocol.artifacts import Sha256Hex
-from baton.protocol.errors import BatonError
-from baton.protocol.record import Record
+from baton.artifacts.records import Sha256Hex
+from baton.errors import BatonError
+from baton.wire.records import Record
 
 FileKind = Literal["text", "binary", "unread"]
 """`unread`: listed by name and size alone, because reading it would break a limit."""

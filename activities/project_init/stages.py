@@ -20,8 +20,7 @@ from activities.project_init.store import load, load_tree, prepare_output, save
 from activities.project_init.verify import verify
 from activities.workbench.parameters import required_text
 from activities.workbench.words import counted
-from baton import Baton, BatonPatch, Retries, StageResult
-from baton.activity import StageContext, stage
+from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 
 T = TypeVar("T")
 

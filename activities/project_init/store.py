@@ -22,7 +22,7 @@ from activities.project_init.records import (
     Verification,
     WrittenFile,
 )
-from baton.protocol.record import Record
+from baton.wire.records import Record
 
 STATE_FOLDER = ".project_init"
 """Holds the saved results, and marks the output folder as ours."""

@@ -15,12 +15,11 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from activities.contract_review.agents import ModelSettings
 from activities.workbench.words import counted
-from baton import fence
-from baton.activity import StageContext
-from baton.integrations.agents import AgentLimits, AgentWork, AnswerForm
-from baton.integrations.chat_completions import ChatCompletionsAgent
-from baton.protocol.errors import AgentError, BatonError, PatchError
-from baton.protocol.summarising import Price
+from baton import StageContext, fence
+from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.port import AgentLimits, AgentWork, AnswerForm
+from baton.compression.summariser import Price
+from baton.errors import AgentError, BatonError, PatchError
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from activities.workbench.programs import Ran, environment_for, run_program
-from baton.protocol.errors import BatonError
+from baton.errors import BatonError
 
 _SECONDS = 120.0
 _MOST_BYTES = 64_000_000

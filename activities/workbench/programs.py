@@ -16,8 +16,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from baton.edge.child import group_bound_to_parent
-from baton.protocol.errors import BatonError
+from baton.devserver.processes import group_bound_to_parent
+from baton.errors import BatonError
 
 _USUAL = ("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TERM", "USER", "LOGNAME", "SHELL")
 _BLOCK = 65_536

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from baton.activity import StageContext
+from baton import StageContext
 
 T = TypeVar("T")
 

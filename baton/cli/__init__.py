@@ -2,7 +2,7 @@
 
 Reading commands ask the server for the run's event history and nothing else, so they work with no worker
 running and on runs that ended. Every command takes `--json`; what it then writes is stable and meant for
-programs. The process always ends in `baton.edge.leaving.leave`.
+programs. The process always ends in `baton.sdk.leaving.leave`.
 """
 
 import signal
@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from baton.cli.app import make_app
 from baton.cli.exits import ExitCode
 from baton.cli.output import prepare_streams
-from baton.edge.leaving import leave
-from baton.protocol.errors import BatonError
+from baton.errors import BatonError
+from baton.sdk.leaving import leave
 
 _TERMINATED = 128 + signal.SIGTERM
 

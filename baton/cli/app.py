@@ -63,55 +63,84 @@ GROUPS = {
 """The groups of commands, with what `--help` says of them."""
 
 COMMANDS = (
-    Listed("dev", "dev", _START, "Run a Temporal server with its UI and your worker, until Ctrl-C."),
-    Listed("run", "starting", _START, "Start a pipeline."),
-    Listed("mcp", "mcp", _START, "Serve handoffs to a coding agent by the Model Context Protocol."),
-    Listed("list", "listing", _LOOK, "List runs, those that go on first."),
-    Listed("show", "showing", _LOOK, "Show a run: its baton, how it stands, and what it waits for."),
-    Listed("history", "telling", _LOOK, "Tell who changed what, and when."),
-    Listed("diff", "telling", _LOOK, "Compare the batons after two stages, field by field."),
-    Listed("explain", "explaining", _LOOK, "Explain a stage: what its agent saw, what was left out and why."),
-    Listed("watch", "watching", _LOOK, "Follow a run while it happens, to its end."),
-    Listed("approve", "deciding", _DECIDE, "Say yes to what a run asks for."),
-    Listed("deny", "deciding", _DECIDE, "Say no to what a run asks for."),
-    Listed("rollback", "rollback", _DECIDE, "Roll a run back to right before a stage; it continues from there."),
-    Listed("fork", "starting", _DECIDE, "Start a new run that takes over everything before a stage."),
-    Listed("inbox list", "inbox", _DECIDE, "List the handoffs that wait for a person, the oldest first."),
+    Listed("dev", "cli.dev", _START, "Run a Temporal server with its UI and your worker, until Ctrl-C."),
+    Listed("run", "runs.cli_run", _START, "Start a pipeline."),
+    Listed("mcp", "exchange.cli_mcp", _START, "Serve handoffs to a coding agent by the Model Context Protocol."),
+    Listed("list", "runs.cli_list", _LOOK, "List runs, those that go on first."),
+    Listed("show", "runs.cli_show", _LOOK, "Show a run: its baton, how it stands, and what it waits for."),
+    Listed("history", "runs.cli_history", _LOOK, "Tell who changed what, and when."),
+    Listed("diff", "runs.cli_history", _LOOK, "Compare the batons after two stages, field by field."),
+    Listed("explain", "runs.cli_explain", _LOOK, "Explain a stage: what its agent saw, what was left out and why."),
+    Listed("watch", "runs.cli_watch", _LOOK, "Follow a run while it happens, to its end."),
+    Listed("approve", "runs.cli_decide", _DECIDE, "Say yes to what a run asks for."),
+    Listed("deny", "runs.cli_decide", _DECIDE, "Say no to what a run asks for."),
+    Listed(
+        "rollback",
+        "runs.cli_rollback",
+        _DECIDE,
+        "Roll a run back to right before a stage; it continues from there.",
+    ),
+    Listed("fork", "runs.cli_run", _DECIDE, "Start a new run that takes over everything before a stage."),
+    Listed("inbox list", "handoff.cli_inbox", _DECIDE, "List the handoffs that wait for a person, the oldest first."),
     Listed(
         "inbox show",
-        "inbox",
+        "handoff.cli_inbox",
         _DECIDE,
         "Show one: why it waits, all findings, its message, and what can be decided.",
     ),
     Listed(
         "inbox release",
-        "inbox",
+        "handoff.cli_inbox",
         _DECIDE,
         "Say that a safety finding is a false alarm; the handoff is audited again with your name.",
     ),
-    Listed("inbox requeue", "inbox", _DECIDE, "Send a handoff again as it is; it is judged and audited again."),
-    Listed("inbox edit", "inbox", _DECIDE, "Change the baton by a patch, and send what follows from it."),
-    Listed("inbox top-up", "inbox", _DECIDE, "Put money into a run's budget, and send the handoff that waits for it."),
-    Listed("inbox abandon", "inbox", _DECIDE, "Give a handoff up: its stage fails."),
-    Listed("replay", "replaying", _CHECK, "Check that the code of today still fits histories of yesterday."),
-    Listed("export", "replaying", _CHECK, "Save a run's history as JSON, to replay it later."),
-    Listed("schema", "publishing", _CHECK, "Print the JSON Schema of a record."),
-    Listed("doctor", "doctor", _CHECK, "Check the installation, keys and ledger, the server, the namespace and a run."),
-    Listed("audit trace", "auditing", _PROVE, "Tell everything that happened to a task, from the ledger."),
-    Listed("audit verify", "auditing", _PROVE, "Verify a task, the whole ledger, or an evidence bundle."),
-    Listed("audit export", "auditing", _PROVE, "Write the evidence of a task into one file."),
-    Listed("audit import", "auditing", _PROVE, "Put the records of an evidence bundle into a ledger."),
-    Listed("audit tail", "auditing", _PROVE, "Follow the ledger as records come."),
-    Listed("audit checkpoint", "tending", _PROVE, "Make a signed checkpoint of the whole ledger, to keep outside it."),
-    Listed("audit archive", "tending", _PROVE, "Move old records to the cold tier, where they are read as before."),
-    Listed("audit migrate", "tending", _PROVE, "Make or upgrade the tables of a ledger in Postgres, as its owner."),
-    Listed("erase", "erasing", _PROVE, "Erase a person: destroy the keys of all their personal data."),
-    Listed("keys new", "keeping", _PROVE, "Make a file of keys, one for every purpose."),
-    Listed("keys list", "keeping", _PROVE, "List the keys, without their secrets."),
-    Listed("keys rotate", "keeping", _PROVE, "Make new keys current; the old ones still open what they sealed."),
-    Listed("keys rewrap", "tending", _PROVE, "Wrap the keys of personal data anew, after a rotation."),
-    Listed("keys public", "keeping", _PROVE, "Print the public keys, with which others verify."),
-    Listed("version", "publishing", _CHECK, "Print the versions of Baton and what it stands on."),
+    Listed(
+        "inbox requeue", "handoff.cli_inbox", _DECIDE, "Send a handoff again as it is; it is judged and audited again."
+    ),
+    Listed("inbox edit", "handoff.cli_inbox", _DECIDE, "Change the baton by a patch, and send what follows from it."),
+    Listed(
+        "inbox top-up",
+        "handoff.cli_inbox",
+        _DECIDE,
+        "Put money into a run's budget, and send the handoff that waits for it.",
+    ),
+    Listed("inbox abandon", "handoff.cli_inbox", _DECIDE, "Give a handoff up: its stage fails."),
+    Listed("replay", "runs.cli_replay", _CHECK, "Check that the code of today still fits histories of yesterday."),
+    Listed("export", "runs.cli_replay", _CHECK, "Save a run's history as JSON, to replay it later."),
+    Listed("schema", "cli.schema", _CHECK, "Print the JSON Schema of a record."),
+    Listed(
+        "doctor", "cli.doctor", _CHECK, "Check the installation, keys and ledger, the server, the namespace and a run."
+    ),
+    Listed("audit trace", "ledger.cli", _PROVE, "Tell everything that happened to a task, from the ledger."),
+    Listed("audit verify", "ledger.cli", _PROVE, "Verify a task, the whole ledger, or an evidence bundle."),
+    Listed("audit export", "ledger.cli", _PROVE, "Write the evidence of a task into one file."),
+    Listed("audit import", "ledger.cli", _PROVE, "Put the records of an evidence bundle into a ledger."),
+    Listed("audit tail", "ledger.cli", _PROVE, "Follow the ledger as records come."),
+    Listed(
+        "audit checkpoint",
+        "ledger.cli_maintenance",
+        _PROVE,
+        "Make a signed checkpoint of the whole ledger, to keep outside it.",
+    ),
+    Listed(
+        "audit archive",
+        "ledger.cli_maintenance",
+        _PROVE,
+        "Move old records to the cold tier, where they are read as before.",
+    ),
+    Listed(
+        "audit migrate",
+        "ledger.cli_maintenance",
+        _PROVE,
+        "Make or upgrade the tables of a ledger in Postgres, as its owner.",
+    ),
+    Listed("erase", "personal.cli", _PROVE, "Erase a person: destroy the keys of all their personal data."),
+    Listed("keys new", "keys.cli", _PROVE, "Make a file of keys, one for every purpose."),
+    Listed("keys list", "keys.cli", _PROVE, "List the keys, without their secrets."),
+    Listed("keys rotate", "keys.cli", _PROVE, "Make new keys current; the old ones still open what they sealed."),
+    Listed("keys rewrap", "ledger.cli_maintenance", _PROVE, "Wrap the keys of personal data anew, after a rotation."),
+    Listed("keys public", "keys.cli", _PROVE, "Print the public keys, with which others verify."),
+    Listed("version", "cli.schema", _CHECK, "Print the versions of Baton and what it stands on."),
 )
 """Every command, in the order of `--help`."""
 
@@ -123,7 +152,7 @@ class _Deferred(TyperCommand):
 
     @cached_property
     def _command(self) -> Any:
-        module = import_module(f"baton.cli.{self.listed.module}")
+        module = import_module(f"baton.{self.listed.module}")
         single = typer.Typer(add_completion=False)
         function = getattr(module, self.listed.function)
         single.command(self.listed.word, help=_flowing(getdoc(function) or ""))(function)

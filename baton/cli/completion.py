@@ -9,7 +9,7 @@ import typer
 from baton.cli.options import GlobalOptions
 from baton.cli.session import Session
 from baton.client import read_run
-from baton.client.listing import RunFilter, list_runs
+from baton.runs.client_list import RunFilter, list_runs
 
 _PATIENCE_SECONDS = 1.5
 _MOST = 50

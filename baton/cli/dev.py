@@ -11,19 +11,19 @@ from typing import Annotated
 
 import typer
 
+from baton.cli.command import command
 from baton.cli.output import make_table, plain
-from baton.cli.running import command
 from baton.cli.session import KEYS_FOLDER, Session
-from baton.cli.supervising import WorkerProgram, absolute_store, find_worker, supervise, worker_environment
+from baton.cli.supervisor import WorkerProgram, absolute_store, find_worker, supervise, worker_environment
+from baton.codec.encryption import encryption_wanted
 from baton.devserver import HOST, DevServer, DevServerOptions
-from baton.edge.encryption import encryption_wanted
-from baton.edge.key_files import DEVELOPMENT_FILE
-from baton.edge.keyring import Keyring
-from baton.edge.ports import held_port
-from baton.protocol.errors import BatonError, ServerError
+from baton.devserver.ports import held_port
+from baton.errors import BatonError, ServerError
+from baton.keys.store_files import DEVELOPMENT_FILE
+from baton.keys.store_keyring import Keyring
 
 try:
-    from baton.edge.codec_server import codecs_for, serve_codec
+    from baton.codec.server import codecs_for, serve_codec
 except ModuleNotFoundError as error:
     raise BatonError(f"`baton dev` needs {error.name}: pip install 'temporal-baton[dev-server]'") from error
 

@@ -10,15 +10,16 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.cli import checks, guard_checks
-from baton.cli.checks import Finding, Mark
+from baton.artifacts.store import open_store
+from baton.cli import doctor_checks as checks
+from baton.cli import doctor_guards as guard_checks
+from baton.cli.command import command
+from baton.cli.doctor_checks import Finding, Mark
 from baton.cli.exits import ExitCode
 from baton.cli.output import make_table, plain
-from baton.cli.running import command
 from baton.cli.session import Session
-from baton.client.connecting import DEFAULT_TASK_QUEUE
-from baton.edge.artifacts import open_store
-from baton.protocol.errors import ServerError
+from baton.errors import ServerError
+from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 
 _PATIENCE_SECONDS = 10.0
 _SERVERS_OWN = "look at the server's log, and whether its disk or database has room"

@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from baton.protocol.errors import BatonError
+from baton.errors import BatonError
 
 _WIDTH_OF_A_FILE = 120
 _LEADING_AT_LEAST = 16

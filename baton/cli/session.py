@@ -18,17 +18,17 @@ from rich.console import Console, RenderableType
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from baton.activity import WorkerParts
+from baton.artifacts.store import open_store
 from baton.cli.exits import ExitCode
 from baton.cli.options import GlobalOptions
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
-from baton.edge.artifacts import open_store
-from baton.edge.encryption import encryption_wanted
-from baton.edge.keyring import Keyring
+from baton.codec.encryption import encryption_wanted
+from baton.errors import ServerError
+from baton.handoff.pending import name_refusal
+from baton.keys.store_keyring import Keyring
+from baton.pipeline.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import ServerError
-from baton.protocol.pending import name_refusal
 
 _CONNECT_SECONDS = 10.0
 KEYS_FOLDER = Path(".baton")

@@ -1,4 +1,4 @@
-"""Agents for tests behind the port of `baton.integrations.agents`: one that answers by a script, one by a cassette."""
+"""Agents for tests behind the port of `baton.agents.port`: one that answers by a script, one by a cassette."""
 
 import json
 from collections.abc import Mapping
@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from baton.activity import Stage
-from baton.integrations.agents import Agent, AgentAnswer, AgentWork, BringsTools, as_json
-from baton.protocol.baton import BatonPatch
-from baton.protocol.history import Spend
-from baton.protocol.session import EventType, SessionEvent
+from baton.agents.port import Agent, AgentAnswer, AgentWork, BringsTools, as_json
+from baton.contract.session import EventType, SessionEvent
+from baton.core.baton import BatonPatch
+from baton.core.history import Spend
+from baton.pipeline.activity_stage import Stage
 from baton.testing.cassettes import Cassette
 from baton.testing.scripts import Script, Scripted, ScriptedStage, ScriptError, not_again, scripted_stage
 
@@ -32,9 +32,9 @@ class ScriptedAgent(Scripted):
 
     Example:
         >>> import asyncio
-        >>> from baton.activity import StageContext
-        >>> from baton.integrations.agents import agent_stage
-        >>> from baton.protocol.baton import Baton
+        >>> from baton.pipeline.activity_context import StageContext
+        >>> from baton.agents.port import agent_stage
+        >>> from baton.core.baton import Baton
         >>> from baton.testing import Expect
         >>> with ScriptedAgent("plan", Expect({"current_state": ["Planned"]}, sees=["Add login"])) as agent:
         ...     asyncio.run(agent_stage(agent)(StageContext.for_test(Baton(goal="Add login")))).baton_patch

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
-from baton.protocol.counting import counted
-from baton.protocol.json_values import Json, spellings
 from baton.testing.scripts import not_again
+from baton.wire.counting import counted
+from baton.wire.json_values import Json, spellings
 
 FORMAT = "baton.cassette/1"
 """The member `format` of every cassette file."""

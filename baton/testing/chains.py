@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from baton.protocol.audit import AuditRecord
+from baton.ledger.records import AuditRecord
 
 Attack = Callable[[Sequence[AuditRecord]], list[AuditRecord]]
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from baton.activity.receiving import requirements
-from baton.activity.safeguards import Safeguards
-from baton.activity.stage import Stage
-from baton.protocol.receipts import Receipt
-from baton.protocol.routing import ReceiverRequirements
+from baton.handoff.activity_receive import requirements
+from baton.handoff.receipts import Receipt
+from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.store_safeguards import Safeguards
+from baton.pipeline.activity_stage import Stage
 
 
 async def answers(

@@ -13,11 +13,11 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.client import RunRecord, decide, read_run
-from baton.protocol.baton import Baton
-from baton.protocol.errors import BatonError, PipelineError
-from baton.protocol.history import StepKind
-from baton.protocol.messages import Decision, Overview, PipelineInput, PipelineResult
-from baton.protocol.names import QUERY_STATUS
+from baton.core.baton import Baton
+from baton.core.history import StepKind
+from baton.core.messages import Decision, Overview, PipelineInput, PipelineResult
+from baton.errors import BatonError, PipelineError
+from baton.wire.names import QUERY_STATUS
 
 _UNDECIDED = "; nobody decided: run_pipeline(…, decisions={…}) takes its title"
 _LOOKS_EVERY = 0.05  # seconds

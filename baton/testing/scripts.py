@@ -14,9 +14,9 @@ from typing import Any, Self
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from baton.activity import StageContext
-from baton.activity.stage import Stage
-from baton.protocol.counting import counted
+from baton.pipeline.activity_context import StageContext
+from baton.pipeline.activity_stage import Stage
+from baton.wire.counting import counted
 
 
 def not_again(error: Exception) -> Exception:

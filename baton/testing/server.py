@@ -17,8 +17,8 @@ from temporalio.client import Client
 from temporalio.testing import TimeSkipper, WorkflowEnvironment
 
 from baton.devserver import DevServer, DevServerOptions, last_words
+from baton.errors import ServerError
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import ServerError
 
 __all__ = [
     "TEST_OPTIONS",

@@ -28,12 +28,12 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.common import RawValue
 
+from baton.artifacts.store import ArtifactStore
 from baton.client import read_run
-from baton.client.executions import describe
-from baton.edge.artifacts import ArtifactStore
-from baton.edge.ledger import Ledger
-from baton.protocol.errors import HistoryError
-from baton.protocol.rendering import render
+from baton.core.rendering import render
+from baton.errors import HistoryError
+from baton.ledger.store import Ledger
+from baton.runs.client_executions import describe
 
 _HASH = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 

@@ -17,12 +17,12 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RawValue
 
-from baton.edge.keyring import Keyring
-from baton.edge.keys import Key, Purpose
-from baton.edge.sealing import seal
-from baton.protocol.json_values import Json
-from baton.protocol.relay import STEP_WORKFLOW
-from baton.protocol.sealed import HMAC_SHA256, KEY_ID, SIGNATURE
+from baton.handoff.relay import STEP_WORKFLOW
+from baton.handoff.sealed import HMAC_SHA256, KEY_ID, SIGNATURE
+from baton.handoff.store_signing import seal
+from baton.keys.store_key import Key, Purpose
+from baton.keys.store_keyring import Keyring
+from baton.wire.json_values import Json
 
 JSON_PLAIN = {"encoding": b"json/plain"}
 """The metadata of a payload that is plain JSON."""

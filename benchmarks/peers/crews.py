@@ -13,7 +13,7 @@ from typing import Any, Self
 from temporalio.client import Client
 
 from baton.devserver import DevServer
-from baton.edge.child import bound_to_parent
+from baton.devserver.processes import bound_to_parent
 from benchmarks.peers.environment import peers_python
 from benchmarks.peers.job import AGENTS, ANSWERS
 from benchmarks.rig import Crew, Rig, as_deployed, stop

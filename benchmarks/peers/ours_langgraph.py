@@ -1,6 +1,6 @@
 """Baton's stages of the nodes of the LangGraph graph."""
 
-from baton.integrations.langgraph import node_stage
+from baton.agents.langgraph import node_stage
 from benchmarks.peers import graph
 
 plan = node_stage(graph.plan, name="node_plan")

@@ -7,8 +7,8 @@ from pydantic_ai import Agent, ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from temporalio import activity
 
-from baton.integrations.agents import agent_stage
-from baton.integrations.pydantic_ai import PydanticAgent
+from baton.agents.port import agent_stage
+from baton.agents.pydantic_ai import PydanticAgent
 from benchmarks.peers.job import AGENTS, INSTRUCTIONS, Answer, State, answers
 
 

@@ -4,11 +4,10 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.routing import ReceiverRequirements
-from baton.workflow import Pipeline
-from baton.workflow.correspondence import Receiver
-from baton.workflow.exchange import Exchange
+from baton import Pipeline, PipelineInput, PipelineResult
+from baton.exchange.workflow import Exchange
+from baton.exchange.workflow_messages import Receiver
+from baton.handoff.routing import ReceiverRequirements
 
 _PATIENCE = timedelta(minutes=1)
 

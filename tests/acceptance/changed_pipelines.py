@@ -2,8 +2,7 @@
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.workflow import Pipeline
+from baton import Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
     from tests.acceptance.operated_stages import plan, release

@@ -18,11 +18,11 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
 from baton.client import RunRecord, read_run
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
+from baton.ledger.chain import ChainHead, Verdict
+from baton.ledger.trace import Trace
 from baton.plugin import BatonPlugin
-from baton.protocol.audit_chain import ChainHead, Verdict
-from baton.protocol.audit_trace import Trace
-from baton.protocol.messages import PipelineInput
 from baton.testing import pipeline_worker
 from tests.acceptance.handoff_errands import (
     Poisoner,

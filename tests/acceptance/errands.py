@@ -6,9 +6,7 @@ from datetime import timedelta
 
 from temporalio import activity, workflow
 
-from baton import Baton, BatonPatch, PipelineInput, PipelineResult, Retries
-from baton.activity import stage
-from baton.workflow import Pipeline
+from baton import Baton, BatonPatch, Pipeline, PipelineInput, PipelineResult, Retries, stage
 
 STAY = "BATON_TEST_STAY"
 """Environment variable: the stage that never ends in this process."""

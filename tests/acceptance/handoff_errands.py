@@ -16,17 +16,15 @@ from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue, RetryPolicy
 
-from baton import Baton, BatonPatch, PipelineInput, PipelineResult, Retries, StageResult
-from baton.activity import StageContext, stage
-from baton.protocol.messages import StageReturn
-from baton.workflow import Pipeline
+from baton import Baton, BatonPatch, Pipeline, PipelineInput, PipelineResult, Retries, StageContext, StageResult, stage
+from baton.core.messages import StageReturn
 
 with workflow.unsafe.imports_passed_through():
-    from baton.activity.safeguards import Safeguards
-    from baton.edge.keyring import Keyring
-    from baton.edge.ledger import Ledger, LedgerOptions
-    from baton.protocol.audit_chain import ChainHead
-    from baton.protocol.audit_trace import Trace
+    from baton.handoff.store_safeguards import Safeguards
+    from baton.keys.store_keyring import Keyring
+    from baton.ledger.chain import ChainHead
+    from baton.ledger.store import Ledger, LedgerOptions
+    from baton.ledger.trace import Trace
 
 STAY = "BATON_TEST_STAY"
 """Environment variable: where a process stays for ever, as `<stage>:begun` or `<stage>:done`."""

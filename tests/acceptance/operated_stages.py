@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from baton import Baton, BatonPatch, Retries, Spend, StageResult
-from baton.activity import StageContext, stage
+from baton import Baton, BatonPatch, Retries, Spend, StageContext, StageResult, stage
 
 
 @stage

@@ -7,9 +7,9 @@ import sys
 
 from temporalio.worker import Worker
 
-from baton.activity import WorkerParts
+from baton import WorkerParts
+from baton.artifacts.store import open_store
 from baton.client import connect
-from baton.edge.artifacts import open_store
 from baton.plugin import BatonPlugin
 from tests.acceptance.operated_pipelines import PIPELINES
 from tests.acceptance.operated_stages import STAGES

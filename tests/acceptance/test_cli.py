@@ -13,14 +13,14 @@ import pytest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior
 
-from baton.activity import WorkerParts
-from baton.cli.checks import given_no_runs
+from baton import WorkerParts
+from baton.artifacts.store import open_store
+from baton.cli.doctor_checks import given_no_runs
 from baton.client import read_run
-from baton.client.waiting import waits
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
-from baton.edge.artifacts import open_store
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineInput
+from baton.runs.client_waiting import waits
 from tests.acceptance.operating import ROOT, Operator, heard
 from tests.support import Handle, approve, until_waiting
 from tests.temporal.test_builds import versioned

@@ -14,9 +14,9 @@ import pytest
 from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload, Payloads
 
-from baton.edge.compression import CompressionCodec
-from baton.edge.conversion import data_converter
-from baton.edge.keyring import Keyring
+from baton.codec.compression import CompressionCodec
+from baton.codec.conversion import data_converter
+from baton.keys.store_keyring import Keyring
 from tests.acceptance.operating import WORKER, Operator
 
 STUBBORN = """\

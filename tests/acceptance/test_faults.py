@@ -20,11 +20,11 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowQueryFail
 from temporalio.service import RPCError
 
 from baton.client import read_run
+from baton.core.messages import Decision, PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import Decision, PipelineInput
-from baton.protocol.names import DECIDE, QUERY_STATUS, ROLLED_BACK
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, run_pipeline, signal_raw
+from baton.wire.names import DECIDE, QUERY_STATUS, ROLLED_BACK
 from tests.acceptance.errands import STAGES, STAY, Errand
 from tests.support import GOAL, LIMIT, Handle, approve, event, undated, until, until_waiting
 

@@ -20,11 +20,11 @@ from temporalio.client import Client
 from baton import PipelineInput
 from baton.client import read_run
 from baton.devserver import DevServer
-from baton.edge.key_files import KeyFile, write_file
-from baton.edge.keyring import Keyring
-from baton.edge.keys import Key, Purpose
+from baton.keys.store_files import KeyFile, write_file
+from baton.keys.store_key import Key, Purpose
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import ChainHead, Verdict
 from baton.plugin import BatonPlugin
-from baton.protocol.audit_chain import ChainHead, Verdict
 from tests.acceptance.disturbing import (
     Cable,
     alive_for,

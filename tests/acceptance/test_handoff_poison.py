@@ -12,14 +12,14 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton.codec.conversion import RECORD, SEALED
+from baton.core.messages import PipelineStatus, StageReturn
+from baton.core.verdict import Code
 from baton.devserver import DevServer
-from baton.edge.conversion import RECORD, SEALED
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineStatus, StageReturn
-from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.protocol.verdict import Code
 from baton.testing import pipeline_worker
+from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 from tests.acceptance.disturbing import errand, whole
 from tests.acceptance.handoff_errands import (
     STAGES,

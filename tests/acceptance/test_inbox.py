@@ -16,15 +16,15 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput
-from baton.activity.safeguards import Safeguards
+from baton.budget.records import Budget
 from baton.client import read_run
+from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
+from baton.handoff.pending import PendingHandoff
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.budget import Budget
-from baton.protocol.messages import PipelineStatus
-from baton.protocol.names import QUERY_INBOX
-from baton.protocol.pending import PendingHandoff
 from baton.testing import pipeline_worker
+from baton.wire.names import QUERY_INBOX
 from tests.acceptance.operating import PATIENCE_SECONDS, PROGRAM, Operator
 from tests.support import Handle, failure, until
 from tests.temporal import handoff_pipelines, handoff_stages

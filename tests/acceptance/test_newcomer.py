@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import baton
 from baton.devserver import DevServer
 
 ROOT = Path(__file__).parents[2]
@@ -28,13 +29,8 @@ from pathlib import Path
 from temporalio import workflow
 from temporalio.client import Client
 
-from baton import *
-from baton.activity import *
+from baton import {names}
 from baton.client import connect
-from baton.plugin import BatonPlugin
-from baton.workflow import *
-from baton.workflow.exchange import Exchange
-from baton.workflow.outside import Outside
 
 
 @stage
@@ -146,7 +142,9 @@ def test_the_examples_of_the_pages_fit_the_library(newcomer: tuple[Path, Path, d
     folder, bin_folder, variables = newcomer
     for page in PAGES:
         examples = "\n".join(EXAMPLE.findall((ROOT / page).read_text(encoding="utf-8")))
-        (tmp_path / f"{Path(page).stem.lower()}_page.py").write_text(READER + textwrap.indent(examples, "    "))
+        (tmp_path / f"{Path(page).stem.lower()}_page.py").write_text(
+            READER.format(names=", ".join(baton.__all__)) + textwrap.indent(examples, "    ")
+        )
     files = sorted(tmp_path.glob("*.py"))
     loose = ["--check-untyped-defs", "--disable-error-code=empty-body", "--disable-error-code=no-redef"]
     cache = folder.parent / "types"

@@ -15,10 +15,10 @@ from typing import Any
 
 from temporalio.client import Client
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
 from baton.devserver import DevServer
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.ledger.chain import Verdict
 from baton.plugin import BatonPlugin
-from baton.protocol.audit_chain import Verdict
 from baton.testing import assert_replays, pipeline_worker
 from tests.acceptance.disturbing import ROOT, said
 from tests.acceptance.handoff_errands import safeguards, trace_of

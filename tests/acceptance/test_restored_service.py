@@ -9,11 +9,11 @@ from temporalio.client import Client
 
 from baton import PipelineInput, PipelineResult
 from baton.client import read_run, roll_back, run_inbox
+from baton.core.verdict import Code
 from baton.devserver import DevServer, DevServerOptions
+from baton.handoff.pending import PendingHandoff
+from baton.ledger.chain import ChainHead, Verdict
 from baton.plugin import BatonPlugin
-from baton.protocol.audit_chain import ChainHead, Verdict
-from baton.protocol.pending import PendingHandoff
-from baton.protocol.verdict import Code
 from tests.acceptance.disturbing import process, said
 from tests.acceptance.handoff_errands import STAY, Relayed, journal, safeguards, trace_of
 from tests.support import GOAL

@@ -13,10 +13,10 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
-from baton.edge.ledger import Ledger
+from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineInput
 from tests.acceptance.operating import ROOT
 
 LIMIT = 60
@@ -26,9 +26,9 @@ _HELD = """
 import asyncio, sys, time
 from temporalio import workflow
 from baton import Baton, BatonPatch
-from baton.activity import stage
-from baton.protocol.messages import PipelineInput, PipelineResult
-from baton.workflow import Pipeline
+from baton import stage
+from baton.core.messages import PipelineInput, PipelineResult
+from baton import Pipeline
 
 def work():
     print("in the thread", file=sys.stderr, flush=True)

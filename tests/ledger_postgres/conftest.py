@@ -14,9 +14,11 @@ from urllib.parse import quote
 import asyncpg
 import pytest
 
-from baton.edge.artifacts import LocalArtifactStore
-from baton.edge.ledger import Ledger, LedgerOptions, migrate, open_database
-from baton.protocol.audit_proof import Checkpoint
+from baton.artifacts.store import LocalArtifactStore
+from baton.ledger.proof import Checkpoint
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_opening import open_database
+from baton.ledger.store_schema import migrate
 from tests.unit.ledger.material import KEY
 
 WRITER, KEEPER = "baton_writer", "baton_keeper"

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from baton.edge.ledger import Ledger, LedgerOptions, open_database
-from baton.edge.ledger.database import Connection, scalar
-from baton.protocol.audit_chain import Verdict
+from baton.ledger.chain import Verdict
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_database import Connection, scalar
+from baton.ledger.store_opening import open_database
 from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, execute
 from tests.unit.ledger.material import KEYS, TASK, entry
 

@@ -8,16 +8,20 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from baton.cli import guard_checks
-from baton.cli.checks import Mark
-from baton.edge.ledger import Ledger, LedgerOptions, migrate, open_database, postgres, verify_bundle
-from baton.edge.ledger.database import Connection
-from baton.protocol.audit_chain import ChainHead, Verdict
-from baton.protocol.ledger_errors import (
+from baton.cli import doctor_guards as guard_checks
+from baton.cli.doctor_checks import Mark
+from baton.ledger import store_postgres as postgres
+from baton.ledger.chain import ChainHead, Verdict
+from baton.ledger.errors import (
     LedgerConflictError,
     LedgerError,
     LedgerUnavailableError,
 )
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_database import Connection
+from baton.ledger.store_opening import open_database
+from baton.ledger.store_schema import migrate
 from tests.ledger_postgres.conftest import WRITER, Server, Urls, checkpoint, execute
 from tests.unit.ledger.material import KEYS, TASK, entry
 

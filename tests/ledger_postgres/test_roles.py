@@ -6,13 +6,14 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from baton.edge.ledger import Ledger, LedgerOptions, migrate, open_database
-from baton.edge.ledger.schema import TABLES, VERSION, VERSION_TABLE, revision
-from baton.protocol.audit_chain import Flaw, Verdict
-from baton.protocol.ledger_errors import (
+from baton.ledger.chain import Flaw, Verdict
+from baton.ledger.errors import (
     LedgerError,
     LedgerSchemaError,
 )
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_opening import open_database
+from baton.ledger.store_schema import TABLES, VERSION, VERSION_TABLE, migrate, revision
 from tests.ledger_postgres.conftest import WRITER, Server, Urls, checkpoint, execute
 from tests.unit.ledger.material import KEYS, TASK, entry
 

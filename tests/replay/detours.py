@@ -7,13 +7,13 @@ from typing import Any
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.activity.safeguards import Safeguards
+from baton.budget.records import Budget, OnExhaustion
 from baton.client import fork, resolve_handoff
-from baton.client.outside import OutsideAgents
-from baton.protocol.budget import Budget, OnExhaustion
-from baton.protocol.messages import Decision, PipelineInput, PipelineStatus
-from baton.protocol.names import DECIDE, QUERY_INBOX
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.core.messages import Decision, PipelineInput, PipelineStatus
+from baton.exchange.client_external import OutsideAgents
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.wire.names import DECIDE, QUERY_INBOX
 from tests.support import GOAL, Handle, approve, start, until, until_waiting
 from tests.temporal import handoff_pipelines as handed
 from tests.temporal.exchange_pipelines import (

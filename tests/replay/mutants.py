@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.workflow import Pipeline
+from baton import Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.stages import check, conclude, document, implement, plan, review, sort, tidy

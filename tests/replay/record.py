@@ -19,17 +19,17 @@ from pydantic import JsonValue
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.activity import WorkerParts
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
+from baton.artifacts.store import MemoryArtifactStore
+from baton.budget.records import Budget
 from baton.client import fork, roll_back
-from baton.edge.artifacts import MemoryArtifactStore
+from baton.core.messages import PipelineInput, PipelineStatus
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.pipeline.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
-from baton.protocol.budget import Budget
-from baton.protocol.messages import PipelineInput, PipelineStatus
-from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import local_server, pipeline_worker, run_pipeline
+from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 from tests.replay import detours
 from tests.support import GOAL, Handle, approve, start, until
 from tests.temporal import handoff_pipelines as handed

@@ -10,10 +10,10 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from baton.client import RunStatus, rebuild
-from baton.client.events import decoded
-from baton.edge.conversion import data_converter
+from baton.codec.conversion import data_converter
+from baton.core.state import PipelineState
 from baton.plugin import BatonPlugin
-from baton.protocol.state import PipelineState
+from baton.runs.client_events import decoded
 from baton.testing import assert_replays
 from tests.replay import mutants
 from tests.replay.detours import OUTSIDE

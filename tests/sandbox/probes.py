@@ -20,23 +20,20 @@ from typing import Any
 from temporalio import workflow
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError
 
-from baton import protocol
-from baton.protocol import names
-from baton.protocol.artifacts import ArtifactRef
-from baton.protocol.baton import AnyBaton, Baton, BatonPatch
-from baton.protocol.budget import Budget
-from baton.protocol.building import hop_of
-from baton.protocol.canonical import digest
-from baton.protocol.compiling import ContractRequest, compile_contract
-from baton.protocol.contract_checks import validate_contract, verdict_log_fields
-from baton.protocol.contract_rendering import render_contract
-from baton.protocol.errors import PatchError
-from baton.protocol.fencing import fence, single_line
-from baton.protocol.history import Outcome, Spend, StepKind, effect_on, snapshots
-from baton.protocol.merge import difference, merge_patch, same_json
-from baton.protocol.merging import MergeStrategy, merge_branches
-from baton.protocol.messages import Decided, PipelineInput, PipelineResult, StageInput, StageReturn
-from baton.protocol.patching import (
+import baton
+from baton.artifacts.records import ArtifactRef
+from baton.artifacts.selection import select_artifacts
+from baton.budget.records import Budget
+from baton.contract.checks import validate_contract, verdict_log_fields
+from baton.contract.compiler import ContractRequest, compile_contract
+from baton.contract.rendering import render_contract
+from baton.contract.session import EventType, SessionEvent
+from baton.core.baton import AnyBaton, Baton, BatonPatch
+from baton.core.history import Outcome, Spend, StepKind, effect_on, snapshots
+from baton.core.merge import difference, merge_patch, same_json
+from baton.core.merging import MergeStrategy, merge_branches
+from baton.core.messages import Decided, PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.patching import (
     PatchRules,
     apply_patch,
     new_decisions,
@@ -44,18 +41,31 @@ from baton.protocol.patching import (
     undeclared,
     without_echo,
 )
-from baton.protocol.relay import HandoffTerms, Relay
-from baton.protocol.releases import digests_of
-from baton.protocol.rendering import render
-from baton.protocol.selection import select_artifacts
-from baton.protocol.session import EventType, SessionEvent
-from baton.protocol.stages import StageSpec, checked_fields
-from baton.protocol.state import PipelineState
-from baton.protocol.tokens import estimate_tokens
-from baton.protocol.verdict import Code, Finding
+from baton.core.rendering import render
+from baton.core.stages import StageSpec, checked_fields
+from baton.core.state import PipelineState
+from baton.core.verdict import Code, Finding
+from baton.errors import PatchError
+from baton.handoff.build import hop_of
+from baton.handoff.relay import HandoffTerms, Relay
+from baton.safety.waivers import digests_of
+from baton.wire import names
+from baton.wire.canonical import digest
+from baton.wire.fencing import fence, single_line
+from baton.wire.tokens import estimate_tokens
 
-MODULES = sorted(f"{protocol.__name__}.{one.name}" for one in pkgutil.iter_modules(protocol.__path__))
-"""Every module of the protocol."""
+ROOMS = (
+    *("artifacts", "budget", "compression", "contract", "core", "exchange", "handoff", "ledger", "personal"),
+    *("report", "safety", "wire"),
+)
+SIDES = ("workflow", "activity", "store", "client", "cli")
+MODULES = sorted(
+    f"baton.{room}.{found.name}"
+    for room in ROOMS
+    for found in pkgutil.iter_modules([f"{baton.__path__[0]}/{room}"])
+    if found.name.partition("_")[0] not in SIDES
+)
+"""Every plain module: the records and rules that workflow code may call."""
 for _module in MODULES:  # now, for the sandbox forbids it once the workflow runs
     importlib.import_module(_module)
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton.protocol.messages import PipelineInput, PipelineResult
-from baton.protocol.stages import Retries, StageSpec
-from baton.workflow import ContractTerms, Pipeline
+from baton import ContractTerms, Pipeline
+from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.stages import Retries, StageSpec
 
 SOON = Retries(attempts=3, first=timedelta(milliseconds=20))
 """The retries of these stages."""

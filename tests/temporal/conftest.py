@@ -6,11 +6,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity import WorkerParts
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
+from baton import WorkerParts
+from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.devserver import DevServer
-from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.temporal.exchange_pipelines import EXCHANGES

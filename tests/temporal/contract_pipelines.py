@@ -7,19 +7,17 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import Baton, BatonPatch
-from baton.activity import StageContext, stage
-from baton.protocol.agents import AgentEntry, AgentRegistry
-from baton.protocol.compiling import ContractPolicy
-from baton.protocol.contract import Confidence, SourceProvenance
-from baton.protocol.draft import Draft, Processor
-from baton.protocol.errors import StageFailedError
-from baton.protocol.messages import PipelineInput, PipelineResult, StageResult
-from baton.protocol.output_schemas import OutputSchema, OutputSchemas
-from baton.protocol.processors import DEFAULT_PROCESSORS
-from baton.workflow import ContractTerms, Pipeline
-from baton.workflow.exchange import Exchange
-from baton.workflow.outside import Outside
+from baton import Baton, BatonPatch, ContractTerms, Pipeline, StageContext, stage
+from baton.contract.agents import AgentEntry, AgentRegistry
+from baton.contract.compiler import ContractPolicy
+from baton.contract.draft import Draft, Processor
+from baton.contract.output_schemas import OutputSchema, OutputSchemas
+from baton.contract.processors import DEFAULT_PROCESSORS
+from baton.contract.records import Confidence, SourceProvenance
+from baton.core.messages import PipelineInput, PipelineResult, StageResult
+from baton.errors import StageFailedError
+from baton.exchange.workflow import Exchange
+from baton.exchange.workflow_external import Outside
 
 SCHEMAS = OutputSchemas(
     [

@@ -4,10 +4,9 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.pending import PendingHandoff
-from baton.protocol.verdict import Fate
-from baton.workflow import ContinueAfter, Pipeline
+from baton import ContinueAfter, Pipeline, PipelineInput, PipelineResult
+from baton.core.verdict import Fate
+from baton.handoff.pending import PendingHandoff
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.deciding_stages import dearer

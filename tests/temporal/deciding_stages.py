@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from baton import Baton, BatonPatch, Retries, Spend, StageResult
-from baton.activity import stage
+from baton import Baton, BatonPatch, Retries, Spend, StageResult, stage
 from tests.temporal.handoff_stages import dear, extract, score, summarise
 from tests.temporal.inbox_stages import taint
 

@@ -16,11 +16,11 @@ with workflow.unsafe.imports_passed_through():
     from pydantic_ai.models.function import AgentInfo, FunctionModel
     from pydantic_ai.settings import ModelSettings
 
-    from baton.integrations.agents import AgentLimits
-    from baton.integrations.pydantic_ai_durable import DurableAgent, UnderContract
+    from baton.agents.port import AgentLimits
+    from baton.agents.pydantic_ai_durable import DurableAgent, UnderContract
 
-from baton.protocol.messages import PipelineInput, PipelineResult
-from baton.workflow import ContinueAfter, ContractTerms, Pipeline
+from baton import ContinueAfter, ContractTerms, Pipeline
+from baton.core.messages import PipelineInput, PipelineResult
 
 ANSWER = {"baton_patch": {"current_state": ["Found out"], "decision_log": ["Ask the customer"]}}
 ONCE = ActivityConfig(start_to_close_timeout=timedelta(seconds=60), retry_policy=RetryPolicy(maximum_attempts=1))

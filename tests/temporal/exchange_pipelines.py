@@ -14,18 +14,17 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton import Baton, PipelineInput, PipelineResult
-from baton.protocol.admission import Received, taken_over
-from baton.protocol.errors import ApprovalDeniedError, StageFailedError
-from baton.protocol.exchange import Acknowledgement
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.protocol.routing import ReceiverRequirements
-from baton.workflow import ContinueAfter, Pipeline
-from baton.workflow.broadcasting import hand_off_to_all
-from baton.workflow.correspondence import Receiver
-from baton.workflow.exchange import ATTEMPTS, Exchange
-from baton.workflow.outside import Outside
-from baton.workflow.streaming import Streams
+from baton import Baton, ContinueAfter, Pipeline, PipelineInput, PipelineResult
+from baton.errors import ApprovalDeniedError, StageFailedError
+from baton.exchange.admission import Received, taken_over
+from baton.exchange.records import Acknowledgement
+from baton.exchange.workflow import ATTEMPTS, Exchange
+from baton.exchange.workflow_broadcast import hand_off_to_all
+from baton.exchange.workflow_external import Outside
+from baton.exchange.workflow_messages import Receiver
+from baton.exchange.workflow_streams import Streams
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.routing import ReceiverRequirements
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

@@ -12,10 +12,10 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.client import Client
 
-from baton.activity.exchange import answer_question
-from baton.activity.safeguards import Safeguards
+from baton.exchange.activity import answer_question
+from baton.exchange.admission import ANSWER_QUESTION, Answered, Question
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.admission import ANSWER_QUESTION, Answered, Question
 from baton.testing import pipeline_worker
 from tests.temporal.exchange_pipelines import EXCHANGES
 

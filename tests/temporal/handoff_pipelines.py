@@ -5,9 +5,8 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import MergeStrategy, PipelineInput, PipelineResult
-from baton.protocol.errors import StageFailedError
-from baton.workflow import Compensations, ContinueAfter, HandoffTerms, Pipeline
+from baton import Compensations, ContinueAfter, HandoffTerms, MergeStrategy, Pipeline, PipelineInput, PipelineResult
+from baton.errors import StageFailedError
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

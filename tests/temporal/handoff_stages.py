@@ -6,8 +6,7 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import activity
 
-from baton import Baton, BatonPatch, Retries, Spend, StageResult
-from baton.activity import StageContext, stage
+from baton import Baton, BatonPatch, Retries, Spend, StageContext, StageResult, stage
 from tests.temporal.stages import AT_ONCE, SOON, executed
 
 MARKER = "jane.doe.4711@example.org"

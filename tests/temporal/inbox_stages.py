@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from baton import Baton, BatonPatch
-from baton.activity import StageContext, stage
+from baton import Baton, BatonPatch, StageContext, stage
 from tests.temporal.handoff_stages import INJECTION
 
 HOSTILE = (

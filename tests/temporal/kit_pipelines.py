@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.workflow import ContractTerms, Pipeline
+from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.kit_stages import decide, research

@@ -3,8 +3,7 @@
 import logging
 from datetime import UTC, datetime, timedelta
 
-from baton import Baton, BatonPatch
-from baton.activity import StageContext, stage
+from baton import Baton, BatonPatch, StageContext, stage
 
 IDEA = "canary-4f1c: what if we skipped the check?"
 """An idea that must not reach anybody but who had it."""

@@ -4,12 +4,11 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.agents import AgentEntry, AgentRegistry
-from baton.protocol.contract_request import ContractPolicy
-from baton.protocol.output_schemas import OutputSchema, OutputSchemas
-from baton.protocol.stages import HasSpec
-from baton.workflow import ContractTerms, HandoffTerms, Pipeline
+from baton import ContractTerms, HandoffTerms, Pipeline, PipelineInput, PipelineResult
+from baton.contract.agents import AgentEntry, AgentRegistry
+from baton.contract.output_schemas import OutputSchema, OutputSchemas
+from baton.contract.request import ContractPolicy
+from baton.core.stages import HasSpec
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.leak_stages import (

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from baton import Baton, BatonPatch, Retries, StageResult
-from baton.activity import StageContext, stage
-from baton.integrations.agents import AgentAnswer, AgentTool, AgentWork, agent_stage
-from baton.integrations.chat_completions import ChatCompletionsAgent
+from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
+from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.port import AgentAnswer, AgentTool, AgentWork, agent_stage
 from tests.temporal.stages import executed
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,8 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.errors import StageFailedError
-from baton.workflow import ContinueAfter, Pipeline
+from baton import ContinueAfter, Pipeline, PipelineInput, PipelineResult
+from baton.errors import StageFailedError
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.line_stages import alpha, beta, charges, costs, first, gamma, lightly, second

@@ -6,11 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from baton import Baton, BatonPatch
-from baton.activity import StageContext, stage
-from baton.protocol.history import Spend
-from baton.protocol.messages import StageResult
-from baton.protocol.stages import Retries
+from baton import Baton, BatonPatch, StageContext, stage
+from baton.core.history import Spend
+from baton.core.messages import StageResult
+from baton.core.stages import Retries
 
 _ONCE = Retries(attempts=1)
 

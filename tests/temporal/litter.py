@@ -6,9 +6,8 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.workflow import Pipeline
-from baton.workflow.correspondence import ended_once
+from baton import Pipeline, PipelineInput, PipelineResult
+from baton.exchange.workflow_messages import ended_once
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.stages import plan

@@ -7,14 +7,14 @@ from temporalio import activity, workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from baton.protocol.building import AgentState, build_handoff
-from baton.protocol.handoff import CostTracking, Handoff, Sender, Target, TokenSpent
-from baton.protocol.history import Spend
-from baton.protocol.messages import PipelineInput, PipelineStatus, StageInput, StageReturn
-from baton.protocol.metric_names import ROLLBACKS, Transport
-from baton.protocol.names import ATTRIBUTE_STATUS
-from baton.protocol.verdict import Fate
-from baton.workflow.metrics import Metrics
+from baton.core.history import Spend
+from baton.core.messages import PipelineInput, PipelineStatus, StageInput, StageReturn
+from baton.core.verdict import Fate
+from baton.handoff.build import AgentState, build_handoff
+from baton.handoff.records import CostTracking, Handoff, Sender, Target, TokenSpent
+from baton.telemetry.metric_names import ROLLBACKS, Transport
+from baton.telemetry.workflow_metrics import Metrics
+from baton.wire.names import ATTRIBUTE_STATUS
 from tests.patience import IN_TIME
 
 STAGES_MEASURED = ("extract", "analyse", "score")

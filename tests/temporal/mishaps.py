@@ -7,15 +7,14 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton import ApprovalDeniedError, PipelineInput, PipelineResult, StageFailedError
-from baton.protocol.routing import ReceiverRequirements
-from baton.workflow import ContinueAfter, Pipeline
-from baton.workflow.broadcasting import hand_off_to_all
-from baton.workflow.compensating import Compensations
-from baton.workflow.correspondence import Receiver
-from baton.workflow.exchange import Exchange
-from baton.workflow.outside import Outside
-from baton.workflow.streaming import Streams
+from baton import ApprovalDeniedError, ContinueAfter, Pipeline, PipelineInput, PipelineResult, StageFailedError
+from baton.exchange.workflow import Exchange
+from baton.exchange.workflow_broadcast import hand_off_to_all
+from baton.exchange.workflow_external import Outside
+from baton.exchange.workflow_messages import Receiver
+from baton.exchange.workflow_streams import Streams
+from baton.handoff.routing import ReceiverRequirements
+from baton.pipeline.workflow_compensation import Compensations
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.stages import (

@@ -6,11 +6,11 @@ from typing import Any
 from temporalio import workflow
 
 from baton import PipelineInput, PipelineResult
-from baton.protocol.names import QUERY_INBOX
-from baton.protocol.outside import QUERY_OUTSIDE
-from baton.workflow.exchange import Exchange
-from baton.workflow.outside import Outside
-from baton.workflow.pipeline import Pipeline
+from baton.exchange.external import QUERY_OUTSIDE
+from baton.exchange.workflow import Exchange
+from baton.exchange.workflow_external import Outside
+from baton.pipeline.workflow import Pipeline
+from baton.wire.names import QUERY_INBOX
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.handoff_stages import analyse, score

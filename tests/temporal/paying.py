@@ -8,9 +8,9 @@ from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import PipelineInput
+from baton.budget.records import Budget
 from baton.client import RunRecord, read_run
 from baton.plugin import BatonPlugin
-from baton.protocol.budget import Budget
 from baton.testing import assert_replays
 from tests.support import LIMIT, Handle
 from tests.temporal.paying_pipelines import PIPELINES, Takes

@@ -5,12 +5,11 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.errors import StageFailedError
-from baton.protocol.routing import ReceiverRequirements
-from baton.workflow import ContinueAfter, HandoffTerms, Pipeline
-from baton.workflow.correspondence import Receiver
-from baton.workflow.exchange import Exchange
+from baton import ContinueAfter, HandoffTerms, Pipeline, PipelineInput, PipelineResult
+from baton.errors import StageFailedError
+from baton.exchange.workflow import Exchange
+from baton.exchange.workflow_messages import Receiver
+from baton.handoff.routing import ReceiverRequirements
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

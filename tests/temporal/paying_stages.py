@@ -11,9 +11,8 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from baton import Baton, Retries, Spend, StageResult
-from baton.activity import StageContext, stage
-from baton.protocol.summarising import Summary
+from baton import Baton, Retries, Spend, StageContext, StageResult, stage
+from baton.compression.summariser import Summary
 from tests.temporal.stages import AT_ONCE
 
 BILLS: Counter[str] = Counter()

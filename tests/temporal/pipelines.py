@@ -9,8 +9,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import MergeStrategy, PipelineInput, PipelineResult
-from baton.workflow import ContinueAfter, Pipeline
+from baton import ContinueAfter, MergeStrategy, Pipeline, PipelineInput, PipelineResult
 from tests.temporal.mishaps import MISHAPS
 
 with workflow.unsafe.imports_passed_through():

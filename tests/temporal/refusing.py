@@ -6,9 +6,9 @@ from pydantic import BaseModel, ConfigDict
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
-from baton.protocol.pending import PendingHandoff
-from baton.protocol.verdict import Code, Fate
+from baton.core.verdict import Code, Fate
+from baton.handoff.pending import PendingHandoff
+from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 
 SINCE = datetime(2026, 11, 22, tzinfo=UTC)
 """Since when the handoff of `DecidesAsBefore` waits."""

@@ -2,10 +2,9 @@
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.report import HandoffReport
-from baton.protocol.report_merging import merge_reports
-from baton.workflow import Pipeline
+from baton import Pipeline, PipelineInput, PipelineResult
+from baton.report.merging import merge_reports
+from baton.report.records import HandoffReport
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.report_stages import auditor, explorer, profiler

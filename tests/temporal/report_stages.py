@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from baton.edge.agent_files import read_agent_files
-from baton.integrations.agents import AgentAnswer, AgentWork
-from baton.integrations.defined_agents import defined_stage
-from baton.protocol.report import HandoffReport, Readiness, ReportContext, ReportDecision, ReportFindings, Status
-from baton.protocol.report_rendering import render_report
+from baton.agents.definition_files import read_agent_files
+from baton.agents.definitions import defined_stage
+from baton.agents.port import AgentAnswer, AgentWork
+from baton.report.records import HandoffReport, Readiness, ReportContext, ReportDecision, ReportFindings, Status
+from baton.report.rendering import render_report
 
 AGENTS = {one.name: one for one in read_agent_files(Path(__file__).parents[1] / "data/agents")}
 """The definitions of these tests' agents."""

@@ -4,12 +4,10 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import Baton, BatonPatch, PipelineInput, PipelineResult
-from baton.activity import stage
-from baton.protocol.routing import ReceiverRequirements
-from baton.workflow import Pipeline
-from baton.workflow.correspondence import Receiver
-from baton.workflow.exchange import Exchange
+from baton import Baton, BatonPatch, Pipeline, PipelineInput, PipelineResult, stage
+from baton.exchange.workflow import Exchange
+from baton.exchange.workflow_messages import Receiver
+from baton.handoff.routing import ReceiverRequirements
 from tests.patience import IN_TIME
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from temporalio import activity, workflow
 
-from baton.protocol.handoff import Handoff
-from baton.protocol.sealed import UnverifiedHandoff
+from baton.handoff.records import Handoff
+from baton.handoff.sealed import UnverifiedHandoff
 from tests.patience import IN_TIME
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 from temporalio import activity
 
-from baton import Baton, BatonPatch, Retries, Spend, StageResult
-from baton.activity import StageContext, stage
+from baton import Baton, BatonPatch, Retries, Spend, StageContext, StageResult, stage
 
 SOON = timedelta(milliseconds=20)
 AT_ONCE = Retries(attempts=3, first=SOON, factor=1.0)

@@ -16,22 +16,22 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
+from baton import WorkerParts
+from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.port import AgentTool, AnswerForm, agent_stage
+from baton.agents.pydantic_ai import PydanticAgent
+from baton.agents.subprocess_agent import SubprocessAgent
+from baton.artifacts.store import MemoryArtifactStore
 from baton.client import RunRecord, read_run
-from baton.client.explaining import explain
-from baton.client.record import StepStatus
+from baton.contract.tools import TOOL_DENIED
+from baton.core.history import Spend
 from baton.devserver import DevServer
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.integrations.agents import AgentTool, AnswerForm, agent_stage
-from baton.integrations.chat_completions import ChatCompletionsAgent
-from baton.integrations.pydantic_ai import PydanticAgent
-from baton.integrations.subprocess_agent import SubprocessAgent
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.history import Spend
-from baton.protocol.tools import TOOL_DENIED
+from baton.runs.client_explanation import explain
+from baton.runs.client_record import StepStatus
 from baton.testing import assert_replays, pipeline_worker
 from tests.chat_server import ChatServer, chat_server, completion, refusal
 from tests.support import Handle, failure, start

@@ -11,13 +11,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from baton.client import decide, read_run
+from baton.core.history import StepKind
+from baton.core.messages import Decision, PipelineInput
+from baton.errors import PipelineError
+from baton.handoff.pending import LONGEST_REASON
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import PipelineError
-from baton.protocol.history import StepKind
-from baton.protocol.messages import Decision, PipelineInput
-from baton.protocol.names import DECIDE, RESOLVE_HANDOFF
-from baton.protocol.pending import LONGEST_REASON
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import DECIDE, RESOLVE_HANDOFF
 from tests.support import (
     GOAL,
     LIMIT,

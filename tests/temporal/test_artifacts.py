@@ -6,13 +6,13 @@ import json
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity import WorkerParts
+from baton import WorkerParts
+from baton.artifacts.records import ArtifactRef
+from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.client import read_run
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
-from baton.edge.artifacts import ArtifactStore, MemoryArtifactStore
 from baton.plugin import BatonPlugin
-from baton.protocol.artifacts import ArtifactRef
-from baton.protocol.messages import PipelineInput
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.support import GOAL, assert_reads_back, failure, start
 from tests.temporal.pipelines import PIPELINES, Bulky, Linear

@@ -9,10 +9,10 @@ import pytest
 from temporalio.worker import Worker
 from typer.testing import CliRunner, Result
 
-from baton.activity.safeguards import Safeguards
 from baton.cli.app import make_app
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
-from baton.protocol.messages import PipelineInput
+from baton.handoff.store_safeguards import Safeguards
 from tests.support import GOAL, sealing_worker, start
 from tests.temporal.handoff_pipelines import PIPELINES, FourAgents
 from tests.temporal.handoff_stages import STAGES

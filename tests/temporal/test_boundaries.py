@@ -8,28 +8,28 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity import WorkerParts
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
+from baton import WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run
-from baton.client.outside import OutsideAgents
+from baton.contract.explanation import Explanation
+from baton.core.messages import PipelineInput, PipelineStatus
 from baton.devserver import DevServer
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger
-from baton.edge.schema_gate import handoff_gate
-from baton.edge.sealing import open_sealed
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.external import QUERY_MESSAGE, QUERY_OUTSIDE, OutsideHandoff
+from baton.exchange.records import message_digest
+from baton.handoff.pending import PendingHandoff
+from baton.handoff.records import Handoff
+from baton.handoff.sealed import UnverifiedHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_schema import handoff_gate
+from baton.handoff.store_signing import open_sealed
+from baton.keys.store_keyring import Keyring
+from baton.ledger.records import AuditRecord
+from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.protocol.audit import AuditRecord
-from baton.protocol.exchange import message_digest
-from baton.protocol.explaining import Explanation
-from baton.protocol.handoff import Handoff
-from baton.protocol.messages import PipelineInput, PipelineStatus
-from baton.protocol.names import QUERY_EXPLAIN, QUERY_INBOX
-from baton.protocol.outside import QUERY_MESSAGE, QUERY_OUTSIDE, OutsideHandoff
-from baton.protocol.pending import PendingHandoff
-from baton.protocol.sealed import UnverifiedHandoff
 from baton.testing import pipeline_worker, run_pipeline
+from baton.wire.names import QUERY_EXPLAIN, QUERY_INBOX
 from tests.support import Handle, failure, start, until
 from tests.temporal.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, HandsOutside, Receives, ThereAndBack

@@ -13,10 +13,10 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import PipelineInput
-from baton.cli.asking import nobody
-from baton.cli.cards import waits_card
 from baton.client import read_run
-from baton.client.waiting import Build, Unchosen, has_pollers, waits
+from baton.runs.cli_asking import nobody
+from baton.runs.cli_cards import waits_card
+from baton.runs.client_waiting import Build, Unchosen, has_pollers, waits
 from tests.support import GOAL, LIMIT, until_waiting
 from tests.temporal.pipelines import Gated
 from tests.temporal.stages import STAGES

@@ -9,12 +9,12 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
 from baton.client import RunStatus, read_run
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineInput
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import GOAL, LIMIT, event, start
 from tests.temporal.exchange_pipelines import HandsOff, Receives

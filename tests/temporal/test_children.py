@@ -7,11 +7,11 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
 from baton.client import read_run
-from baton.client.listing import RunFilter, list_runs
-from baton.client.record import StepStatus
-from baton.client.waiting import waits
-from baton.protocol.history import Spend, StepKind
-from baton.protocol.messages import PipelineInput
+from baton.core.history import Spend, StepKind
+from baton.core.messages import PipelineInput
+from baton.runs.client_list import RunFilter, list_runs
+from baton.runs.client_record import StepStatus
+from baton.runs.client_waiting import waits
 from baton.testing import run_pipeline
 from tests.support import GOAL, LIMIT, approve, assert_reads_back, failure, names, start, until, until_waiting
 from tests.temporal.mishaps import Twins

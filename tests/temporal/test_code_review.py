@@ -10,14 +10,13 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from activities.code_review.stages import STAGES
-from baton import PipelineInput
-from baton.activity import WorkerParts
+from baton import PipelineInput, WorkerParts
+from baton.artifacts.store import ArtifactStore
 from baton.client import read_run
-from baton.edge.artifacts import ArtifactStore
 from baton.plugin import BatonPlugin
-from baton.protocol.report import Readiness, Status
-from baton.protocol.report_lint import lint_report
-from baton.protocol.report_parsing import parse_report
+from baton.report.lint import lint_report
+from baton.report.parsing import parse_report
+from baton.report.records import Readiness, Status
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.support import failure
 from tests.unit.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write

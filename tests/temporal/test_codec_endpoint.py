@@ -8,10 +8,10 @@ from dataclasses import replace
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
+from baton.codec.compression import CompressionCodec
+from baton.codec.server import serve_codec
 from baton.devserver import DevServer
-from baton.edge.codec_server import serve_codec
-from baton.edge.compression import CompressionCodec
-from baton.edge.temporal_cli import find_temporal
+from baton.devserver.temporal_cli import find_temporal
 
 GOAL = "Add OAuth2 login. " * 60
 TOKEN = "open sesame"

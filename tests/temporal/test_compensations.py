@@ -10,15 +10,15 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.activity.safeguards import Safeguards
-from baton.cli.cards import repair_hints
+from baton.budget.records import Budget, OnExhaustion
 from baton.client import fork, read_run
-from baton.client.record import StepStatus
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
+from baton.errors import HistoryError
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.budget import Budget, OnExhaustion
-from baton.protocol.errors import HistoryError
-from baton.protocol.messages import PipelineInput
+from baton.runs.cli_cards import repair_hints
+from baton.runs.client_record import StepStatus
 from baton.testing import assert_replays
 from tests.support import (
     GOAL,

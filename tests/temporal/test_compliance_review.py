@@ -15,12 +15,11 @@ from temporalio.worker import Worker
 from activities.compliance_review.explanation import Review
 from activities.compliance_review.registry import SCHEMAS
 from activities.compliance_review.stages import STAGES
-from baton import PipelineInput
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
+from baton import PipelineInput, WorkerParts
+from baton.artifacts.store import LocalArtifactStore
 from baton.devserver import DevServer
-from baton.edge.artifacts import LocalArtifactStore
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import (
     LogCapture,

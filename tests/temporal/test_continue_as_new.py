@@ -4,8 +4,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.client import RunStatus, read_run
-from baton.client.record import StepStatus
-from baton.protocol.messages import PipelineInput
+from baton.core.messages import PipelineInput
+from baton.runs.client_record import StepStatus
 from baton.testing import run_pipeline
 from tests.support import GOAL, approve, assert_reads_back, names, start, undated
 from tests.temporal.pipelines import Circles, Long

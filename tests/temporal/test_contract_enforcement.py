@@ -11,19 +11,18 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import PipelineInput
-from baton.activity import WorkerParts
-from baton.activity.receiving import now_utc
-from baton.activity.safeguards import Safeguards
+from baton import PipelineInput, WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run
-from baton.client.explaining import explain
+from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.handoff.store_gate import now_utc
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.trace import Trace
 from baton.plugin import BatonPlugin
-from baton.protocol.audit_trace import Trace
-from baton.protocol.messages import PipelineStatus
+from baton.runs.client_explanation import explain
 from baton.testing import pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion
 from tests.support import Handle, event, failure, start, until

@@ -6,14 +6,13 @@ import pytest
 from temporalio.client import Client
 
 from activities.contract_review.stages import STAGES
-from baton import PipelineInput
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
+from baton import PipelineInput, WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
+from baton.budget.records import Budget
 from baton.devserver import DevServer
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.budget import Budget
 from baton.testing import pipeline_worker, run_pipeline
 from tests.unit.contract_review.material import SERVICES
 from workflows.contract_review import ContractReview

@@ -10,18 +10,16 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from baton import PipelineInput
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
-from baton.client.explaining import explain
+from baton import PipelineInput, WorkerParts
+from baton.artifacts.store import LocalArtifactStore
+from baton.contract.explanation import Explanation
 from baton.devserver import DevServer
-from baton.edge.artifacts import LocalArtifactStore
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.tracing import open_tracing
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.explaining import Explanation
-from baton.protocol.names import QUERY_BATON, QUERY_EXPLAIN, QUERY_HISTORY, QUERY_STATUS
+from baton.runs.client_explanation import explain
+from baton.telemetry.tracing import open_tracing
 from baton.testing import (
     LogCapture,
     PipelineRun,
@@ -33,6 +31,7 @@ from baton.testing import (
     run_pipeline,
     surfaces_of,
 )
+from baton.wire.names import QUERY_BATON, QUERY_EXPLAIN, QUERY_HISTORY, QUERY_STATUS
 from tests.chat_server import chat_server, completion
 from tests.collector import collecting
 from tests.temporal.leak_pipelines import LEAK_PIPELINES, SCHEMAS, Confides, ConfidesTogether

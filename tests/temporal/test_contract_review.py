@@ -13,10 +13,9 @@ from temporalio.worker import Worker
 from activities.contract_review.records import ContractBaton, Report
 from activities.contract_review.stages import STAGES
 from activities.contract_review.summary import citation_faults
-from baton import PipelineInput, Spend, StepKind
-from baton.activity import WorkerParts
+from baton import PipelineInput, Spend, StepKind, WorkerParts
+from baton.artifacts.store import ArtifactStore
 from baton.client import read_run
-from baton.edge.artifacts import ArtifactStore
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.support import failure

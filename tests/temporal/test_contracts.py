@@ -11,21 +11,21 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from typer.testing import CliRunner, Result
 
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
+from baton import WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
 from baton.client import fork, read_run, roll_back
-from baton.client.explaining import explain, explain_run
+from baton.contract.explanation import Explanation
+from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger
+from baton.errors import HistoryError
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import HistoryError
-from baton.protocol.explaining import Explanation
-from baton.protocol.messages import PipelineResult
-from baton.protocol.names import QUERY_EXPLAIN
+from baton.runs.client_explanation import explain, explain_run
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import QUERY_EXPLAIN
 from tests.support import Handle, failure, overview, start
 from tests.temporal.contract_pipelines import (
     CONTRACT_PIPELINES,

@@ -15,18 +15,18 @@ from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
-from baton.activity.context import WorkerParts
-from baton.activity.safeguards import Safeguards
 from baton.client import fork, roll_back
+from baton.compression.rules import COMPRESS
+from baton.compression.summariser import Price, Summariser, Summary
+from baton.core.history import Spend
 from baton.devserver import DevServer
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.handoff.relay import HandoffTerms
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.pipeline.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
-from baton.protocol.history import Spend
-from baton.protocol.relay import HandoffTerms
-from baton.protocol.summarising import Price, Summariser, Summary
-from baton.protocol.tokens import estimate_tokens
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
-from baton.workflow.conversing import COMPRESS
+from baton.wire.tokens import estimate_tokens
 from tests.support import Handle, event, sealing_worker, start
 from tests.temporal.handoff_pipelines import PIPELINES, Talks
 from tests.temporal.handoff_stages import STAGES

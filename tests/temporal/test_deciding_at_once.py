@@ -13,18 +13,18 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton.activity.safeguards import Safeguards
+from baton.budget.records import Budget
 from baton.client import WaitingHandoff, resolve_handoff, run_inbox
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.errors import PipelineError
+from baton.handoff.pending import HandoffDecision
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.budget import Budget
-from baton.protocol.errors import PipelineError
-from baton.protocol.messages import PipelineInput
-from baton.protocol.money import MICRO_PER_USD, MOST_USD
-from baton.protocol.names import QUERY_BATON
-from baton.protocol.pending import HandoffDecision
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.money import MICRO_PER_USD, MOST_USD
+from baton.wire.names import QUERY_BATON
 from tests.support import GOAL, LIMIT, Handle, approve, start, until
 from tests.temporal.deciding_pipelines import PIPELINES, AsksItself, GoesOnDecided, SpendsInBranches, TaintedBranches
 from tests.temporal.deciding_stages import STAGES

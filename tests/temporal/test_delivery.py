@@ -14,12 +14,11 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.worker import Worker
 
 from activities.delivery.stages import STAGES
-from baton import PipelineInput, PipelineResult
-from baton.activity import WorkerParts
+from baton import PipelineInput, PipelineResult, WorkerParts
+from baton.artifacts.store import ArtifactStore
 from baton.client import decide, read_run, roll_back
-from baton.edge.artifacts import ArtifactStore
+from baton.core.messages import Decision
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import Decision
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import failure, until
 from tests.unit.code_review.material import git

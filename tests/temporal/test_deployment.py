@@ -19,7 +19,7 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from baton.protocol.names import SEARCH_ATTRIBUTES
+from baton.wire.names import SEARCH_ATTRIBUTES
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent

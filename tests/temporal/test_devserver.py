@@ -20,9 +20,9 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from baton.devserver import TUNED, DevServer, DevServerOptions
-from baton.edge.temporal_cli import find_temporal
-from baton.protocol.errors import ServerError
-from baton.protocol.names import ATTRIBUTE_STAGE, SEARCH_ATTRIBUTES
+from baton.devserver.temporal_cli import find_temporal
+from baton.errors import ServerError
+from baton.wire.names import ATTRIBUTE_STAGE, SEARCH_ATTRIBUTES
 
 STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
 

@@ -12,8 +12,8 @@ from temporalio.client import Client
 
 from baton import devserver
 from baton.devserver import HOST, DevServer, DevServerOptions
-from baton.edge.temporal_cli import find_temporal
-from baton.protocol.errors import ServerError
+from baton.devserver.temporal_cli import find_temporal
+from baton.errors import ServerError
 from tests.unit.edge.test_ports import is_given
 
 Programs = Callable[[str], str]

@@ -11,14 +11,13 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
-from baton import PipelineInput
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
-from baton.cli.checks import Finding, Mark, namespace, runs, workers
-from baton.client import waiting
+from baton import PipelineInput, WorkerParts
+from baton.artifacts.store import ArtifactStore
+from baton.cli.doctor_checks import Finding, Mark, namespace, runs, workers
 from baton.devserver import DevServer
-from baton.edge.artifacts import ArtifactStore
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
+from baton.runs import client_waiting as waiting
 from baton.testing import pipeline_worker
 from tests.support import GOAL, LIMIT, until_waiting
 from tests.temporal.line_pipelines import Lines

@@ -13,19 +13,19 @@ from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 from typer.testing import CliRunner
 
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
+from baton import WorkerParts
+from baton.agents.port import HANDOFF_HEADER
+from baton.agents.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
+from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
 from baton.client import read_run
-from baton.client.explaining import explain
+from baton.contract.tools import TOOL_DENIED
 from baton.devserver import DevServer
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.integrations.agents import HANDOFF_HEADER
-from baton.integrations.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.tools import TOOL_DENIED
+from baton.runs.client_explanation import explain
 from baton.testing import (
     assert_not_seen,
     assert_replays,

@@ -11,9 +11,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowQueryFailedError
 
 from baton.devserver import DevServer
-from baton.edge import early_queries
-from baton.edge.early_queries import ASK_AGAIN
 from baton.plugin import BatonPlugin
+from baton.sdk import early_queries
+from baton.sdk.early_queries import ASK_AGAIN
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import Handle, event, start
 from tests.temporal.stages import sort

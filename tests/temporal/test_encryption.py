@@ -18,17 +18,16 @@ from temporalio.worker import Replayer, Worker
 from temporalio.worker.workflow_sandbox import SandboxRestrictions
 from typer.testing import CliRunner
 
-from baton import PipelineInput
-from baton.activity import WorkerParts
+from baton import PipelineInput, WorkerParts
+from baton.artifacts.store import open_store
 from baton.cli.app import make_app
+from baton.codec.conversion import data_converter
+from baton.codec.encryption import ENCODING
 from baton.devserver import DevServer
-from baton.edge.artifacts import open_store
-from baton.edge.conversion import data_converter
-from baton.edge.encryption import ENCODING
-from baton.edge.key_files import KeyFile, write_file
-from baton.edge.keyring import Key, Keyring, Purpose
-from baton.edge.runner import WorkflowContextRunner
+from baton.keys.store_files import KeyFile, write_file
+from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.plugin import BatonPlugin
+from baton.sdk.runner import WorkflowContextRunner
 from baton.testing import pipeline_worker, run_pipeline, signal_raw
 from tests.support import LIMIT, event
 from tests.temporal.line_pipelines import Waits

@@ -7,7 +7,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
 from baton.client import RunStatus, StepStatus, read_run
-from baton.protocol.messages import PipelineResult
+from baton.core.messages import PipelineResult
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import start, until_waiting
 from tests.temporal.line_pipelines import Races, TakesTheFirst

@@ -12,15 +12,15 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
 from baton.client import read_run
-from baton.edge.ledger import Ledger
-from baton.edge.sealing import seal
+from baton.core.messages import PipelineResult, PipelineStatus
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.records import HANDOFF
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import seal
+from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineResult, PipelineStatus
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
-from baton.workflow.correspondence import HANDOFF
 from tests.support import Handle, approve, event, failure, names, overview, start, until
 from tests.temporal.exchange_pipelines import (
     EXCHANGES,

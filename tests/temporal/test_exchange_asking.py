@@ -11,18 +11,18 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.worker import Worker
 
 from baton import PipelineInput
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
 from baton.client import read_run, resolve_handoff
-from baton.client.outside import Found, OutsideAgents
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.core.messages import PipelineResult, PipelineStatus
+from baton.errors import PipelineError
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.records import Acknowledgement, Reply, message_digest
+from baton.exchange.workflow_messages import HANDOFF_ANSWER
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import PipelineError
-from baton.protocol.exchange import Acknowledgement, Reply, message_digest
-from baton.protocol.messages import PipelineResult, PipelineStatus
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.testing import assert_replays, pipeline_worker
-from baton.workflow.correspondence import HANDOFF_ANSWER
 from tests.support import LIMIT, Handle, event, failure, start, until
 from tests.temporal.exchange_pipelines import (
     EXCHANGES,

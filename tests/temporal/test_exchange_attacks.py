@@ -11,16 +11,16 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
-from baton.edge.conversion import RECORD, SEALED
+from baton.codec.conversion import RECORD, SEALED
+from baton.core.messages import PipelineResult
+from baton.exchange import workflow_arrivals as arrivals
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.records import HANDOFF
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineResult
-from baton.protocol.names import ROLLED_BACK
-from baton.protocol.strict_json import loads_strict
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
-from baton.workflow import arrivals
-from baton.workflow.correspondence import HANDOFF
+from baton.wire.names import ROLLED_BACK
+from baton.wire.strict_json import loads_strict
 from tests.support import Handle, approve, event, overview, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives, ReceivesLater
 from tests.temporal.test_exchange import fresh, output, sealed_signal, signal_again

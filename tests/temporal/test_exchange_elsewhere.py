@@ -15,11 +15,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
 from baton.devserver import DevServer
-from baton.edge.keyring import Keyring
-from baton.edge.keys import Purpose
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_key import Purpose
+from baton.keys.store_keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
 from tests.support import Handle, event, start, until

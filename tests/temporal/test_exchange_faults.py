@@ -14,12 +14,12 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
-from baton.edge.ledger import Ledger
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineInput
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import GOAL, LIMIT, event, overview, start
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives

@@ -13,16 +13,17 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
-from baton.edge.conversion import RECORD, SEALED
+from baton.codec.conversion import RECORD, SEALED
+from baton.core.messages import Decision
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.chunks import Chunk, whole_digest
+from baton.exchange.records import HANDOFF
+from baton.exchange.workflow_messages import HANDOFF_ANSWER
+from baton.exchange.workflow_streams import STREAM
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.chunks import Chunk, whole_digest
-from baton.protocol.messages import Decision
-from baton.protocol.names import DECIDE, HANDOFF_CHUNK, QUERY_STATUS
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
-from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER
-from baton.workflow.streaming import STREAM
+from baton.wire.names import DECIDE, HANDOFF_CHUNK, QUERY_STATUS
 from tests.support import Handle, event, overview, start, until_waiting
 from tests.temporal.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, HandsOff, Receives, StreamsIn, StreamsOut
 from tests.temporal.handoff_stages import extract

@@ -11,17 +11,17 @@ from pydantic import JsonValue
 from temporalio.api.enums.v1 import EventType
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
 from baton.client import fork, read_run
-from baton.client.handing import hand_off_to
+from baton.core.messages import PipelineResult
+from baton.exchange import workflow_streams as streaming
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.chunks import MOST_AHEAD, Chunk, whole_digest
+from baton.exchange.client import hand_off_to
+from baton.exchange.workflow_streams import STREAM
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.chunks import MOST_AHEAD, Chunk, whole_digest
-from baton.protocol.messages import PipelineResult
-from baton.protocol.names import HANDOFF_CHUNK
 from baton.testing import assert_replays, pipeline_worker
-from baton.workflow import streaming
-from baton.workflow.streaming import STREAM
+from baton.wire.names import HANDOFF_CHUNK
 from tests.patience import IN_TIME
 from tests.support import Handle, approve, event, failure, start
 from tests.temporal.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut

@@ -18,11 +18,11 @@ from temporalio.converter import (
 )
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
+from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
+from baton.codec.compression import CompressionCodec
+from baton.codec.external import DRIVER, ArtifactDriver, external_storage
 from baton.devserver import DevServer
-from baton.edge.artifacts import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
-from baton.edge.compression import CompressionCodec
-from baton.edge.external import DRIVER, ArtifactDriver, external_storage
-from baton.protocol.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
+from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
 
 LARGE = 6 * 1024 * 1024
 THRESHOLD = 256 * 1024

@@ -5,9 +5,9 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client.record import StepStatus
-from baton.protocol.history import StepKind
-from baton.protocol.messages import PipelineInput
+from baton.core.history import StepKind
+from baton.core.messages import PipelineInput
+from baton.runs.client_record import StepStatus
 from baton.testing import run_pipeline
 from tests.support import GOAL, assert_reads_back, failure, names, start, until_waiting
 from tests.temporal.mishaps import FallsBack

@@ -8,18 +8,17 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton import Baton, BatonPatch
-from baton.activity import WorkerParts, stage
+from baton import Baton, BatonPatch, WorkerParts, stage
+from baton.artifacts.store import ArtifactStore
 from baton.client import RunStatus, read_run, roll_back
-from baton.client.following import Followed, follow
-from baton.client.listing import RunFilter, list_runs
-from baton.client.news import NewsKind
-from baton.client.waiting import has_pollers, waits
+from baton.core.history import StepKind
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
-from baton.edge.artifacts import ArtifactStore
 from baton.plugin import BatonPlugin
-from baton.protocol.history import StepKind
-from baton.protocol.messages import PipelineInput
+from baton.runs.client_follow import Followed, follow
+from baton.runs.client_list import RunFilter, list_runs
+from baton.runs.client_news import NewsKind
+from baton.runs.client_waiting import has_pollers, waits
 from baton.testing import pipeline_worker
 from tests.support import GOAL, Handle, approve, start, until_waiting
 from tests.temporal.mishaps import FallsBack

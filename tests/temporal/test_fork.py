@@ -7,12 +7,12 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
+from baton.budget.records import Budget
 from baton.client import fork, forked_input, read_run
-from baton.client.record import StepStatus
-from baton.protocol.budget import Budget
-from baton.protocol.errors import HistoryError, PatchError
-from baton.protocol.history import StepKind
-from baton.protocol.messages import PipelineInput, PipelineResult
+from baton.core.history import StepKind
+from baton.core.messages import PipelineInput, PipelineResult
+from baton.errors import HistoryError, PatchError
+from baton.runs.client_record import StepStatus
 from baton.testing import pipeline_worker, run_pipeline
 from tests.support import (
     GOAL,

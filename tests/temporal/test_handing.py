@@ -11,19 +11,19 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
-from baton.client.handing import Starting, hand_off_to
+from baton.core.history import Spend
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
-from baton.edge.keyring import Keyring
+from baton.errors import PipelineError
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client import Starting, hand_off_to
+from baton.exchange.records import Reply
+from baton.handoff.build import AgentState, Delivery, build_handoff, opening_cost
+from baton.handoff.records import Handoff, Sender, Target
+from baton.handoff.sealed import SealError
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
 from baton.plugin import BatonPlugin
-from baton.protocol.building import AgentState, Delivery, build_handoff, opening_cost
-from baton.protocol.errors import PipelineError
-from baton.protocol.exchange import Reply
-from baton.protocol.handoff import Handoff, Sender, Target
-from baton.protocol.history import Spend
-from baton.protocol.messages import PipelineInput
-from baton.protocol.sealed import SealError
 from baton.testing import pipeline_worker
 from tests.patience import IN_TIME
 from tests.support import GOAL, start, until

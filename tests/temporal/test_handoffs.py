@@ -10,21 +10,21 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
-from baton.activity.safeguards import Safeguards
+from baton.budget.records import Budget
 from baton.client import RunRecord, read_run
+from baton.core.messages import PipelineStatus
+from baton.core.verdict import Code, Fate
 from baton.devserver import DevServer
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import ChainHead
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.trace import Trace
 from baton.plugin import BatonPlugin
-from baton.protocol.audit_chain import ChainHead
-from baton.protocol.audit_trace import Trace
-from baton.protocol.budget import Budget
-from baton.protocol.messages import PipelineStatus
-from baton.protocol.money import micro_usd
-from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.protocol.verdict import Code, Fate
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from baton.wire.money import micro_usd
+from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 from tests.support import LIMIT, Handle, failure, overview, sealing_worker, start, until
 from tests.temporal.handoff_pipelines import (
     PIPELINES,

@@ -9,9 +9,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.client import RunStatus, read_run
-from baton.protocol.errors import HistoryError
-from baton.protocol.history import snapshots
-from baton.protocol.messages import PipelineInput
+from baton.core.history import snapshots
+from baton.core.messages import PipelineInput
+from baton.errors import HistoryError
 from baton.testing import run_pipeline
 from tests.support import GOAL, assert_reads_back, failure, start, until_waiting
 from tests.temporal.pipelines import Audited, Linear, Together

@@ -11,21 +11,21 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
-from baton.activity.safeguards import Safeguards
+from baton.budget.records import Budget
 from baton.client import WaitingHandoff, inbox, read_run, resolve_handoff, roll_back, run_inbox
-from baton.client.following import follow
-from baton.client.handoffs import UNKNOWN, UNTOLD, RunHandoffs, read_handoffs
-from baton.client.news import News, NewsKind
+from baton.core.messages import PipelineStatus
+from baton.core.verdict import Code, Fate
 from baton.devserver import DevServer
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.errors import HistoryError, PipelineError
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.budget import Budget
-from baton.protocol.errors import HistoryError, PipelineError
-from baton.protocol.messages import PipelineStatus
-from baton.protocol.names import QUERY_INBOX
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.protocol.verdict import Code, Fate
+from baton.runs.client_follow import follow
+from baton.runs.client_handoffs import UNKNOWN, UNTOLD, RunHandoffs, read_handoffs
+from baton.runs.client_news import News, NewsKind
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import QUERY_INBOX
 from tests.support import LIMIT, Handle, failure, sealing_worker, start, until
 from tests.temporal import handoff_pipelines, handoff_stages
 from tests.temporal.handoff_pipelines import Breaks, Forgets, FourAgents, Spends

@@ -14,15 +14,16 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
+from baton.codec.conversion import RECORD, SEALED
+from baton.core.messages import Decision, Overview
 from baton.devserver import DevServer
-from baton.edge.conversion import RECORD, SEALED
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.records import HANDOFF
+from baton.exchange.workflow_messages import HANDOFF_ANSWER
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import Decision, Overview
-from baton.protocol.names import DECIDE, QUERY_STATUS, QUERY_WAITING
 from baton.testing import JSON_PLAIN, assert_replays, signal_raw
-from baton.workflow.correspondence import HANDOFF, HANDOFF_ANSWER
+from baton.wire.names import DECIDE, QUERY_STATUS, QUERY_WAITING
 from tests.support import Handle, sealing_worker, start
 from tests.temporal.exchange_pipelines import HandsOff
 from tests.temporal.stages import check, document, sort, tidy

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from baton.activity.safeguards import Safeguards
 from baton.client import StepStatus, read_run
 from baton.devserver import DevServer
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import start

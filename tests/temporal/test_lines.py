@@ -8,10 +8,10 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.client import StepStatus, fork, read_run
-from baton.protocol.history import Spend
-from baton.protocol.messages import Decision, PipelineResult
-from baton.protocol.names import DECIDE
+from baton.core.history import Spend
+from baton.core.messages import Decision, PipelineResult
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import DECIDE
 from tests.support import start, until
 from tests.temporal.line_pipelines import Buys, Catches, Lines, Pays
 from tests.temporal.line_stages import STAGES

@@ -10,16 +10,16 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.worker import Worker
 
 from baton import PipelineInput
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import Found, OutsideAgents
+from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
+from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineStatus
-from baton.protocol.metric_names import BUCKETS, HANDOFFS, ROLLBACKS
-from baton.protocol.names import QUERY_INBOX, RESOLVE_HANDOFF
-from baton.protocol.outside import QUERY_OUTSIDE, OutsideHandoff
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.telemetry.metric_names import BUCKETS, HANDOFFS, ROLLBACKS
 from baton.testing import pipeline_worker, run_pipeline
+from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 from tests.support import GOAL, Handle, failure, start, until
 from tests.temporal.exchange_pipelines import HandsOutside, Receives
 from tests.temporal.handoff_pipelines import PIPELINES, Breaks, FourAgents, Pays, Talks

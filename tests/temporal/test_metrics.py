@@ -16,14 +16,14 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 
-from baton.client.depth import dead_letter_depth, watch_dead_letters
+from baton.codec.conversion import data_converter
 from baton.devserver import DevServer, DevServerOptions
-from baton.edge.conversion import data_converter
-from baton.edge.metering import MeteredWorker, worker_metrics
+from baton.handoff.client_depth import dead_letter_depth, watch_dead_letters
 from baton.plugin import BatonPlugin
-from baton.protocol.metric_names import BUCKETS, HANDOFFS, METRICS, ROLLBACKS
-from baton.protocol.names import SEARCH_ATTRIBUTES
-from baton.workflow.metrics import Metrics
+from baton.telemetry.metering import MeteredWorker, worker_metrics
+from baton.telemetry.metric_names import BUCKETS, HANDOFFS, METRICS, ROLLBACKS
+from baton.telemetry.workflow_metrics import Metrics
+from baton.wire.names import SEARCH_ATTRIBUTES
 from tests.patience import IN_TIME
 from tests.support import LIMIT
 from tests.temporal.measured import SPEND, STAGES_MEASURED, Measured, Measuring, Metered, Pending, bystander, metered

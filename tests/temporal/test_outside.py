@@ -16,16 +16,16 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import OutsideAgents
-from baton.client.outside_http import outside_app, serve_outside
-from baton.edge.ledger import Ledger
-from baton.edge.sealing import open_sealed
+from baton.core.messages import PipelineInput, PipelineStatus
+from baton.errors import PipelineError
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.client_http import outside_app, serve_outside
+from baton.handoff.pending import LONGEST_REASON
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import open_sealed
+from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import PipelineError
-from baton.protocol.messages import PipelineInput, PipelineStatus
-from baton.protocol.pending import LONGEST_REASON
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import Handle, failure, overview, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOutside

@@ -8,14 +8,14 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import Found, OutsideAgents
-from baton.client.outside_http import serve_outside
+from baton.core.messages import PipelineStatus
+from baton.errors import PipelineError
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.client_http import serve_outside
+from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import PipelineError
-from baton.protocol.messages import PipelineStatus
-from baton.protocol.outside import QUERY_OUTSIDE, OutsideHandoff
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import start, until
 from tests.temporal.exchange_pipelines import HandsOutside, HandsOutsideAndGoesOn

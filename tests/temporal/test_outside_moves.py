@@ -13,18 +13,18 @@ from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFa
 from temporalio.common import RawValue
 from temporalio.worker import Worker
 
-from baton.activity.context import WorkerParts
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import Found, OutsideAgents
+from baton.artifacts.store import ArtifactStore
 from baton.devserver import DevServer
-from baton.edge.artifacts import ArtifactStore
-from baton.edge.keyring import Keyring
-from baton.edge.sealing import seal_json
+from baton.errors import PipelineError
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.external import MOVE, QUERY_OUTSIDE, Move, MoveKind, OutsideHandoff
+from baton.handoff.sealed import UnverifiedHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import seal_json
+from baton.keys.store_keyring import Keyring
+from baton.pipeline.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import PipelineError
-from baton.protocol.outside import MOVE, QUERY_OUTSIDE, Move, MoveKind, OutsideHandoff
-from baton.protocol.sealed import UnverifiedHandoff
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import Handle
 from tests.temporal.exchange_pipelines import HandsOutside

@@ -2,9 +2,9 @@
 
 from temporalio.client import Client
 
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import OutsideAgents
-from baton.client.outside_http import serve_outside
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.client_http import serve_outside
+from baton.handoff.store_safeguards import Safeguards
 from tests.temporal.test_outside import TOKENS, call
 
 

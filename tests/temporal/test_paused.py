@@ -10,23 +10,23 @@ from rich.console import Console
 from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, UnpauseWorkflowExecutionRequest
 from temporalio.client import Client
 
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
-from baton.cli.asking import must_be_answerable
-from baton.cli.cards import standing, waits_card
-from baton.cli.pages import news_lines
+from baton import WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.targets import Target
 from baton.client import decide, fork, inbox, read_run, roll_back, run_inbox
-from baton.client.following import follow
-from baton.client.listing import RunFilter, list_runs
-from baton.client.news import News, NewsKind, news_of
-from baton.client.outside import OutsideAgents
-from baton.client.waiting import waits
+from baton.core.messages import Decision
 from baton.devserver import DevServer, DevServerOptions
-from baton.edge.artifacts import MemoryArtifactStore
+from baton.errors import PipelineError
+from baton.exchange.client_external import OutsideAgents
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import PipelineError
-from baton.protocol.messages import Decision
+from baton.runs.cli_asking import must_be_answerable
+from baton.runs.cli_cards import standing, waits_card
+from baton.runs.cli_pages import news_lines
+from baton.runs.client_follow import follow
+from baton.runs.client_list import RunFilter, list_runs
+from baton.runs.client_news import News, NewsKind, news_of
+from baton.runs.client_waiting import waits
 from baton.testing import pipeline_worker
 from tests.support import Handle, start, until_waiting
 from tests.temporal.pipelines import Gated

@@ -13,17 +13,17 @@ from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWo
 from temporalio.worker import Worker
 
 from baton import PipelineInput
-from baton.activity.context import WorkerParts
-from baton.activity.safeguards import Safeguards
+from baton.budget.records import Budget, OnExhaustion
 from baton.client import RunRecord, fork, read_run, resolve_handoff, roll_back, run_inbox
+from baton.compression.summariser import Price, Summariser
+from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.errors import PipelineError
+from baton.handoff.pending import HandoffAction, HandoffDecision
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.pipeline.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
-from baton.protocol.budget import Budget, OnExhaustion
-from baton.protocol.errors import PipelineError
-from baton.protocol.messages import PipelineStatus
-from baton.protocol.pending import HandoffAction, HandoffDecision
-from baton.protocol.summarising import Price, Summariser
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, approve, event, overview, sealing_worker, until, until_waiting
 from tests.temporal.paying import BUDGET, ended, paid, taken, told

@@ -3,11 +3,11 @@
 import pytest
 from temporalio.client import Client
 
-from baton.activity.context import WorkerParts
-from baton.activity.safeguards import Safeguards
+from baton.artifacts.store import MemoryArtifactStore
 from baton.devserver import DevServer
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.pipeline.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.temporal.paying import paid, taken, told

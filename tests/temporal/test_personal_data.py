@@ -9,13 +9,14 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
-from baton.activity.safeguards import Safeguards
 from baton.client import fork, read_run
 from baton.devserver import DevServer
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.vault import Vault, VaultOptions
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.personal.records import SEALED_ONLY
+from baton.personal.store import Vault
+from baton.personal.store_registry import VaultOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.personal import SEALED_ONLY
 from baton.testing import assert_not_seen, assert_replays, pipeline_worker, run_pipeline, surfaces_of
 from tests.support import approve, failure, start, until_waiting
 from tests.temporal.handoff_pipelines import PIPELINES, Nosy, Personal, PersonalBranches, PersonalParent

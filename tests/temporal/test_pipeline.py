@@ -4,10 +4,10 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.client import RunStatus, read_run
-from baton.protocol.history import Spend
-from baton.protocol.messages import Overview, PipelineInput, PipelineStatus
-from baton.protocol.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS, QUERY_WAITING
+from baton.core.history import Spend
+from baton.core.messages import Overview, PipelineInput, PipelineStatus
 from baton.testing import pipeline_worker, run_pipeline
+from baton.wire.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS, QUERY_WAITING
 from tests.support import GOAL, assert_reads_back, names, start, undated, until_waiting
 from tests.temporal.pipelines import PIPELINES, Gated, Linear, Together
 from tests.temporal.stages import EXECUTED, STAGES

@@ -26,20 +26,20 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig
 
-from baton.activity import WorkerParts, stage
-from baton.activity.safeguards import Safeguards
+from baton import Pipeline, WorkerParts, stage
+from baton.artifacts.store import open_store
 from baton.client import connect, read_run
-from baton.client.connecting import Connection
+from baton.core.baton import Baton, BatonPatch
+from baton.core.messages import PipelineInput, PipelineResult
 from baton.devserver import DevServer
-from baton.edge import loop_watch, runner
-from baton.edge.artifacts import open_store
-from baton.edge.keyring import Keyring
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.errors import LedgerUnavailableError
 from baton.plugin import BatonPlugin
-from baton.protocol.baton import Baton, BatonPatch
-from baton.protocol.ledger_errors import LedgerUnavailableError
-from baton.protocol.messages import PipelineInput, PipelineResult
+from baton.runs.client_connection import Connection
+from baton.sdk import runner
+from baton.telemetry import loop_watch
 from baton.testing import JSON_PLAIN, pipeline_worker, run_pipeline
-from baton.workflow import Pipeline
 from tests.replay.mutants import GateDropped
 from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event, names, start, until_waiting
 from tests.temporal import stages
@@ -51,7 +51,7 @@ FLOWS = """
 from temporalio import workflow
 
 from baton import PipelineInput, PipelineResult
-from baton.workflow import Pipeline
+from baton import Pipeline
 from pulled.words import WORD
 
 

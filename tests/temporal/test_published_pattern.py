@@ -11,19 +11,21 @@ from temporalio.client import Client
 from baton import (
     Baton,
     BatonPatch,
+    Pipeline,
     PipelineInput,
     PipelineResult,
+    StageContext,
     StageResult,
+    WorkerParts,
     apply_patch,
     estimate_tokens,
     merge_patch,
+    stage,
 )
-from baton.activity import StageContext, WorkerParts, stage
+from baton.artifacts.store import MemoryArtifactStore
 from baton.devserver import DevServer
-from baton.edge.artifacts import MemoryArtifactStore
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, pipeline_worker, run_pipeline
-from baton.workflow import Pipeline
 
 PUBLISHED = {
     "goal": "Add OAuth2 login flow",

@@ -6,8 +6,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.protocol.report import HandoffReport, Readiness, Status
-from baton.protocol.report_rendering import FORMAT
+from baton.report.records import HandoffReport, Readiness, Status
+from baton.report.rendering import FORMAT
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import start
 from tests.temporal.report_pipelines import REPORTING, Delegates, Reviewed

@@ -8,11 +8,11 @@ from uuid import uuid4
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineInput
 from baton.testing import assert_replays
 from tests.support import LIMIT, sealing_worker
 from tests.temporal.rings import HandsRound, look

@@ -8,12 +8,12 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
 from baton.client import RolledBackRun, RunStatus, decide, fork, read_run, roll_back
-from baton.client.forking import forked_input
-from baton.client.record import RunRecord
-from baton.protocol.errors import HistoryError, PipelineError
-from baton.protocol.messages import Decision, PipelineInput
-from baton.protocol.names import DECIDE
+from baton.core.messages import Decision, PipelineInput
+from baton.errors import HistoryError, PipelineError
+from baton.runs.client_fork import forked_input
+from baton.runs.client_record import RunRecord
 from baton.testing import run_pipeline
+from baton.wire.names import DECIDE
 from tests.support import (
     GOAL,
     Handle,

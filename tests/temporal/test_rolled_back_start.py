@@ -10,13 +10,13 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import Found, OutsideAgents
+from baton.core.messages import PipelineResult, PipelineStatus
 from baton.devserver import DevServer
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineResult, PipelineStatus
-from baton.protocol.outside import QUERY_OUTSIDE, OutsideHandoff
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, Handle, event, overview, start, until
 from tests.temporal.exchange_pipelines import HandsOutside

@@ -11,13 +11,13 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, Worker
 from temporalio.worker.workflow_sandbox import SandboxRestrictions
 
+from baton.codec.conversion import data_converter
 from baton.devserver import DevServer
-from baton.edge.conversion import data_converter
-from baton.edge.keyring import Keyring
-from baton.edge.runner import runner_for
-from baton.edge.sealing import open_sealed
-from baton.protocol.handoff import Handoff
-from baton.protocol.sealed import SealError, UnverifiedHandoff
+from baton.handoff.records import Handoff
+from baton.handoff.sealed import SealError, UnverifiedHandoff
+from baton.handoff.store_signing import open_sealed
+from baton.keys.store_keyring import Keyring
+from baton.sdk.runner import runner_for
 from baton.testing import JSON_PLAIN, signal_raw
 from tests.support import LIMIT
 from tests.temporal.sealed_workflows import Hands, Receives, receive

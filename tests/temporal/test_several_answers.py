@@ -7,14 +7,14 @@ from pathlib import Path
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
-from baton.edge.keyring import Keyring
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineInput
-from baton.protocol.names import QUERY_STATUS
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import QUERY_STATUS
 from tests.support import GOAL, LIMIT, Handle, event, start
 from tests.temporal.exchange_pipelines import EXCHANGES, Accepts, Broadcasts
 

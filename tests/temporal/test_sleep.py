@@ -9,10 +9,10 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.client import fork, read_run, roll_back
-from baton.client.record import StepStatus
-from baton.client.waiting import waits
-from baton.protocol.history import StepKind
-from baton.protocol.messages import PipelineInput
+from baton.core.history import StepKind
+from baton.core.messages import PipelineInput
+from baton.runs.client_record import StepStatus
+from baton.runs.client_waiting import waits
 from baton.testing import pipeline_worker, run_pipeline
 from tests.support import GOAL, Handle, assert_reads_back, names, start, until
 from tests.temporal.line_pipelines import Hurries, Polls

@@ -9,8 +9,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.client import fork, read_run, rebuild
-from baton.client.record import StepStatus
-from baton.protocol.messages import PipelineInput
+from baton.core.messages import PipelineInput
+from baton.runs.client_record import StepStatus
 from baton.testing import pipeline_worker, run_pipeline
 from tests.support import GOAL, assert_reads_back, failure, names, start, undated
 from tests.temporal.line_pipelines import Waits

@@ -12,17 +12,17 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 
-from baton.activity import WorkerParts
-from baton.cli.cards import heading
+from baton import WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
 from baton.client import RunRecord, RunStatus, read_run
-from baton.client.following import follow
-from baton.client.listing import RunFilter, list_runs
-from baton.client.waiting import Waits, waits
+from baton.core.history import HistoryEntry, Outcome
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
-from baton.edge.artifacts import MemoryArtifactStore
 from baton.plugin import BatonPlugin
-from baton.protocol.history import HistoryEntry, Outcome
-from baton.protocol.messages import PipelineInput
+from baton.runs.cli_cards import heading
+from baton.runs.client_follow import follow
+from baton.runs.client_list import RunFilter, list_runs
+from baton.runs.client_waiting import Waits, waits
 from baton.testing import pipeline_worker
 from tests.replay.mutants import GateMoved
 from tests.support import GOAL, LIMIT, Handle, start, until_waiting

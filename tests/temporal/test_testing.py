@@ -8,9 +8,9 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.worker import Worker
 
 from baton.client import RunStatus, read_run
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineInput
 from baton.testing import assert_replays, local_server, pipeline_worker, run_pipeline
 from tests.support import GOAL, failure, start
 from tests.temporal.mishaps import Raises

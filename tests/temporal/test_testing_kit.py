@@ -11,18 +11,17 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
-from baton import Baton, BatonPatch, PipelineInput
-from baton.activity import StageContext, WorkerParts, stage
-from baton.activity.safeguards import Safeguards
+from baton import Baton, BatonPatch, PipelineInput, StageContext, WorkerParts, stage
+from baton.artifacts.store import MemoryArtifactStore
 from baton.client import decide as approve
+from baton.core.messages import Decision
+from baton.core.verdict import Code
 from baton.devserver import DevServer
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.sealing import open_sealed
+from baton.handoff.sealed import SealError
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import open_sealed
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import Decision
-from baton.protocol.sealed import SealError
-from baton.protocol.verdict import Code
 from baton.testing import (
     Cassette,
     Expect,

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from baton.client import Connection, connect
 from baton.devserver import DevServer
-from baton.protocol.errors import ServerError
+from baton.errors import ServerError
 
 NOW = datetime.now(UTC)
 LOCALHOST = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))

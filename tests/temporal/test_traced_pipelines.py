@@ -10,10 +10,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from temporalio.client import Client
 
 from baton import PipelineInput
-from baton.activity.safeguards import Safeguards
 from baton.devserver import DevServer
-from baton.edge.tracing import open_tracing
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
+from baton.telemetry.tracing import open_tracing
 from baton.testing import pipeline_worker
 from tests.collector import Collector, attributes, collecting
 from tests.support import GOAL, LIMIT

@@ -11,11 +11,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
-from baton.edge.tracing import open_tracing
-from baton.edge.tracing_interceptors import tracing_interceptors
 from baton.plugin import BatonPlugin
-from baton.protocol.messages import PipelineInput
+from baton.telemetry.interceptors import tracing_interceptors
+from baton.telemetry.tracing import open_tracing
 from tests.collector import attributes, collecting
 from tests.support import LIMIT
 from tests.temporal.measured import SPEND, Traced, traced

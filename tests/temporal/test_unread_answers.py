@@ -10,16 +10,16 @@ from mcp import Client as McpClient
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
 from baton.client import WaitingHandoff, inbox, run_inbox
-from baton.client.outside import OutsideAgents
-from baton.client.outside_http import serve_outside
+from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
-from baton.integrations.mcp_server import HandoffDesk, handoff_server
+from baton.errors import HistoryError
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.client_http import serve_outside
+from baton.exchange.client_mcp import HandoffDesk, handoff_server
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.protocol.errors import HistoryError
-from baton.protocol.messages import PipelineStatus
 from baton.testing import local_server, pipeline_worker
 from tests.support import Handle, start, until
 from tests.temporal.coding_agents.calling import RefusedError

@@ -10,9 +10,9 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
 from baton.client import resolve_handoff
-from baton.client.updating import decided_by_update
-from baton.protocol.errors import PipelineError
-from baton.protocol.pending import HandoffAction, HandoffDecision
+from baton.errors import PipelineError
+from baton.handoff.pending import HandoffAction, HandoffDecision
+from baton.runs.client_update import decided_by_update
 from baton.testing import pipeline_worker
 from tests.support import LIMIT
 from tests.temporal.refusing import SINCE, DecidesAsBefore, Refuses

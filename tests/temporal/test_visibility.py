@@ -10,9 +10,9 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.worker import Worker
 
 from baton.client import read_run
-from baton.protocol.messages import PipelineInput
-from baton.protocol.names import DECIDE, ROLLED_BACK
+from baton.core.messages import PipelineInput
 from baton.testing import run_pipeline
+from baton.wire.names import DECIDE, ROLLED_BACK
 from tests.support import GOAL, Handle, approve, failure, start, until, until_waiting
 from tests.temporal.pipelines import Announced, Gated, Linear, Parent
 

@@ -7,10 +7,20 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import Baton, BatonPatch, PipelineInput, PipelineResult, Retries, StageResult
-from baton.activity import StageContext, stage
-from baton.protocol.history import Spend
-from baton.workflow import Compensations, ContinueAfter, Pipeline
+from baton import (
+    Baton,
+    BatonPatch,
+    Compensations,
+    ContinueAfter,
+    Pipeline,
+    PipelineInput,
+    PipelineResult,
+    Retries,
+    StageContext,
+    StageResult,
+    stage,
+)
+from baton.core.history import Spend
 
 
 @stage

@@ -8,10 +8,9 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.routing import ReceiverRequirements
-from baton.workflow import Pipeline
-from baton.workflow.exchange import Exchange
+from baton import Pipeline, PipelineInput, PipelineResult
+from baton.exchange.workflow import Exchange
+from baton.handoff.routing import ReceiverRequirements
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

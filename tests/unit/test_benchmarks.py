@@ -8,8 +8,8 @@ import pytest
 
 import worker
 from baton import Baton, BatonPatch, apply_patch
-from baton.edge.tokens import exact_counter
-from baton.protocol.stages import DECISIONS_HANDED
+from baton.compression.store_tokens import exact_counter
+from baton.core.stages import DECISIONS_HANDED
 from benchmarks import raw, stages
 from benchmarks.__main__ import MEASURES, RESULTS
 from benchmarks.peers.job import State

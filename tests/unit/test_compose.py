@@ -13,9 +13,9 @@ import yaml
 from temporalio.envconfig import ClientConfig
 
 from baton.devserver import TUNED
-from baton.edge.key_files import read_file
-from baton.edge.keyring import ENVIRONMENT, PRODUCTION
-from baton.protocol.names import SEARCH_ATTRIBUTES
+from baton.keys.store_files import read_file
+from baton.keys.store_keyring import ENVIRONMENT, PRODUCTION
+from baton.wire.names import SEARCH_ATTRIBUTES
 from worker import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -16,6 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import baton
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -197,17 +199,41 @@ class TestImport:
         assert loaded_by("import baton") & {*HEAVY, *TERMINAL_AND_WEB, "temporalio"} == set()
 
     def test_workflow_code_loads_no_disk_terminal_or_web_server(self) -> None:
-        """`import baton.workflow` brings Temporal's workflow API and the protocol, and no I/O library."""
-        assert loaded_by("import baton.workflow") & {*HEAVY, *TERMINAL_AND_WEB} - {"opentelemetry"} == set()
+        """`from baton import Pipeline` brings Temporal's workflow API and the rules, and no I/O library."""
+        assert (
+            loaded_by("from baton import Pipeline, HandoffTerms, ContractTerms, Exchange")
+            & {*HEAVY, *TERMINAL_AND_WEB} - {"opentelemetry"}
+            == set()
+        )
 
-    def test_every_module_of_the_library_stands_in_a_layer(self) -> None:
-        """A module that no layer of the import contract names could be imported from anywhere unnoticed."""
-        (contract,) = (c for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
-        layers = {name.strip("() ") for layer in contract["layers"] for name in re.split("[|:]", layer)}
-        parts = (path.relative_to(ROOT).with_suffix("").parts for path in committed("baton/*.py"))
-        modules = {".".join(names[:2]) for names in parts}
+    def test_every_room_is_checked(self) -> None:
+        """A package that the import contracts do not name could be imported from anywhere unnoticed."""
+        contracts = {contract["type"]: contract for contract in PROJECT["tool"]["importlinter"]["contracts"]}
+        layers = {name.strip("() ") for layer in contracts["layers"]["layers"] for name in layer.split("|")}
+        unchecked = {"baton.codec", "baton.devserver", "baton.sdk", "baton.telemetry"}
+        named = layers | {f"baton.{room}" for room in contracts["sides"]["rooms"]} | unchecked
+        packages = {
+            f"baton.{path.parent.name}"
+            for path in committed("baton/*/__init__.py")
+            if path.parent.parent.name == "baton"
+        }
 
-        assert modules - {"baton.__init__"} - layers == set()
+        assert packages - named == set()
+
+    def test_the_front_door_offers_what_type_checkers_see(self) -> None:
+        """Each public name is loaded from the module that the type checker reads it from."""
+        tree = ast.parse((ROOT / "baton" / "__init__.py").read_text(encoding="utf-8"))
+        seen = {
+            alias.name: node.module
+            for block in ast.walk(tree)
+            if isinstance(block, ast.If)
+            for node in block.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+
+        assert seen == baton._HOME
+        assert {name for name in seen if not hasattr(baton, name)} == set()
 
 
 def ruff(code: str, filename: str) -> subprocess.CompletedProcess[str]:
@@ -240,7 +266,7 @@ class TestReplaySafety:
     )
 
     @pytest.mark.parametrize("code", CALLS)
-    @pytest.mark.parametrize("place", ["baton/protocol/x.py", "baton/workflow/x.py", "workflows/x.py"])
+    @pytest.mark.parametrize("place", ["baton/core/x.py", "baton/pipeline/workflow_x.py", "workflows/x.py"])
     def test_lint_refuses_it_where_workflows_run(self, code: str, place: str) -> None:
         """The sandbox cannot guard a module that is passed through it, so lint does, before anything runs."""
         checked = ruff(code, place)
@@ -249,7 +275,7 @@ class TestReplaySafety:
         assert "TID251" in checked.stdout
 
     @pytest.mark.parametrize("code", CALLS)
-    @pytest.mark.parametrize("place", ["baton/edge/x.py", "activities/x.py", "worker.py", "tests/unit/test_x.py"])
+    @pytest.mark.parametrize("place", ["baton/ledger/store_x.py", "activities/x.py", "worker.py", "tests/x.py"])
     def test_lint_allows_it_everywhere_else(self, code: str, place: str) -> None:
         """Activities, keys and disks need a clock: there the same call passes."""
         assert "TID251" not in ruff(code, place).stdout

@@ -1,9 +1,9 @@
-"""Tests of `baton.workflow.metrics` on a meter that keeps what it is told."""
+"""Tests of `baton.telemetry.workflow_metrics` on a meter that keeps what it is told."""
 
 from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, Runtime, TelemetryConfig
 
-from baton.protocol.metric_names import Transport
-from baton.workflow.metrics import LONGEST_LABEL, MOST_SERIES, OTHER, Metrics
+from baton.telemetry.metric_names import Transport
+from baton.telemetry.workflow_metrics import LONGEST_LABEL, MOST_SERIES, OTHER, Metrics
 
 
 def told(buffer: MetricBuffer, name: str) -> list[BufferedMetricUpdate]:

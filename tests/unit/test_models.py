@@ -6,10 +6,9 @@ import pytest
 from pydantic import BaseModel
 
 from activities.models import ask_model, configured_model
-from baton import Baton, Spend
-from baton.activity import StageContext
-from baton.integrations.agents import AgentLimits, AgentWork, AnswerForm
-from baton.protocol.errors import AgentError, PatchError
+from baton import Baton, Spend, StageContext
+from baton.agents.port import AgentLimits, AgentWork, AnswerForm
+from baton.errors import AgentError, PatchError
 from tests.chat_server import Reply, chat_server, completion
 
 

@@ -2,9 +2,8 @@
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.workflow import Pipeline
-from baton.workflow.contracting import ContractTerms
+from baton import Pipeline, PipelineInput, PipelineResult
+from baton.contract.workflow import ContractTerms
 
 with workflow.unsafe.imports_passed_through():
     # The stages by name: a module taken from its package would be loaded anew at every start.

@@ -8,9 +8,9 @@ from mcp import Client as McpClient
 from mcp.types import CallToolResult, TextContent
 from temporalio.worker import Worker
 
-from baton.protocol.contract import Confidence, Fact, HandoffContract, SourceProvenance
-from baton.protocol.messages import PipelineStatus
-from baton.protocol.report import Readiness, ReportContext, ReportDecision
+from baton.contract.records import Confidence, Fact, HandoffContract, SourceProvenance
+from baton.core.messages import PipelineStatus
+from baton.report.records import Readiness, ReportContext, ReportDecision
 from tests.support import Handle, start, until
 from tests.temporal.exchange_pipelines import HandsOutside
 from tests.unit.protocol.report_material import report

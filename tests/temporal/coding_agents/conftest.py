@@ -10,14 +10,14 @@ from mcp import StdioServerParameters
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity.exchange import EXCHANGE_ACTIVITIES
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import OutsideAgents
+from baton.artifacts.store import LocalArtifactStore
 from baton.devserver import DevServer
-from baton.edge.artifacts import LocalArtifactStore
-from baton.edge.key_files import DEVELOPMENT_FILE
-from baton.edge.keyring import Keyring
-from baton.integrations.mcp_server import HandoffDesk
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.client_mcp import HandoffDesk
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_files import DEVELOPMENT_FILE
+from baton.keys.store_keyring import Keyring
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.temporal.contract_pipelines import ReviewedOutside, research

@@ -8,15 +8,15 @@ import pytest
 from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import Found, OutsideAgents
-from baton.edge.ledger import Ledger
-from baton.integrations.mcp_reading import HandedOver
-from baton.protocol.errors import PipelineError
-from baton.protocol.messages import PipelineInput, PipelineStatus
-from baton.protocol.outside import QUERY_OUTSIDE, OutsideHandoff
-from baton.protocol.strict_json import loads_strict
+from baton.core.messages import PipelineInput, PipelineStatus
+from baton.errors import PipelineError
+from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.client_mcp_reading import HandedOver
+from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger
 from baton.testing import assert_replays
+from baton.wire.strict_json import loads_strict
 from tests.support import Handle, overview, until
 from tests.temporal.contract_pipelines import ReviewedOutside
 

@@ -14,13 +14,13 @@ from mcp import Client as McpClient
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.activity import WorkerParts
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import OutsideAgents
-from baton.client.outside_http import serve_outside
+from baton import WorkerParts
+from baton.artifacts.store import LocalArtifactStore
 from baton.devserver import DevServer
-from baton.edge.artifacts import LocalArtifactStore
-from baton.integrations.mcp_server import HandoffDesk, handoff_server
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.client_http import serve_outside
+from baton.exchange.client_mcp import HandoffDesk, handoff_server
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
 from tests.temporal.coding_agents.calling import RefusedError, call, listed, waiting

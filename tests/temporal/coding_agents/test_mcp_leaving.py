@@ -8,10 +8,10 @@ import pytest
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowUpdateInput, WorkflowUpdateHandle
 from temporalio.worker import Worker
 
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import OutsideAgents
 from baton.devserver import DevServer
-from baton.integrations.mcp_server import HandoffDesk
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.client_mcp import HandoffDesk
+from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from tests.temporal.coding_agents.calling import waiting
 

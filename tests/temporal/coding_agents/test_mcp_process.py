@@ -13,8 +13,8 @@ from mcp import StdioServerParameters
 from temporalio.worker import Worker
 
 from baton import __version__
-from baton.integrations.mcp_server import HandoffDesk, handoff_server
-from baton.protocol.report_rendering import render_report
+from baton.exchange.client_mcp import HandoffDesk, handoff_server
+from baton.report.rendering import render_report
 from tests.temporal.coding_agents.calling import REPORT, call, listed, waiting
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "by hand", "version": "1"}}

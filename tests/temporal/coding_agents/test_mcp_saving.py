@@ -7,9 +7,9 @@ from mcp import Client as McpClient
 from mcp.server.mcpserver.exceptions import ToolError
 from temporalio.worker import Worker
 
-from baton.edge.artifacts import LocalArtifactStore
-from baton.integrations.mcp_server import HandoffDesk, handoff_server
-from baton.protocol.report_rendering import render_report
+from baton.artifacts.store import LocalArtifactStore
+from baton.exchange.client_mcp import HandoffDesk, handoff_server
+from baton.report.rendering import render_report
 from tests.temporal.coding_agents.calling import REPORT, RefusedError, call, listed, waiting
 
 

@@ -7,17 +7,17 @@ import pytest
 from mcp import Client as McpClient
 from temporalio.worker import Worker
 
-from baton.activity.safeguards import Safeguards
-from baton.client.outside import OutsideAgents
-from baton.edge.artifacts import LocalArtifactStore
-from baton.edge.ledger import Ledger
-from baton.integrations.mcp_reading import PAGE
-from baton.integrations.mcp_server import INSTRUCTIONS, HandoffDesk, handoff_server
+from baton.artifacts.store import LocalArtifactStore
+from baton.contract.explanation import Explanation
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.client_mcp import INSTRUCTIONS, HandoffDesk, handoff_server
+from baton.exchange.client_mcp_reading import PAGE
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.protocol.explaining import Explanation
-from baton.protocol.names import QUERY_EXPLAIN
-from baton.protocol.report_rendering import render_report
+from baton.report.rendering import render_report
 from baton.testing import assert_replays
+from baton.wire.names import QUERY_EXPLAIN
 from tests.support import failure, start
 from tests.temporal.coding_agents.calling import REPORT, RefusedError, call, contract, listed, mine, waiting
 from tests.temporal.contract_pipelines import ReviewedOutside

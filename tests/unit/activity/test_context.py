@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from baton.activity.context import StageContext, WorkerParts, current_parts, worker_parts
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.protocol.baton import Baton
-from baton.protocol.fencing import fence
-from baton.protocol.history import SPENT, Spend
-from baton.protocol.messages import StageInput
-from baton.protocol.rendering import render
-from baton.protocol.tokens import estimate_tokens
+from baton.artifacts.store import MemoryArtifactStore
+from baton.core.baton import Baton
+from baton.core.history import SPENT, Spend
+from baton.core.messages import StageInput
+from baton.core.rendering import render
+from baton.pipeline.activity_context import StageContext, WorkerParts, current_parts, worker_parts
+from baton.wire.fencing import fence
+from baton.wire.tokens import estimate_tokens
 
 BATON = Baton(goal="Add login", decision_log=[f"d{n}" for n in range(9)], constraints=["No new service"])
 

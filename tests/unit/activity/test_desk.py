@@ -4,11 +4,11 @@ import hashlib
 
 import pytest
 
-from baton.activity.desk import ArtifactDesk
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.protocol.artifacts import ArtifactRef
-from baton.protocol.errors import ArtifactConflictError, ArtifactNotFoundError
-from baton.protocol.tokens import estimate_tokens
+from baton.artifacts.activity import ArtifactDesk
+from baton.artifacts.records import ArtifactRef
+from baton.artifacts.store import MemoryArtifactStore
+from baton.errors import ArtifactConflictError, ArtifactNotFoundError
+from baton.wire.tokens import estimate_tokens
 
 
 async def desk(*texts: tuple[str, bytes], scope: tuple[str, ...] = ()) -> ArtifactDesk:

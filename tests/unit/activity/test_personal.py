@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from baton.activity.personal import PersonalDesk, UndeclaredPersonalDataError
-from baton.edge.keyring import Keyring
-from baton.edge.vault import SubjectErasedError, Vault
-from baton.protocol.personal import Erased
+from baton.keys.store_keyring import Keyring
+from baton.personal.activity import PersonalDesk, UndeclaredPersonalDataError
+from baton.personal.errors import SubjectErasedError
+from baton.personal.records import Erased
+from baton.personal.store import Vault
 
 TASK = "t-1"
 

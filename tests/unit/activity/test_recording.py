@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from baton.activity.gate import Gate
-from baton.activity.receiving import failed_on_record, returned_on_record
-from baton.activity.recording import entry_of
-from baton.activity.safeguards import Safeguards
-from baton.edge import keyring
-from baton.edge.key_files import KeyFile, write_file
-from baton.edge.keyring import Keyring, Purpose
-from baton.edge.ledger import Ledger
-from baton.edge.sealing import seal
-from baton.protocol.messages import StageReturn
-from baton.protocol.recording import EventKind, RecordedEvent
+from baton.core.messages import StageReturn
+from baton.handoff.activity_receive import failed_on_record, returned_on_record
+from baton.handoff.store_gate import Gate
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import seal
+from baton.keys import store_keyring as keyring
+from baton.keys.store_files import KeyFile, write_file
+from baton.keys.store_keyring import Keyring, Purpose
+from baton.ledger.activity import entry_of
+from baton.ledger.recording import EventKind, RecordedEvent
+from baton.ledger.store import Ledger
 from tests.unit.handoff.material import EXAMPLE, RECEIVER
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from baton.activity.gate import Gate
-from baton.activity.safeguards import Safeguards
-from baton.edge.keyring import Key, Keyring, Purpose
-from baton.edge.sealing import seal
-from baton.protocol.audit import AuditEntry, Kind
-from baton.protocol.audit_chain import Verdict
-from baton.protocol.audit_privacy import is_commitment
-from baton.protocol.history import Spend
+from baton.core.history import Spend
+from baton.handoff.store_gate import Gate
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import seal
+from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.ledger.chain import Verdict
+from baton.ledger.privacy import is_commitment
+from baton.ledger.records import AuditEntry, Kind
 from tests.unit.handoff.material import EXAMPLE, RECEIVER, TASK_ID
 
 KEYS = Keyring.generate()

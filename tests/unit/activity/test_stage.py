@@ -8,16 +8,16 @@ import pytest
 from pydantic import Field, JsonValue, ValidationError
 from temporalio.exceptions import ApplicationError
 
-from baton.activity import Stage, StageContext, stage
-from baton.activity.context import WorkerParts, worker_parts
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.protocol.baton import Baton, BatonPatch
-from baton.protocol.errors import PatchError, PipelineError
-from baton.protocol.history import Spend
-from baton.protocol.messages import StageInput, StageResult, StageReturn
-from baton.protocol.output_schemas import OutputSchema, OutputSchemas
-from baton.protocol.stages import DECISIONS_HANDED, HasSpec, Retries, spec_of
-from baton.protocol.tools import ToolDeniedError
+from baton import Stage, StageContext, stage
+from baton.artifacts.store import MemoryArtifactStore
+from baton.contract.output_schemas import OutputSchema, OutputSchemas
+from baton.contract.tools import ToolDeniedError
+from baton.core.baton import Baton, BatonPatch
+from baton.core.history import Spend
+from baton.core.messages import StageInput, StageResult, StageReturn
+from baton.core.stages import DECISIONS_HANDED, HasSpec, Retries, spec_of
+from baton.errors import PatchError, PipelineError
+from baton.pipeline.activity_context import WorkerParts, worker_parts
 
 
 class ReviewBaton(Baton):

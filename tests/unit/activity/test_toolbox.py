@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from baton.activity.session import SessionLog
-from baton.activity.toolbox import ToolAnswer, Toolbox
-from baton.integrations.agent_tools import AgentTool
-from baton.protocol.session import EventType
+from baton.agents.tools import AgentTool
+from baton.contract.activity_session import SessionLog
+from baton.contract.activity_toolbox import ToolAnswer, Toolbox
+from baton.contract.session import EventType
 
 
 async def price() -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
-from baton.protocol.audit import AuditCost, AuditEntry, Kind, Status
-from baton.protocol.audit_chain import ChainHead
-from baton.protocol.audit_entries import handoff_entry
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import ChainHead
+from baton.ledger.entries import handoff_entry
+from baton.ledger.records import AuditCost, AuditEntry, Kind, Status
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_anchors import AnchorFile
 from tests.unit.ledger.material import NOW, TASK, completion_entry, message
 
 NOBODY = "127.0.0.1:1"

@@ -131,7 +131,7 @@ class TestHelp:
     @pytest.mark.parametrize("listed", COMMANDS, ids=lambda one: one.name)
     def test_the_list_says_of_a_command_what_its_own_help_says_first(self, listed: Listed) -> None:
         """The map of the commands is written apart from them, and may not say something else."""
-        function = getattr(import_module(f"baton.cli.{listed.module}"), listed.function)
+        function = getattr(import_module(f"baton.{listed.module}"), listed.function)
 
         assert (getdoc(function) or "").partition("\n")[0] == listed.help
 

@@ -3,9 +3,10 @@
 import asyncio
 import json
 
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
-from baton.protocol.audit import AuditEntry, Kind
+from baton.keys.store_keyring import Keyring
+from baton.ledger.records import AuditEntry, Kind
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_anchors import AnchorFile
 from tests.unit.cli.desk import Desk, entries
 from tests.unit.ledger.material import NOW, TASK
 

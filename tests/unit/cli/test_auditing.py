@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from baton.cli.audit_pages import trace_page
-from baton.cli.audit_sources import heads_of
 from baton.cli.output import moment
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions
-from baton.protocol.audit import Status
-from baton.protocol.audit_entries import handoff_entry
-from baton.protocol.audit_proof import verify_chain
-from baton.protocol.audit_trace import Trace
-from baton.protocol.ledger_errors import LedgerError
+from baton.keys.store_keyring import Keyring
+from baton.ledger.cli_pages import trace_page
+from baton.ledger.cli_sources import heads_of
+from baton.ledger.entries import handoff_entry
+from baton.ledger.errors import LedgerError
+from baton.ledger.proof import verify_chain
+from baton.ledger.records import Status
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.trace import Trace
 from tests.unit.cli.desk import Desk, entries
 from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, message
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from baton.cli.cards import heading, repair_hints, standing, waits_card
 from baton.client import RunRecord, RunStatus, Step, StepStatus
-from baton.client.timers import Timer
-from baton.client.waiting import Build, Pending, Unchosen, Waits
-from baton.protocol.baton import Baton
-from baton.protocol.history import StepKind
-from baton.protocol.messages import PipelineInput
-from baton.protocol.state import PipelineState
+from baton.core.baton import Baton
+from baton.core.history import StepKind
+from baton.core.messages import PipelineInput
+from baton.core.state import PipelineState
+from baton.runs.cli_cards import heading, repair_hints, standing, waits_card
+from baton.runs.client_timers import Timer
+from baton.runs.client_waiting import Build, Pending, Unchosen, Waits
 
 BEGAN = datetime.now(UTC).replace(microsecond=0)
 UNTIL = BEGAN + timedelta(hours=1)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.cli.checks import Finding, Mark, installation, store, trust
+from baton.artifacts.store import open_store
 from baton.cli.doctor import _in_time
-from baton.edge.artifacts import open_store
+from baton.cli.doctor_checks import Finding, Mark, installation, store, trust
 
 
 class TestTrust:

@@ -11,12 +11,12 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from baton.cli.erasing import erase
-from baton.edge.key_files import DEVELOPMENT_FILE
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.vault import Vault
-from baton.protocol.personal import SEALED_ONLY
+from baton.keys.store_files import DEVELOPMENT_FILE
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.personal.cli import erase
+from baton.personal.records import SEALED_ONLY
+from baton.personal.store import Vault
 
 SUBJECT = "ann@example.org"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli import guard_checks
-from baton.cli.checks import Mark
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.cli import doctor_guards as guard_checks
+from baton.cli.doctor_checks import Mark
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
 
 
 @pytest.fixture

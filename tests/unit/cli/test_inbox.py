@@ -11,13 +11,13 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
-from baton.cli.inbox_pages import chosen, decided_line, handoff_page, inbox_table, reason, text_at
 from baton.cli.options import GlobalOptions
 from baton.cli.output import moment
 from baton.cli.session import Session
 from baton.client import WaitingHandoff
-from baton.protocol.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.protocol.verdict import Code, Fate, Finding
+from baton.core.verdict import Code, Fate, Finding
+from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_page, inbox_table, reason, text_at
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[red]x[/red]\nrun-2  9  forged → line"

@@ -11,11 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from baton.cli import keeping
-from baton.edge.keyring import Keyring, Purpose
-from baton.edge.public_keys import PublicKeys
-from baton.edge.sealing import open_sealed, seal
-from baton.protocol.audit_chain import to_base64url
+from baton.handoff.store_signing import open_sealed, seal
+from baton.keys import cli as keeping
+from baton.keys.store_keyring import Keyring, Purpose
+from baton.keys.store_public import PublicKeys
+from baton.ledger.chain import to_base64url
 
 
 def baton(function: Callable[..., None], *words: str, columns: int = 200, **environment: str) -> Result:

@@ -9,18 +9,18 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from baton.cli.cards import waits_card
 from baton.cli.options import GlobalOptions
-from baton.cli.pages import Page, news_lines
 from baton.cli.session import Session
 from baton.client import RunRecord, RunStatus, Step, StepStatus
-from baton.client.following import Followed
-from baton.client.news import news_of
-from baton.client.waiting import Pending, Waits
-from baton.protocol.baton import Baton
-from baton.protocol.history import StepKind
-from baton.protocol.messages import PipelineInput
-from baton.protocol.state import PipelineState
+from baton.core.baton import Baton
+from baton.core.history import StepKind
+from baton.core.messages import PipelineInput
+from baton.core.state import PipelineState
+from baton.runs.cli_cards import waits_card
+from baton.runs.cli_pages import Page, news_lines
+from baton.runs.client_follow import Followed
+from baton.runs.client_news import news_of
+from baton.runs.client_waiting import Pending, Waits
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

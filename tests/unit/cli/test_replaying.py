@@ -10,9 +10,9 @@ from temporalio.client import WorkflowHistory
 from typer.testing import CliRunner
 
 from baton.cli.app import make_app
-from baton.edge.conversion import data_converter
-from baton.edge.keyring import Keyring
-from baton.protocol.messages import PipelineInput
+from baton.codec.conversion import data_converter
+from baton.core.messages import PipelineInput
+from baton.keys.store_keyring import Keyring
 
 ROOT = Path(__file__).parents[3]
 

@@ -5,9 +5,9 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.cli.command import verdict_on
 from baton.cli.exits import ExitCode
-from baton.cli.running import verdict_on
-from baton.protocol.errors import HistoryError, PatchError, ServerError
+from baton.errors import HistoryError, PatchError, ServerError
 
 
 def call(status: RPCStatusCode, message: str) -> RPCError:

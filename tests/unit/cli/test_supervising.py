@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.supervising import WorkerProgram, find_worker, supervise, worker_environment
-from baton.protocol.errors import BatonError
+from baton.cli.supervisor import WorkerProgram, find_worker, supervise, worker_environment
+from baton.errors import BatonError
 
 RUNS = """\
 import os, pathlib, signal, subprocess, sys, time

@@ -4,14 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
 
-from baton.cli.pages import news_lines
-from baton.cli.telling import history_as_json, history_table
 from baton.client import RunRecord, Step, StepStatus
-from baton.client.news import news_of
-from baton.protocol.baton import Baton
-from baton.protocol.history import StepKind
-from baton.protocol.messages import Decided, PipelineInput, StageReturn
-from baton.protocol.state import PipelineState
+from baton.core.baton import Baton
+from baton.core.history import StepKind
+from baton.core.messages import Decided, PipelineInput, StageReturn
+from baton.core.state import PipelineState
+from baton.runs.cli_history import history_as_json, history_table
+from baton.runs.cli_pages import news_lines
+from baton.runs.client_news import news_of
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -10,14 +10,16 @@ import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner, Result
 
+from baton.artifacts.store import open_store
 from baton.cli.app import make_app
-from baton.edge.artifacts import open_store
-from baton.edge.key_files import KeyFile, read_file, write_file
-from baton.edge.keyring import Key, Keyring, Purpose
-from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions, segments_of
-from baton.edge.vault import Vault
-from baton.protocol.audit import AuditEntry, Status
-from baton.protocol.audit_entries import handoff_entry
+from baton.keys.store_files import KeyFile, read_file, write_file
+from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.ledger.entries import handoff_entry
+from baton.ledger.records import AuditEntry, Status
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_archive import segments_of
+from baton.personal.store import Vault
 from tests.unit.ledger.material import NOW, TASK, message
 
 

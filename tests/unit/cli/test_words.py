@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from baton.cli.words import changes, difference, remarks
-from baton.protocol.history import Conflict, HistoryEntry, StepKind
+from baton.core.history import Conflict, HistoryEntry, StepKind
+from baton.runs.cli_words import changes, difference, remarks
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from baton.client.listing import STATUSES, RunFilter
-from baton.protocol.errors import BatonError
+from baton.errors import BatonError
+from baton.runs.client_list import STATUSES, RunFilter
 
 
 class TestQuery:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from baton.client import RunRecord, RunStatus, Step, StepStatus
-from baton.client.news import News, NewsKind, news_of
-from baton.client.timers import Timer
-from baton.protocol.baton import Baton
-from baton.protocol.history import HistoryEntry, Outcome, StepKind
-from baton.protocol.messages import PipelineInput
-from baton.protocol.state import PipelineState
+from baton.core.baton import Baton
+from baton.core.history import HistoryEntry, Outcome, StepKind
+from baton.core.messages import PipelineInput
+from baton.core.state import PipelineState
+from baton.runs.client_news import News, NewsKind, news_of
+from baton.runs.client_timers import Timer
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

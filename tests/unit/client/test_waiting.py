@@ -9,7 +9,7 @@ from temporalio.api.enums.v1 import WorkerVersioningMode
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueVersioningInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 
-from baton.client.waiting import Unchosen, unchosen_workers
+from baton.runs.client_waiting import Unchosen, unchosen_workers
 
 
 def asking(build: str | None) -> PollerInfo:

@@ -7,8 +7,7 @@ import pytest
 from activities.code_review.claims import ask_model
 from activities.code_review.records import Finding, Snapshot, SourceText
 from activities.workbench.asking import configured_model
-from baton import Baton
-from baton.activity import StageContext
+from baton import Baton, StageContext
 from tests.unit.contract_review.material import chat_service
 
 TEXT = "def f(x):\n    return eval(x)\n\n\ndef g(x):\n    return eval(x)\n"

@@ -4,11 +4,11 @@ import pytest
 
 from activities.code_review.records import Analyser, Finding, Review, Severity, Snapshot, SourceText, Unread, in_order
 from activities.code_review.reporting import COORDINATOR, completed, report_of
-from baton.protocol.report import HandoffReport, Readiness, Status
-from baton.protocol.report_lint import lint_report
-from baton.protocol.report_merging import merge_reports
-from baton.protocol.report_parsing import parse_report
-from baton.protocol.report_rendering import render_report
+from baton.report.lint import lint_report
+from baton.report.merging import merge_reports
+from baton.report.parsing import parse_report
+from baton.report.records import HandoffReport, Readiness, Status
+from baton.report.rendering import render_report
 
 FILE = SourceText(path="a`b|c.py", language="Python", text="x = 1\n" * 9)
 BANDIT = Analyser(name="bandit", version="1.9.4", looked_for="weaknesses")

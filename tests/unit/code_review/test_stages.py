@@ -5,8 +5,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from activities.code_review.stages import take_snapshot
-from baton import Baton, BatonPatch
-from baton.activity import StageContext
+from baton import Baton, BatonPatch, StageContext
 from tests.unit.code_review.material import FILES, write
 
 

@@ -10,7 +10,7 @@ from activities.compliance_review.evidence import Evidence, Known
 from activities.compliance_review.records import ComplianceDecision, Concern, Verdict
 from activities.compliance_review.registry import DECISION, SCHEMAS
 from activities.compliance_review.rules import Case
-from baton.edge.output_check import output_check
+from baton.contract.store_output_check import output_check
 from tests.unit.compliance_review.material import DIGEST, OWN, TODAY, case, known, policy, premises
 
 PHRASES = {"id": "PHR-1", "kind": "phrases", "forbidden": ["we guarantee"]}

@@ -12,13 +12,12 @@ from activities.compliance_review.explanation import Review
 from activities.compliance_review.records import ComplianceError
 from activities.compliance_review.registry import AGENTS, DECISION, FORBIDDEN, SCHEMAS
 from activities.compliance_review.stages import STAGES, explain_decision, gather_facts, review_email
-from baton import Baton, StageResult
-from baton.activity import StageContext
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.edge.output_check import output_check
-from baton.protocol.compiling import ContractRequest, compile_contract
-from baton.protocol.contract import HandoffContract
-from baton.protocol.session import EventType
+from baton import Baton, StageContext, StageResult
+from baton.artifacts.store import MemoryArtifactStore
+from baton.contract.compiler import ContractRequest, compile_contract
+from baton.contract.records import HandoffContract
+from baton.contract.session import EventType
+from baton.contract.store_output_check import output_check
 from tests.unit.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
 
 Context = StageContext[Baton]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from baton.protocol.handoff import Turn
-from baton.protocol.tokens import estimate_tokens
+from baton.handoff.records import Turn
+from baton.wire.tokens import estimate_tokens
 
 LENGTHS = (5_000, 10_000, 20_000, 50_000)
 """The lengths of the document, in tokens (S3-7.1.3-b)."""

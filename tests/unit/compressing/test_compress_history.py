@@ -6,12 +6,12 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from baton.activity.compressing import compress, compress_history
-from baton.activity.context import WorkerParts, worker_parts
-from baton.protocol.compressing import CompressInput, ContextTooLargeError, read_summary
-from baton.protocol.handoff import Turn
-from baton.protocol.history import Spend
-from baton.protocol.summarising import Price, Summariser, Summary, SummaryFailedError
+from baton.compression.activity import compress, compress_history
+from baton.compression.rules import CompressInput, ContextTooLargeError, read_summary
+from baton.compression.summariser import Price, Summariser, Summary, SummaryFailedError
+from baton.core.history import Spend
+from baton.handoff.records import Turn
+from baton.pipeline.activity_context import WorkerParts, worker_parts
 from tests.unit.compressing.golden import history
 
 GOLDEN = history(10_000)

@@ -8,10 +8,8 @@ from hypothesis import given as given_any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from baton.edge.tokens import exact_counter
-from baton.protocol.budget import ChargeKind
-from baton.protocol.building import AgentState, build_handoff, opening_cost
-from baton.protocol.compressing import (
+from baton.budget.records import ChargeKind
+from baton.compression.rules import (
     PINNED,
     Compressed,
     CompressInput,
@@ -23,9 +21,11 @@ from baton.protocol.compressing import (
     turn_tokens,
     write_summary,
 )
-from baton.protocol.handoff import Sender, Target, Turn
-from baton.protocol.history import Spend
-from baton.protocol.tokens import TokenEstimator, estimate_tokens
+from baton.compression.store_tokens import exact_counter
+from baton.core.history import Spend
+from baton.handoff.build import AgentState, build_handoff, opening_cost
+from baton.handoff.records import Sender, Target, Turn
+from baton.wire.tokens import TokenEstimator, estimate_tokens
 from tests.unit.compressing.golden import history
 from tests.unit.handoff.material import AT, EXECUTION_ID, HANDOFF_ID, TASK_ID, TRACEPARENT
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.condensing import condense, cut_to
-from baton.protocol.handoff import Turn
-from baton.protocol.tokens import estimate_tokens
+from baton.compression.summary import condense, cut_to
+from baton.handoff.records import Turn
+from baton.wire.tokens import estimate_tokens
 
 turns = st.lists(
     st.builds(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from baton.protocol.compressing import Compressed, CompressInput, plan
-from baton.protocol.condensing import cut_to
+from baton.compression.rules import Compressed, CompressInput, plan
+from baton.compression.summary import cut_to
 from tests.unit.compressing.golden import LANGUAGES, LENGTHS, Golden, history
 
 TONGUES = [*((tongue,) for tongue in LANGUAGES), LANGUAGES]

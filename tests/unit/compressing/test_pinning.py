@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.pinning import REACHES, WHOLE, Pin, PinKind, kind_of, pins_of, repinned
+from baton.compression.pins import REACHES, WHOLE, Pin, PinKind, kind_of, pins_of, repinned
 
 
 class TestKindOf:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.fencing import fence
-from baton.protocol.handoff import Turn
-from baton.protocol.history import Spend
-from baton.protocol.summarising import Price, compression_prompt, too_dear, within_share
+from baton.compression.summariser import Price, compression_prompt, too_dear, within_share
+from baton.core.history import Spend
+from baton.handoff.records import Turn
+from baton.wire.fencing import fence
 
 CHEAP = Price(prompt=Decimal("0.10"), completion=Decimal("0.40"))
 

@@ -26,7 +26,7 @@ from activities.contract_review.refining import (
 )
 from activities.contract_review.summary import citation_faults
 from baton import Spend
-from baton.integrations.http_post import MOST_BYTES
+from baton.agents.http_post import MOST_BYTES
 from tests.unit.contract_review.material import SAAS, Answers, Service, chat_service, clauses_of, reviewed
 
 ENVIRONMENT = {"BATON_LLM_URL": "https://models.example/v1/", "BATON_LLM_MODEL": "small", "BATON_LLM_KEY": "sk-secret"}

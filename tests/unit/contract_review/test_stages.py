@@ -10,10 +10,9 @@ from pydantic import JsonValue
 from activities.contract_review.agents import spend_of
 from activities.contract_review.records import ContractBaton, ContractPatch, Extraction, Prices, ReviewError
 from activities.contract_review.stages import STAGES, analyse_clauses, extract_clauses, score_risk, write_summary
-from baton import StageResult, apply_patch, estimate_tokens
-from baton.activity import StageContext
-from baton.edge.artifacts import MemoryArtifactStore
-from baton.protocol.rendering import render
+from baton import StageContext, StageResult, apply_patch, estimate_tokens
+from baton.artifacts.store import MemoryArtifactStore
+from baton.core.rendering import render
 from tests.unit.contract_review.material import NDA, SAAS, SERVICES
 
 ORDER = (extract_clauses, analyse_clauses, score_risk, write_summary)

@@ -14,9 +14,8 @@ from activities.delivery.testing import run_tests_on_base
 from activities.delivery.worktree import Worktree
 from activities.workbench.diffs import parse_diff
 from activities.workbench.git import GitError
-from baton import Baton
-from baton.activity import StageContext
-from baton.edge.artifacts import MemoryArtifactStore
+from baton import Baton, StageContext
+from baton.artifacts.store import MemoryArtifactStore
 from tests.unit.code_review.material import git, write
 from tests.unit.delivery.material import ADD, FIX, TEST, at, project, state
 

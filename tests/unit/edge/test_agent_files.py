@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.edge.agent_files import (
+from baton.agents.definition_files import (
     MOST_BYTES,
     AgentFileError,
     agent_definition,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.artifacts import ArtifactStore, LocalArtifactStore, MemoryArtifactStore, open_store
-from baton.edge.objects import ObjectArtifactStore
-from baton.protocol.artifacts import ArtifactRef
-from baton.protocol.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
+from baton.artifacts.records import ArtifactRef
+from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore, open_store
+from baton.artifacts.store_objects import ObjectArtifactStore
+from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
 
 PLAN = b"1. read the code\n2. change it\n"
 PLAN_HASH = hashlib.sha256(PLAN).hexdigest()
@@ -212,7 +212,7 @@ class TestOpenStore:
 
     def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without the object store library the message says what to install."""
-        monkeypatch.delitem(sys.modules, "baton.edge.objects")
+        monkeypatch.delitem(sys.modules, "baton.artifacts.store_objects")
         monkeypatch.setitem(sys.modules, "obstore", None)
         with pytest.raises(ArtifactError, match=r"pip install 'temporal-baton\[objects\]'"):
             open_store("s3://bucket/prefix")

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.child import ChildLock, bound_to_parent, group_bound_to_parent
-from baton.protocol.errors import ServerError
+from baton.devserver.processes import ChildLock, bound_to_parent, group_bound_to_parent
+from baton.errors import ServerError
 
 SLEEP = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"]
 
 # A parent that starts a bound child, prints its id, and waits to be killed.
 PARENT = """\
 import subprocess, sys
-from baton.edge.child import bound_to_parent
+from baton.devserver.processes import bound_to_parent
 child = subprocess.Popen(bound_to_parent(sys.argv[1:]), stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
@@ -66,7 +66,7 @@ class TestBoundToParent:
 # A parent that starts a bound group, prints the ids of its head and its processes, and waits to be killed.
 GROUP_PARENT = """\
 import subprocess, sys
-from baton.edge.child import group_bound_to_parent
+from baton.devserver.processes import group_bound_to_parent
 command = group_bound_to_parent(sys.argv[1:])
 child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
 print(child.pid, child.stdout.readline().decode().strip(), flush=True)

@@ -13,12 +13,12 @@ from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec, WorkflowSerializationContext
 
-from baton.edge.codec_server import MAX_BODY_BYTES, codec_app, codecs_for, serve_codec
-from baton.edge.compression import CompressionCodec
-from baton.edge.conversion import RECORD, TO_SEAL, data_converter
-from baton.edge.encryption import ENCODING
-from baton.edge.keyring import Keyring
-from baton.protocol.errors import ServerError
+from baton.codec.compression import CompressionCodec
+from baton.codec.conversion import RECORD, TO_SEAL, data_converter
+from baton.codec.encryption import ENCODING
+from baton.codec.server import MAX_BODY_BYTES, codec_app, codecs_for, serve_codec
+from baton.errors import ServerError
+from baton.keys.store_keyring import Keyring
 
 UI = "http://localhost:8233"
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b'["All existing tests pass"]' * 40)
@@ -355,7 +355,7 @@ class TestCodecsFor:
 
         assert [answer.status for answer in answers] == [400] * 3
         assert b"the keyring has no key of the mark " in answers[0].body
-        [told] = [record.getMessage() for record in caplog.records if record.name == "baton.edge.codec_server"]
+        [told] = [record.getMessage() for record in caplog.records if record.name == "baton.codec.server"]
         assert told.startswith(
             "the codec server cannot show payloads: a payload is encrypted, and the keyring has no key"
         )

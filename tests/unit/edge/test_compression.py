@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter
 
-from baton.edge.compression import MAX_DECODED_BYTES, PREFIX, CompressionCodec
-from baton.protocol.errors import PayloadError
+from baton.codec.compression import MAX_DECODED_BYTES, PREFIX, CompressionCodec
+from baton.errors import PayloadError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -136,7 +136,7 @@ class TestDecode:
 
     def test_the_first_dictionary_never_changes(self) -> None:
         """Its hash is pinned: a change, even of one character, makes old histories unreadable."""
-        text = resources.files("baton.edge").joinpath("dictionary-1.txt").read_bytes()
+        text = resources.files("baton.codec").joinpath("dictionary-1.txt").read_bytes()
         assert len(text) < 16384
         assert hashlib.sha256(text).hexdigest() == "6cd8e7d6be39121e5e70a47e8a208b8070caf84e9be8c06c8e709648118e99d9"
 

@@ -11,15 +11,15 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 
-from baton.edge.conversion import RECORD, SEALED, TO_SEAL, data_converter
-from baton.edge.encryption import ENCODING, EncryptionCodec, MissingKeyError
-from baton.edge.key_files import development_file
-from baton.edge.keyring import Keyring, KeyringError
-from baton.edge.runner import takes_context
-from baton.edge.sealing import open_sealed, seal
-from baton.protocol.handoff import Handoff
-from baton.protocol.messages import LocalStageInput, StageInput
-from baton.protocol.sealed import SealError, UnverifiedHandoff, VerifiedHandoff
+from baton.codec.conversion import RECORD, SEALED, TO_SEAL, data_converter
+from baton.codec.encryption import ENCODING, EncryptionCodec, MissingKeyError
+from baton.core.messages import LocalStageInput, StageInput
+from baton.handoff.records import Handoff
+from baton.handoff.sealed import SealError, UnverifiedHandoff, VerifiedHandoff
+from baton.handoff.store_signing import open_sealed, seal
+from baton.keys.store_files import development_file
+from baton.keys.store_keyring import Keyring, KeyringError
+from baton.sdk.runner import takes_context
 from tests.unit.handoff.material import FULL
 
 KEYS = Keyring.generate()

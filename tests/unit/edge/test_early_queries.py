@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import OutboundInterceptor, QueryWorkflowInput, WorkflowQueryFailedError
 
-from baton.edge.early_queries import ASK_AGAIN, AskingAgain
+from baton.sdk.early_queries import ASK_AGAIN, AskingAgain
 
 
 class Refuses(OutboundInterceptor):

@@ -15,11 +15,11 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 
-from baton.edge.conversion import RECORD, SEALED
-from baton.edge.encryption import ENCODING, FIRST_ENCODING, KEY_ID, EncryptionCodec, MissingKeyError
-from baton.edge.key_files import KeyFile, write_file
-from baton.edge.keyring import Key, Keyring, KeyringError, Purpose
-from baton.protocol.errors import NewerPayloadError, PayloadError
+from baton.codec.conversion import RECORD, SEALED
+from baton.codec.encryption import ENCODING, FIRST_ENCODING, KEY_ID, EncryptionCodec, MissingKeyError
+from baton.errors import NewerPayloadError, PayloadError
+from baton.keys.store_files import KeyFile, write_file
+from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose
 
 MARK = b"hunter2"
 PLAIN = Payload(metadata={"encoding": b"json/plain", "note": MARK}, data=b'"' + MARK * 40 + b'"')

@@ -6,10 +6,10 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
-from baton.edge.conversion import data_converter
-from baton.edge.encryption import MissingKeyError
-from baton.edge.failures import with_failures
-from baton.edge.keyring import Keyring
+from baton.codec.conversion import data_converter
+from baton.codec.encryption import MissingKeyError
+from baton.keys.store_keyring import Keyring
+from baton.runs.client_failures import with_failures
 
 KEYS = Keyring.generate()
 SECRET = data_converter(keyring=KEYS, encrypt=True)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from baton.edge import keyring as module
-from baton.edge.key_files import KeyFile, changing, read_file, write_file
-from baton.edge.keyring import Key, Keyring, KeyringError, Purpose, UnknownKeyError
-from baton.edge.public_keys import RETIRED_GRACE, PublicKeys
-from baton.protocol.audit_chain import SignatureCheck, to_base64url
+from baton.keys import store_keyring as module
+from baton.keys.store_files import KeyFile, changing, read_file, write_file
+from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose, UnknownKeyError
+from baton.keys.store_public import RETIRED_GRACE, PublicKeys
+from baton.ledger.chain import SignatureCheck, to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 LATER = AT + timedelta(days=30)

@@ -1,4 +1,4 @@
-"""Tests of `baton.edge.metering.tell_answer` on a meter that keeps what it is told."""
+"""Tests of `baton.telemetry.metering.tell_answer` on a meter that keeps what it is told."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
-from baton.edge.metering import UNKNOWN, tell_answer
-from baton.protocol.metric_names import Transport
-from baton.protocol.receipts import Receipt
-from baton.protocol.verdict import Code, Verdict, rejected
-from baton.workflow.metrics import Metrics
+from baton.core.verdict import Code, Verdict, rejected
+from baton.handoff.receipts import Receipt
+from baton.telemetry.metering import UNKNOWN, tell_answer
+from baton.telemetry.metric_names import Transport
+from baton.telemetry.workflow_metrics import Metrics
 from tests.unit.handoff.material import EXAMPLE, HANDOFF_ID, TASK_ID
 
 SENT = datetime.fromisoformat(EXAMPLE["timestamp"])

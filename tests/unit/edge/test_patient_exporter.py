@@ -1,11 +1,11 @@
-"""Tests of `baton.edge.patient_exporter`, against a real OTLP receiver that refuses."""
+"""Tests of `baton.telemetry.exporter`, against a real OTLP receiver that refuses."""
 
 import logging
 
 import pytest
 
-from baton.edge.spans import OpenTelemetryTracing
-from baton.edge.tracing import open_tracing
+from baton.telemetry.spans import OpenTelemetryTracing
+from baton.telemetry.tracing import open_tracing
 from tests.collector import Collector, collecting
 
 
@@ -41,8 +41,8 @@ class TestPatientExporter:
             send(tracing)
             tracing.close()
 
-        assert refused == [("trace_exporter", logging.ERROR), ("patient_exporter", logging.WARNING)]
-        ours = [record.getMessage() for record in caplog.records if record.name.endswith("patient_exporter")]
+        assert refused == [("trace_exporter", logging.ERROR), ("exporter", logging.WARNING)]
+        ours = [record.getMessage() for record in caplog.records if record.name == "baton.telemetry.exporter"]
         assert [line.partition(" http")[0] for line in ours] == [
             "spans cannot be sent to",
             "spans are sent to",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.keyring import Key, Keyring, Purpose
-from baton.edge.public_keys import PublicKey, PublicKeys, PublicKeysError
-from baton.protocol.audit_chain import to_base64url
+from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.keys.store_public import PublicKey, PublicKeys, PublicKeysError
+from baton.ledger.chain import to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 SECRET = bytes(range(32))

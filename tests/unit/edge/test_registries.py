@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.registries import load_registries
-from baton.protocol.agents import AgentEntry
-from baton.protocol.contract import OutputSchemaRef
-from baton.protocol.contract_errors import RegistryError
-from baton.protocol.output_schemas import OutputSchema
+from baton.contract.agents import AgentEntry
+from baton.contract.errors import RegistryError
+from baton.contract.output_schemas import OutputSchema
+from baton.contract.records import OutputSchemaRef
+from baton.contract.store_registries import load_registries
 
 TOML = """
 [[agents]]
@@ -28,8 +28,8 @@ file = "decision.json"
 """
 DECISION = {"type": "object", "required": ["approved"]}
 PACKAGE = """
-from baton.protocol.agents import AgentEntry
-from baton.protocol.output_schemas import OutputSchema
+from baton.contract.agents import AgentEntry
+from baton.contract.output_schemas import OutputSchema
 
 def agents():
     return [AgentEntry(name="Packaged", version="1.0.0")]

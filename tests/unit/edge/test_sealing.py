@@ -15,12 +15,12 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.edge import sealing
-from baton.edge.keyring import Key, Keyring, Purpose
-from baton.edge.public_keys import RETIRED_GRACE, PublicKeys
-from baton.edge.sealing import open_sealed, seal, seal_json
-from baton.protocol.audit_chain import from_base64url
-from baton.protocol.sealed import SealError, UnverifiedHandoff, VerifiedHandoff
+from baton.handoff import store_signing as sealing
+from baton.handoff.sealed import SealError, UnverifiedHandoff, VerifiedHandoff
+from baton.handoff.store_signing import open_sealed, seal, seal_json
+from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.keys.store_public import RETIRED_GRACE, PublicKeys
+from baton.ledger.chain import from_base64url
 from tests.unit.handoff.material import FULL, OPTIONAL
 from tests.unit.protocol.material import json_objects
 
@@ -378,7 +378,7 @@ class TestTypes:
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) == VerifiedHandoff.__name__
         ]
 
-        assert makers == ["edge/sealing.py"]
+        assert makers == ["handoff/store_signing.py"]
 
     def test_neither_is_the_other(self) -> None:
         """A function that wants a verified one cannot be given an unverified one by inheritance."""

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from baton.edge.serving import serving
+from baton.codec.serving import serving
 
 LARGE = 64 * 1024 * 1024
 """More than the system keeps on its way."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.temporal_cli import find_temporal
-from baton.protocol.errors import ServerError
+from baton.devserver.temporal_cli import find_temporal
+from baton.errors import ServerError
 
 
 def _program(folder: Path, name: str = "temporal") -> Path:

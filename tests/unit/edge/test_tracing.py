@@ -1,4 +1,4 @@
-"""Tests of `baton.edge.tracing` and `baton.edge.spans`, against a real OTLP receiver."""
+"""Tests of `baton.telemetry.tracing` and `baton.telemetry.spans`, against a real OTLP receiver."""
 
 import json
 import subprocess
@@ -18,15 +18,15 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from baton.edge.spans import OpenTelemetryTracing
-from baton.edge.tracing import handoff_answered, open_tracing
-from baton.edge.tracing_interceptors import trace_of
-from baton.protocol.admission import AcceptRequest
-from baton.protocol.handoff import Handoff
-from baton.protocol.history import Spend
-from baton.protocol.messages import StageReturn
-from baton.protocol.sealed import UnverifiedHandoff
-from baton.protocol.tracing import HandoffTrace, TraceContext, TraceparentError, task_traceparent
+from baton.core.history import Spend
+from baton.core.messages import StageReturn
+from baton.exchange.admission import AcceptRequest
+from baton.handoff.records import Handoff
+from baton.handoff.sealed import UnverifiedHandoff
+from baton.handoff.trace import HandoffTrace, TraceContext, TraceparentError, task_traceparent
+from baton.telemetry.interceptors import trace_of
+from baton.telemetry.spans import OpenTelemetryTracing
+from baton.telemetry.tracing import handoff_answered, open_tracing
 from tests.collector import Collector, attributes, collecting
 from tests.unit.handoff.material import EXAMPLE, HANDOFF_ID, PARENT_ID, RECEIVER, TASK_ID, TRACEPARENT
 
@@ -96,7 +96,7 @@ class TestOpenTracing:
 
     def test_opentelemetry_is_loaded_by_nothing_else(self) -> None:
         """Neither traceparents nor the interceptors need it, so neither does a worker that is not asked for traces."""
-        code = "import sys, baton.edge.tracing_interceptors as _; print('opentelemetry' in sys.modules)"
+        code = "import sys, baton.telemetry.interceptors as _; print('opentelemetry' in sys.modules)"
         fresh = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
         assert fresh.stdout == "False\n"

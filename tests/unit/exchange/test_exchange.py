@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol import exchange
-from baton.protocol.exchange import (
+from baton.core.verdict import Code, Finding, Verdict, rejected
+from baton.exchange import records as exchange
+from baton.exchange.records import (
     Acknowledgement,
     Intake,
     Outbox,
@@ -20,7 +21,6 @@ from baton.protocol.exchange import (
     message_digest,
     next_in_line,
 )
-from baton.protocol.verdict import Code, Finding, Verdict, rejected
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64

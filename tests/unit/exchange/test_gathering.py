@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.exchange import Acknowledgement, Reply
-from baton.protocol.gathering import Broadcast, Standing
+from baton.exchange.broadcast import Broadcast, Standing
+from baton.exchange.records import Acknowledgement, Reply
 from tests.unit.exchange.test_exchange import ack
 
 YES, NO = Reply.ACCEPTED, Reply.REJECTED

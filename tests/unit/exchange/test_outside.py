@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.exchange import Reply
-from baton.protocol.outside import Move, MoveKind, OutsideDesk, OutsideHandoff, OutsideResult
+from baton.exchange.external import Move, MoveKind, OutsideDesk, OutsideHandoff, OutsideResult
+from baton.exchange.records import Reply
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import rfc8785
 
-from baton.activity.gate import Freshness, Gate
-from baton.edge.keyring import Keyring
-from baton.edge.keys import Key, Purpose
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.sealing import seal
-from baton.protocol.audit import AuditRecord, header_members
-from baton.protocol.audit_chain import Verdict as Proof
-from baton.protocol.history import Spend
-from baton.protocol.receipts import Receipt
-from baton.protocol.sealed import ED25519, HMAC_SHA256
-from baton.protocol.verdict import Code, Fate
+from baton.core.history import Spend
+from baton.core.verdict import Code, Fate
+from baton.handoff.receipts import Receipt
+from baton.handoff.sealed import ED25519, HMAC_SHA256
+from baton.handoff.store_gate import Freshness, Gate
+from baton.handoff.store_signing import seal
+from baton.keys.store_key import Key, Purpose
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import Verdict as Proof
+from baton.ledger.records import AuditRecord, header_members
+from baton.ledger.store import Ledger, LedgerOptions
 from tests.unit.handoff.material import FULL, OPTIONAL, RECEIVER, TASK_ID, TOP_LEVEL, changed, without, wrong_values
 
 NOW = datetime(2026, 6, 12, 9, 31, tzinfo=UTC)

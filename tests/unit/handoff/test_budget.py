@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.budget import (
+from baton.budget.records import (
     Budget,
     Charge,
     ChargeKind,
@@ -16,7 +16,7 @@ from baton.protocol.budget import (
     shares,
     total,
 )
-from baton.protocol.history import Spend
+from baton.core.history import Spend
 
 
 def budget(micro_usd: int = 1_000, **terms: Any) -> Budget:

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.protocol.audit import AuditEntry, Status
-from baton.protocol.audit_cost import TaskCost, task_cost
-from baton.protocol.audit_entries import cost_of, handoff_entry
-from baton.protocol.budget import Budget, Charge, ChargeKind
-from baton.protocol.building import AgentState, build_handoff
-from baton.protocol.compressing import Compressed
-from baton.protocol.handoff import CostTracking, Handoff, Sender, Target
-from baton.protocol.history import Spend
-from baton.protocol.money import usd
-from baton.protocol.validating import validate_handoff
-from baton.protocol.verdict import Code
+from baton.budget.records import Budget, Charge, ChargeKind
+from baton.compression.rules import Compressed
+from baton.core.history import Spend
+from baton.core.verdict import Code
+from baton.handoff.build import AgentState, build_handoff
+from baton.handoff.records import CostTracking, Handoff, Sender, Target
+from baton.handoff.validation import validate_handoff
+from baton.ledger.cost import TaskCost, task_cost
+from baton.ledger.entries import cost_of, handoff_entry
+from baton.ledger.records import AuditEntry, Status
+from baton.wire.money import usd
 from tests.unit.handoff.material import AT, EXAMPLE, EXECUTION_ID, HANDOFF_ID, RECEIVER, TASK_ID, TRACEPARENT
 from tests.unit.ledger.material import chain, completion_entry
 

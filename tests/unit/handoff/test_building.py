@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.edge.schema_gate import handoff_gate
-from baton.protocol.building import AgentState, Delivery, after_spending, build_handoff, hop_of, opening_cost
-from baton.protocol.handoff import (
+from baton.core.history import Spend
+from baton.handoff.build import AgentState, Delivery, after_spending, build_handoff, hop_of, opening_cost
+from baton.handoff.errors import RoutingError
+from baton.handoff.hops import HopLimits, Trail
+from baton.handoff.records import (
     CompletedSubtask,
     ContextItem,
     CostTracking,
@@ -22,11 +24,9 @@ from baton.protocol.handoff import (
     ToolCall,
     Turn,
 )
-from baton.protocol.handoff_errors import RoutingError
-from baton.protocol.history import Spend
-from baton.protocol.hops import HopLimits, Trail
-from baton.protocol.sealed import SealError
-from baton.protocol.validating import validate_handoff
+from baton.handoff.sealed import SealError
+from baton.handoff.store_schema import handoff_gate
+from baton.handoff.validation import validate_handoff
 from tests.unit.handoff.material import (
     AT,
     EXAMPLE,

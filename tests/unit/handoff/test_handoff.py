@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from baton.protocol.handoff import CostTracking, Handoff, TokenSpent, Turn, begins_task
-from baton.protocol.strict_json import loads_strict
+from baton.handoff.records import CostTracking, Handoff, TokenSpent, Turn, begins_task
+from baton.wire.strict_json import loads_strict
 from tests.unit.handoff.material import EXAMPLE, FULL, OPTIONAL, REQUIRED, TOP_LEVEL, changed, messages, without
 
 

@@ -8,9 +8,8 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 
-from baton.edge.schema_gate import covers, handoff_gate
-from baton.protocol.handoff import Handoff
-from baton.protocol.handoff_schema import (
+from baton.handoff.records import Handoff
+from baton.handoff.schema import (
     CURRENT,
     RELEASED,
     handoff_schema,
@@ -19,8 +18,9 @@ from baton.protocol.handoff_schema import (
     published_text,
     unreadable,
 )
-from baton.protocol.schema_registry import closed
-from baton.protocol.validating import schema_findings
+from baton.handoff.store_schema import covers, handoff_gate
+from baton.handoff.validation import schema_findings
+from baton.wire.schema_registry import closed
 from tests.unit.handoff.material import EXAMPLE, OPTIONAL, REQUIRED, SCHEMA_CHECKS, TOP_LEVEL, damaged, messages
 
 DOCUMENTS = Path(__file__).parents[3] / "docs/schemas"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from baton.protocol.money import MOST_USD, Usd, UsdSpent, micro_usd, usd
+from baton.wire.money import MOST_USD, Usd, UsdSpent, micro_usd, usd
 
 amounts = st.integers(-(10**15), 10**15)
 

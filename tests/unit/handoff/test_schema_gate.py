@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from baton.edge.schema_gate import SchemaGate, covers, handoff_gate
-from baton.protocol.verdict import MOST_FINDINGS, Code
+from baton.core.verdict import MOST_FINDINGS, Code
+from baton.handoff.store_schema import SchemaGate, covers, handoff_gate
 from tests.unit.handoff.material import EXAMPLE, FULL, changed, without
 
 PLAIN: dict[str, Any] = {"type": "object", "properties": {"x": {}}, "additionalProperties": False}

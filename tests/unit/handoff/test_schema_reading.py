@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from baton.protocol.handoff_schema import handoff_schema
-from baton.protocol.schema_reading import SchemaReader, expectation, json_kind, members, pointer
+from baton.handoff.schema import handoff_schema
+from baton.wire.schema_reading import SchemaReader, expectation, json_kind, members, pointer
 from tests.unit.handoff.material import FULL, REQUIRED
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from baton.edge.schema_gate import covers
-from baton.protocol.handoff_errors import SchemaChangeError
-from baton.protocol.handoff_schema import CURRENT, RELEASED, handoff_schema
-from baton.protocol.schema_registry import Release, SchemaRegistry, handoff_schemas
+from baton.handoff.errors import SchemaChangeError
+from baton.handoff.schema import CURRENT, RELEASED, handoff_schema
+from baton.handoff.store_schema import covers
+from baton.wire.schema_registry import Release, SchemaRegistry, handoff_schemas
 from tests.unit.handoff.material import EXAMPLE, OPTIONAL
 
 

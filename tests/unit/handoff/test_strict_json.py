@@ -9,8 +9,8 @@ import rfc8785
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from baton.protocol.handoff_errors import MalformedMessageError
-from baton.protocol.strict_json import MOST_DEPTH, loads_strict
+from baton.handoff.errors import MalformedMessageError
+from baton.wire.strict_json import MOST_DEPTH, loads_strict
 from tests.unit.protocol.material import json_values
 
 DOCUMENTS = Path(__file__).parents[2] / "data/rfc8785/output"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from baton.protocol.routing import ReceiverRequirements
-from baton.protocol.validating import Unsafe, schema_findings, validate_handoff
-from baton.protocol.verdict import Code, Finding, Verdict
+from baton.core.verdict import Code, Finding, Verdict
+from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import Unsafe, schema_findings, validate_handoff
 from tests.unit.handoff.material import (
     EXAMPLE,
     FULL,

@@ -6,7 +6,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from baton.protocol.verdict import (
+from baton.core.verdict import (
     LONGEST_FINDING,
     MOST_FINDINGS,
     Code,

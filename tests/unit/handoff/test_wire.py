@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from baton.protocol.wire import (
+from baton.wire.values import (
     AgentVersion,
     Digest,
     Instant,

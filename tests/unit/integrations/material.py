@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from baton.activity import StageContext
-from baton.protocol.baton import Baton
-from baton.protocol.contract import HandoffContract
-from baton.protocol.session import EventType
+from baton import StageContext
+from baton.contract.records import HandoffContract
+from baton.contract.session import EventType
+from baton.core.baton import Baton
 
 HANDOFF = "5b1d7c52-58f5-4dd5-9a3e-0c6f6f8c3e11"
 BATON = Baton(goal="Add OAuth2 login", decision_log=["Use JWT"])

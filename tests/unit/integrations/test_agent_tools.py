@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 from pydantic import BaseModel, ValidationError, validate_call
 
-from baton.integrations.agent_tools import AgentTool, as_text, tools_of
-from baton.protocol.session import EventType
-from baton.protocol.tools import ToolDeniedError
+from baton.agents.tools import AgentTool, as_text, tools_of
+from baton.contract.session import EventType
+from baton.contract.tools import ToolDeniedError
 from tests.unit.integrations.material import context, contract, events, lookup
 
 

@@ -12,18 +12,18 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from baton.activity import StageContext
-from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
-from baton.integrations.limiting import Bill
-from baton.protocol.baton import Baton, BatonPatch
-from baton.protocol.compiling import ContractRequest, compile_contract
-from baton.protocol.contract import Confidence
-from baton.protocol.errors import AgentError
-from baton.protocol.fencing import FENCE_LABEL
-from baton.protocol.history import Spend
-from baton.protocol.session import EventType
-from baton.protocol.tools import ToolDeniedError
-from baton.protocol.verdict import Code
+from baton import StageContext
+from baton.agents.limits import Bill
+from baton.agents.port import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
+from baton.contract.compiler import ContractRequest, compile_contract
+from baton.contract.records import Confidence
+from baton.contract.session import EventType
+from baton.contract.tools import ToolDeniedError
+from baton.core.baton import Baton, BatonPatch
+from baton.core.history import Spend
+from baton.core.verdict import Code
+from baton.errors import AgentError
+from baton.wire.fencing import FENCE_LABEL
 from tests.unit.integrations.material import BATON, PATCH, context, lookup
 
 CRM = AgentTool.of(lookup, name="crm.lookup")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.activity import Stage
+from baton import Stage
 
 PAGE = Path(__file__).parents[3] / "docs" / "agents.md"
 

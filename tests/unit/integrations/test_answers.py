@@ -6,9 +6,9 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel, Field
 
-from baton.integrations.answers import AnswerForm, answer_schema, how_to_answer, read_answer
-from baton.protocol.baton import Baton
-from baton.protocol.errors import PatchError
+from baton.agents.answers import AnswerForm, answer_schema, how_to_answer, read_answer
+from baton.core.baton import Baton
+from baton.errors import PatchError
 
 VERDICT = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
 

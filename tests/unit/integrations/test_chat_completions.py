@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from baton.activity import Stage
-from baton.integrations.agents import AgentLimits, AgentTool, AnswerForm, agent_stage
-from baton.integrations.chat_completions import ChatCompletionsAgent
-from baton.protocol.errors import PatchError
-from baton.protocol.fencing import FENCE_LABEL
-from baton.protocol.history import Spend
-from baton.protocol.session import EventType
-from baton.protocol.summarising import Price
-from baton.protocol.tools import ToolDeniedError
+from baton import Stage
+from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.port import AgentLimits, AgentTool, AnswerForm, agent_stage
+from baton.compression.summariser import Price
+from baton.contract.session import EventType
+from baton.contract.tools import ToolDeniedError
+from baton.core.history import Spend
+from baton.errors import PatchError
+from baton.wire.fencing import FENCE_LABEL
 from tests.chat_server import ChatServer, Reply, chat_server, completion, refusal
 from tests.unit.integrations.material import PATCH, context, contract, events, lookup
 

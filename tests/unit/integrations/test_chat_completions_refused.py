@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from baton.protocol.history import Spend
-from baton.protocol.summarising import Price
+from baton.compression.summariser import Price
+from baton.core.history import Spend
 from tests.chat_server import Reply, chat_server, completion, refusal
 from tests.unit.integrations.material import PATCH, context
 from tests.unit.integrations.test_chat_completions import GOOD, KEY, KEY_ENV, stage

@@ -2,14 +2,13 @@
 
 import pytest
 
-from baton import Baton
-from baton.activity import StageContext
-from baton.edge.agent_files import agent_definition
-from baton.integrations.agent_tools import AgentTool
-from baton.integrations.agents import AgentAnswer, AgentWork
-from baton.integrations.answers import AnswerForm
-from baton.integrations.defined_agents import defined_stage
-from baton.protocol.report_rendering import render_report
+from baton import Baton, StageContext
+from baton.agents.answers import AnswerForm
+from baton.agents.definition_files import agent_definition
+from baton.agents.definitions import defined_stage
+from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents.tools import AgentTool
+from baton.report.rendering import render_report
 from tests.unit.protocol.report_material import report
 
 

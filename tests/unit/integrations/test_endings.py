@@ -19,15 +19,14 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
-from baton import Baton, StageResult
-from baton.activity import StageContext
-from baton.integrations.agents import Agent as Port
-from baton.integrations.agents import AgentTool, agent_stage
-from baton.integrations.chat_completions import ChatCompletionsAgent
-from baton.integrations.langgraph import LangGraphAgent
-from baton.integrations.openai_agents import OpenAIAgent, provider
-from baton.integrations.pydantic_ai import PydanticAgent
-from baton.protocol.errors import PatchError
+from baton import Baton, StageContext, StageResult
+from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.langgraph import LangGraphAgent
+from baton.agents.openai_agents import OpenAIAgent, provider
+from baton.agents.port import Agent as Port
+from baton.agents.port import AgentTool, agent_stage
+from baton.agents.pydantic_ai import PydanticAgent
+from baton.errors import PatchError
 from tests.chat_server import ChatServer, Reply, chat_server, completion
 
 PATCH = {"decision_log": ["Use JWT, because sessions need a store"]}

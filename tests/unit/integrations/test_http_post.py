@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from baton.integrations.http_post import MOST_BYTES, checked_url, key_from, post_json
-from baton.protocol.errors import AgentError
+from baton.agents.http_post import MOST_BYTES, checked_url, key_from, post_json
+from baton.errors import AgentError
 from tests.chat_server import Reply, chat_server
 
 
@@ -161,7 +161,7 @@ class TestKeyFrom:
 def test_the_port_loads_no_framework() -> None:
     """A worker whose agents need none does not pay for them, and needs no extra installed."""
     code = (
-        "import sys, baton.integrations.agents, baton.integrations.subprocess_agent\n"
+        "import sys, baton.agents.port, baton.agents.subprocess_agent\n"
         "print(*{'pydantic_ai', 'openai', 'genai_prices', 'agents', 'langgraph', 'httpx2'} & {*sys.modules})"
     )
     fresh = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,16 +18,15 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
-from baton import Baton, StageResult
-from baton.activity import StageContext
-from baton.integrations.agents import AgentAnswer, AgentLimits, AgentWork, agent_stage
-from baton.integrations.langgraph import LangGraphAgent, node_stage
-from baton.protocol.contract import HandoffContract
-from baton.protocol.errors import AgentError
-from baton.protocol.history import Spend
-from baton.protocol.session import EventType
-from baton.protocol.summarising import Price
-from baton.protocol.tools import ToolDeniedError
+from baton import Baton, StageContext, StageResult
+from baton.agents.langgraph import LangGraphAgent, node_stage
+from baton.agents.port import AgentAnswer, AgentLimits, AgentWork, agent_stage
+from baton.compression.summariser import Price
+from baton.contract.records import HandoffContract
+from baton.contract.session import EventType
+from baton.contract.tools import ToolDeniedError
+from baton.core.history import Spend
+from baton.errors import AgentError
 
 BATON = Baton(goal="Add login", current_state=["Nothing"], decision_log=["Use JWT"])
 USAGE = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}

@@ -9,7 +9,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 
-from baton.integrations.langgraph import node_stage
+from baton.agents.langgraph import node_stage
 from tests.unit.integrations.test_langgraph import done
 
 

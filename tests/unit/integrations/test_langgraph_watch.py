@@ -19,12 +19,12 @@ from langgraph.types import Command, Send
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
-from baton.activity import StageContext
-from baton.integrations.agents import AgentLimits, agent_stage
-from baton.integrations.langgraph import LangGraphAgent, node_stage
-from baton.protocol.errors import PatchError
-from baton.protocol.session import EventType
-from baton.protocol.tools import ToolDeniedError
+from baton import StageContext
+from baton.agents.langgraph import LangGraphAgent, node_stage
+from baton.agents.port import AgentLimits, agent_stage
+from baton.contract.session import EventType
+from baton.contract.tools import ToolDeniedError
+from baton.errors import PatchError
 from tests.unit.integrations.test_langgraph import BATON, USAGE, calling, contract, crm_lookup, done, looping, model
 
 OWN: Any = {"callbacks": [BaseCallbackHandler()]}

@@ -21,13 +21,13 @@ import {module}
 @pytest.mark.parametrize(
     ("module", "lacks", "extra"),
     [
-        ("baton.integrations.pydantic_ai", "pydantic_ai", "agents"),
-        ("baton.integrations.pydantic_ai_durable", "pydantic_ai", "agents"),
-        ("baton.integrations.openai_agents", "agents", "openai-agents"),
-        ("baton.integrations.langgraph", "langchain_core", "langgraph"),
-        ("baton.integrations.chat_completions", "httpx2", "chat"),
-        ("baton.client.outside_http", "starlette", "codec"),
-        ("baton.edge.codec_server", "starlette", "codec"),
+        ("baton.agents.pydantic_ai", "pydantic_ai", "agents"),
+        ("baton.agents.pydantic_ai_durable", "pydantic_ai", "agents"),
+        ("baton.agents.openai_agents", "agents", "openai-agents"),
+        ("baton.agents.langgraph", "langchain_core", "langgraph"),
+        ("baton.agents.chat_completions", "httpx2", "chat"),
+        ("baton.exchange.client_http", "starlette", "codec"),
+        ("baton.codec.server", "starlette", "codec"),
     ],
 )
 def test_an_adapter_names_the_extra_that_it_needs(module: str, lacks: str, extra: str) -> None:

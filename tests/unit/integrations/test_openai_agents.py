@@ -16,15 +16,14 @@ from agents.tool_context import ToolContext
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
-from baton import Baton, StageResult
-from baton.activity import StageContext
-from baton.integrations.agents import AgentAnswer, AgentLimits, AnswerForm, agent_stage
-from baton.integrations.openai_agents import OpenAIAgent
-from baton.protocol.contract import Confidence, Fact, HandoffContract, SourceProvenance
-from baton.protocol.errors import PatchError
-from baton.protocol.history import Spend
-from baton.protocol.session import EventType
-from baton.protocol.tools import ToolDeniedError
+from baton import Baton, StageContext, StageResult
+from baton.agents.openai_agents import OpenAIAgent
+from baton.agents.port import AgentAnswer, AgentLimits, AnswerForm, agent_stage
+from baton.contract.records import Confidence, Fact, HandoffContract, SourceProvenance
+from baton.contract.session import EventType
+from baton.contract.tools import ToolDeniedError
+from baton.core.history import Spend
+from baton.errors import PatchError
 
 BATON = Baton(goal="Answer the customer", decision_log=["Be brief"])
 ANSWER = '{"baton_patch": {"decision_log": ["Offer 10 %"]}}'

@@ -12,11 +12,11 @@ import pytest
 from agents import Agent, ModelSettings, ToolOutputText
 from temporalio.exceptions import ApplicationError
 
-from baton.activity import StageContext
-from baton.integrations.agents import HANDOFF_HEADER, AgentTool, agent_stage
-from baton.integrations.openai_agents import OpenAIAgent, provider
-from baton.protocol.errors import PatchError
-from baton.protocol.history import Spend
+from baton import StageContext
+from baton.agents.openai_agents import OpenAIAgent, provider
+from baton.agents.port import HANDOFF_HEADER, AgentTool, agent_stage
+from baton.core.history import Spend
+from baton.errors import PatchError
 from tests.unit.integrations.test_openai_agents import ANSWER, BATON, PATCH, contract, done, lookup
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from baton.integrations import prices
-from baton.integrations.prices import cost
-from baton.protocol.summarising import Price
+from baton.agents import prices
+from baton.agents.prices import cost
+from baton.compression.summariser import Price
 
 
 class TestCost:

@@ -29,15 +29,15 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
-from baton.activity import Stage
-from baton.integrations.agents import AgentAnswer, AgentLimits, AgentTool, AnswerForm, agent_stage
-from baton.integrations.pydantic_ai import PydanticAgent
-from baton.protocol.errors import PatchError
-from baton.protocol.fencing import FENCE_LABEL
-from baton.protocol.history import Spend
-from baton.protocol.session import EventType
-from baton.protocol.summarising import Price
-from baton.protocol.tools import ToolDeniedError
+from baton import Stage
+from baton.agents.port import AgentAnswer, AgentLimits, AgentTool, AnswerForm, agent_stage
+from baton.agents.pydantic_ai import PydanticAgent
+from baton.compression.summariser import Price
+from baton.contract.session import EventType
+from baton.contract.tools import ToolDeniedError
+from baton.core.history import Spend
+from baton.errors import PatchError
+from baton.wire.fencing import FENCE_LABEL
 from tests.chat_server import ChatServer, Reply, chat_server, chunks, completion, refusal
 from tests.unit.integrations.material import ANSWER, PATCH, context, contract, events, lookup
 
@@ -431,7 +431,7 @@ class TestProvider:
 
     async def test_a_streams_progress_is_told_to_temporal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """In the details of the heartbeats, and the agent's own handler gets the events."""
-        monkeypatch.setattr("baton.integrations.pydantic_ai._BEAT", 0)
+        monkeypatch.setattr("baton.agents.pydantic_ai._BEAT", 0)
         seen: list[Any] = []
 
         async def own(run: RunContext[Any], events: Any) -> None:

@@ -7,7 +7,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.profiles import ModelProfile
 
-from baton.integrations.pydantic_ai_durable import UnderContract
+from baton.agents.pydantic_ai_durable import UnderContract
 
 
 class TestUnderContract:

@@ -12,8 +12,8 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
-from baton.integrations.pydantic_ai_errors import reported
-from baton.protocol.errors import AgentError, PatchError
+from baton.agents.pydantic_ai_errors import reported
+from baton.errors import AgentError, PatchError
 
 REJECTED = ModelRequestRejectedError("gpt-x", "marker-1", body="marker-1")
 BUSY = ModelHTTPError(503, "gpt-x", body="marker-1")

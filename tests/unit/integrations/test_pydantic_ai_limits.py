@@ -8,10 +8,10 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
-from baton.integrations.agents import AgentLimits, AgentTool, agent_stage
-from baton.integrations.pydantic_ai import PydanticAgent
-from baton.protocol.history import Spend
-from baton.protocol.summarising import Price
+from baton.agents.port import AgentLimits, AgentTool, agent_stage
+from baton.agents.pydantic_ai import PydanticAgent
+from baton.compression.summariser import Price
+from baton.core.history import Spend
 from tests.chat_server import chat_server, completion
 from tests.unit.integrations.material import ANSWER, context, lookup
 

@@ -9,10 +9,10 @@ from pydantic_ai import Agent, PromptedOutput, StructuredDict, ToolOutput
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from baton.integrations.agents import agent_stage
-from baton.integrations.pydantic_ai import PydanticAgent
-from baton.integrations.pydantic_ai_outputs import build_once
-from baton.integrations.remembering import MOST, remembering
+from baton.agents.memo import MOST, remembering
+from baton.agents.port import agent_stage
+from baton.agents.pydantic_ai import PydanticAgent
+from baton.agents.pydantic_ai_outputs import build_once
 from tests.unit.integrations.material import PATCH, context
 
 OBJECT: dict[str, Any] = {"type": "object"}

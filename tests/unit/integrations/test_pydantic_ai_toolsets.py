@@ -9,10 +9,10 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from baton.integrations.agents import agent_stage
-from baton.integrations.pydantic_ai import PydanticAgent
-from baton.protocol.session import EventType
-from baton.protocol.tools import ToolDeniedError
+from baton.agents.port import agent_stage
+from baton.agents.pydantic_ai import PydanticAgent
+from baton.contract.session import EventType
+from baton.contract.tools import ToolDeniedError
 from tests.unit.integrations.material import ANSWER, context, contract, events
 
 

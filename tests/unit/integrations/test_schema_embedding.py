@@ -11,14 +11,13 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from baton import Baton
-from baton.activity import StageContext, WorkerParts
-from baton.integrations.agents import agent_stage
-from baton.integrations.answers import answer_schema, read_answer
-from baton.integrations.pydantic_ai import PydanticAgent
-from baton.integrations.schema_embedding import spelled_out
-from baton.protocol.errors import PatchError
-from baton.protocol.output_schemas import OutputSchema, OutputSchemas
+from baton import Baton, StageContext, WorkerParts
+from baton.agents.answers import answer_schema, read_answer
+from baton.agents.port import agent_stage
+from baton.agents.pydantic_ai import PydanticAgent
+from baton.agents.schema_embedding import spelled_out
+from baton.contract.output_schemas import OutputSchema, OutputSchemas
+from baton.errors import PatchError
 
 
 class Step(BaseModel):

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from baton.integrations.agents import AgentAnswer, AgentLimits, AnswerForm, agent_stage
-from baton.integrations.subprocess_agent import SubprocessAgent
-from baton.protocol.errors import PatchError
-from baton.protocol.history import Spend
+from baton.agents.port import AgentAnswer, AgentLimits, AnswerForm, agent_stage
+from baton.agents.subprocess_agent import SubprocessAgent
+from baton.core.history import Spend
+from baton.errors import PatchError
 from tests.unit.integrations.material import PATCH, context
 
 KEY = "sk-program-0123456789"

@@ -13,8 +13,8 @@ import signal
 import sys
 from pathlib import Path
 
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.protocol.ledger_errors import LedgerUnavailableError
+from baton.ledger.errors import LedgerUnavailableError
+from baton.ledger.store import Ledger, LedgerOptions
 from tests.unit.ledger.material import entry
 
 

@@ -8,7 +8,7 @@ are the test kit's.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from baton.protocol.audit import AuditRecord, ChainLink
+from baton.ledger.records import AuditRecord, ChainLink
 from baton.testing.chains import MIDDLE
 from tests.unit.ledger.material import KEY, LEDGER, NOW, TASK, Key, bare, chain, entry, joined
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.artifacts import LocalArtifactStore
-from baton.edge.ledger import Ledger, LedgerOptions
+from baton.artifacts.store import LocalArtifactStore
+from baton.ledger.store import Ledger, LedgerOptions
 from tests.unit.ledger.material import KEY
 
 

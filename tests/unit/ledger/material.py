@@ -8,8 +8,8 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from baton.protocol.audit import AuditCost, AuditEntry, AuditRecord, ChainLink, Claims, Kind, Status, seal
-from baton.protocol.audit_chain import ChainHead, HeadSigner, SignatureCheck, head_statement
+from baton.ledger.chain import ChainHead, HeadSigner, SignatureCheck, head_statement
+from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Claims, Kind, Status, seal
 
 LEDGER, TASK = "baton", "5f0c1a52-7a3c-4a29-9c31-3a8f0b7a2b11"
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)

@@ -1,8 +1,8 @@
 """Verifying what the tests made, in the words that tests use."""
 
-from baton.protocol.audit import AuditRecord, stamp
-from baton.protocol.audit_chain import ChainHead, ChainReport, HeadVerifier, Verdict
-from baton.protocol.audit_proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
+from baton.ledger.chain import ChainHead, ChainReport, HeadVerifier, Verdict
+from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
+from baton.ledger.records import AuditRecord, stamp
 from tests.unit.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key
 
 VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.ledger import AnchorFile
-from baton.protocol.audit import stamp
-from baton.protocol.audit_chain import ChainHead
-from baton.protocol.audit_proof import Checkpoint
-from baton.protocol.hashing import digest_of
-from baton.protocol.ledger_errors import LedgerError, LedgerUnavailableError
-from baton.protocol.merkle import consistency_proof, leaf_hash, root_of
+from baton.ledger.chain import ChainHead
+from baton.ledger.errors import LedgerError, LedgerUnavailableError
+from baton.ledger.merkle import consistency_proof, leaf_hash, root_of
+from baton.ledger.proof import Checkpoint
+from baton.ledger.records import stamp
+from baton.ledger.store_anchors import AnchorFile
+from baton.wire.hashing import digest_of
 from tests.unit.ledger.material import LEDGER, NOW, chain
 
 if sys.platform != "win32":

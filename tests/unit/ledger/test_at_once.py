@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.ledger.sqlite import SqliteDatabase
-from baton.edge.ledger.writing import BURST
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_sqlite import SqliteDatabase
+from baton.ledger.store_writer import BURST
 from tests.unit.ledger.material import KEYS, TASK, entry
 
 _KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from baton.edge.ledger import Ledger
+from baton.ledger.store import Ledger
 from tests.unit.ledger.material import entry
 
 async def main():
@@ -180,7 +180,7 @@ class TestWritingAtOnce:
         self, done: list[tuple[str, bool]], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Of many appends at a time one flush takes many along, beside the loop: three times as many a second."""
-        monkeypatch.setattr("baton.edge.ledger.writing.WITHIN", 60.0)
+        monkeypatch.setattr("baton.ledger.store_writer.WITHIN", 60.0)
         await ledger.append(entry(0))
         commits_took(ledger, 0.0005)
         done.clear()
@@ -197,7 +197,7 @@ class TestWritingAtOnce:
         """A burst ends where its appends are further apart."""
         for number in range(BURST):
             await ledger.append(entry(number))
-        monkeypatch.setattr("baton.edge.ledger.writing.WITHIN", 0.0)
+        monkeypatch.setattr("baton.ledger.store_writer.WITHIN", 0.0)
         commits_took(ledger, 0.0005)
         done.clear()
 
@@ -207,7 +207,7 @@ class TestWritingAtOnce:
 
     async def test_what_is_remembered_is_bounded(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker runs for months."""
-        monkeypatch.setattr("baton.edge.ledger.writing.MOST_ENDS", 2)
+        monkeypatch.setattr("baton.ledger.store_writer.MOST_ENDS", 2)
 
         for number in range(4):
             await ledger.append(entry(0, task_id=f"task-{number}"))
@@ -218,7 +218,7 @@ class TestWritingAtOnce:
         self, ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One that only grew would make each commit dearer: the disk has to have its new length as well."""
-        monkeypatch.setattr("baton.edge.ledger.writing.WITHIN", 0.0)
+        monkeypatch.setattr("baton.ledger.store_writer.WITHIN", 0.0)
         longest = 0
 
         for number in range(1_200):

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions, verify_bundle
-from baton.edge.ledger.storing import StoredRecord
-from baton.edge.vault import Vault, VaultOptions
-from baton.protocol.audit import AuditRecord
-from baton.protocol.audit_chain import ChainHead, Flaw, HeadVerifier, Verdict
-from baton.protocol.ledger_errors import LedgerError
-from baton.protocol.personal import SEALED_ONLY
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import ChainHead, Flaw, HeadVerifier, Verdict
+from baton.ledger.errors import LedgerError
+from baton.ledger.records import AuditRecord
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_rows import StoredRecord
+from baton.personal.records import SEALED_ONLY
+from baton.personal.store import Vault
+from baton.personal.store_registry import VaultOptions
 from baton.testing import chains
 from baton.testing.chains import MIDDLE, Attack
 from tests.unit.ledger import attacks

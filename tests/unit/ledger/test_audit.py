@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.protocol.audit import (
+from baton.handoff.errors import MalformedMessageError
+from baton.ledger.records import (
     AuditCost,
     AuditEntry,
     AuditRecord,
@@ -23,9 +24,8 @@ from baton.protocol.audit import (
     seal,
     stamp,
 )
-from baton.protocol.handoff_errors import MalformedMessageError
-from baton.protocol.hashing import digest_of, hash_of
-from baton.protocol.pae import pae
+from baton.wire.hashing import digest_of, hash_of
+from baton.wire.pae import pae
 from tests.unit.ledger.material import LEDGER, NOW, TASK, chain, entry
 
 PAE = json.loads((Path(__file__).parents[2] / "data" / "dsse" / "pae.json").read_text())

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.audit import AuditCost, AuditEntry, AuditHeader, Kind, Status
-from baton.protocol.audit_cost import task_cost
+from baton.ledger.cost import task_cost
+from baton.ledger.records import AuditCost, AuditEntry, AuditHeader, Kind, Status
 from tests.unit.ledger.material import chain, entry
 
 

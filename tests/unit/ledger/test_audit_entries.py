@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.audit import Kind, Status
-from baton.protocol.audit_entries import cost_of, erasure_entry, handoff_entry
-from baton.protocol.canonical import digest
+from baton.ledger.entries import cost_of, erasure_entry, handoff_entry
+from baton.ledger.records import Kind, Status
+from baton.wire.canonical import digest
 from tests.unit.ledger.material import NOW, TASK, chain, message
 
 json_values = st.recursive(

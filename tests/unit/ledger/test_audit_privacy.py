@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from baton.protocol.audit_entries import erasure_entry
-from baton.protocol.audit_privacy import (
+from baton.ledger.entries import erasure_entry
+from baton.ledger.privacy import (
     PERSONAL_DATA,
     Opening,
     RedactionPolicy,
@@ -18,7 +18,7 @@ from baton.protocol.audit_privacy import (
     opens,
     redact,
 )
-from baton.protocol.audit_proof import verify_chain
+from baton.ledger.proof import verify_chain
 from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, entry
 
 POLICY = RedactionPolicy()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.audit import AuditRecord
-from baton.protocol.audit_chain import ChainHead, Flaw, Verdict
-from baton.protocol.audit_proof import verify_chain
+from baton.ledger.chain import ChainHead, Flaw, Verdict
+from baton.ledger.proof import verify_chain
+from baton.ledger.records import AuditRecord
 from baton.testing import chains
 from baton.testing.chains import MIDDLE, Attack
 from tests.unit.ledger import attacks

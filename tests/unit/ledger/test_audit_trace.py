@@ -3,10 +3,10 @@
 from dataclasses import replace
 from decimal import Decimal
 
-from baton.protocol.audit import AuditCost, AuditRecord, Kind, Status
-from baton.protocol.audit_entries import handoff_entry
-from baton.protocol.audit_proof import verify_chain
-from baton.protocol.audit_trace import Trace
+from baton.ledger.entries import handoff_entry
+from baton.ledger.proof import verify_chain
+from baton.ledger.records import AuditCost, AuditRecord, Kind, Status
+from baton.ledger.trace import Trace
 from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_entry, entry, message
 
 

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.ledger import verify_bundle
-from baton.edge.ledger.bundles import LONGEST_LINE, BundleWriter, bundle_lines
-from baton.protocol.audit_chain import Verdict
-from baton.protocol.evidence import BUNDLE, Manifest, index_digest, index_line, pack
-from baton.protocol.ledger_errors import EvidenceError, LedgerUnavailableError
+from baton.ledger.chain import Verdict
+from baton.ledger.errors import EvidenceError, LedgerUnavailableError
+from baton.ledger.evidence import BUNDLE, Manifest, index_digest, index_line, pack
+from baton.ledger.store_bundles import LONGEST_LINE, BundleWriter, bundle_lines, verify_bundle
 from tests.unit.ledger.material import KEY, KEYS, LEDGER, NOW, chain
 
 RECORDS = chain(5)

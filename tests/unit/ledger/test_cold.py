@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from baton.edge.artifacts import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
-from baton.edge.ledger import HOT, Ledger, LedgerOptions, segments_of, verify_bundle
-from baton.edge.ledger.cold import SegmentManifest
-from baton.protocol.audit_chain import ChainHead, Flaw, Verdict
-from baton.protocol.errors import ArtifactError
-from baton.protocol.ledger_errors import LedgerError
+from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
+from baton.errors import ArtifactError
+from baton.ledger.chain import ChainHead, Flaw, Verdict
+from baton.ledger.errors import LedgerError
+from baton.ledger.store import HOT, Ledger, LedgerOptions
+from baton.ledger.store_archive import SegmentManifest, segments_of
+from baton.ledger.store_bundles import verify_bundle
 from tests.unit.ledger.material import KEYS, NOW, TASK, entry
 
 if sys.version_info >= (3, 14):

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from baton.protocol.audit import AuditRecord
-from baton.protocol.audit_chain import ChainHead, HeadSigner, HeadVerifier, Verdict
-from baton.protocol.audit_proof import Checkpoint
-from baton.protocol.evidence import (
+from baton.ledger.chain import ChainHead, HeadSigner, HeadVerifier, Verdict
+from baton.ledger.errors import EvidenceError
+from baton.ledger.evidence import (
     BUNDLE,
     EvidenceFile,
     EvidenceReport,
@@ -20,10 +19,11 @@ from baton.protocol.evidence import (
     record_lines,
     verify_evidence,
 )
-from baton.protocol.hashing import digest_of, hash_of
-from baton.protocol.ledger_errors import EvidenceError
-from baton.protocol.merkle import inclusion_proofs, leaf_hash, root_of
+from baton.ledger.merkle import inclusion_proofs, leaf_hash, root_of
+from baton.ledger.proof import Checkpoint
+from baton.ledger.records import AuditRecord
 from baton.testing import chains
+from baton.wire.hashing import digest_of, hash_of
 from tests.unit.ledger import attacks
 from tests.unit.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key, chain, head
 

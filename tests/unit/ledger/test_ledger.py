@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import rfc8785
 
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.protocol.audit import AuditCost, AuditRecord, Kind, Status
-from baton.protocol.audit_chain import ChainHead, Flaw, Verdict, from_base64url
-from baton.protocol.audit_entries import handoff_entry
-from baton.protocol.audit_privacy import RedactionPolicy, redact
-from baton.protocol.ledger_errors import (
+from baton.ledger.chain import ChainHead, Flaw, Verdict, from_base64url
+from baton.ledger.entries import handoff_entry
+from baton.ledger.errors import (
     LedgerConflictError,
     LedgerError,
     LedgerUnavailableError,
 )
+from baton.ledger.privacy import RedactionPolicy, redact
+from baton.ledger.records import AuditCost, AuditRecord, Kind, Status
+from baton.ledger.store import Ledger, LedgerOptions
 from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
 
 VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.ledger import AnchorFile, Ledger, LedgerOptions, verify_bundle
-from baton.protocol.audit import Kind, Status
-from baton.protocol.audit_chain import CANCELED, Verdict
-from baton.protocol.audit_entries import handoff_entry
-from baton.protocol.ledger_errors import (
+from baton.ledger.chain import CANCELED, Verdict
+from baton.ledger.entries import handoff_entry
+from baton.ledger.errors import (
     EvidenceError,
     LedgerConflictError,
     LedgerError,
     LedgerUnavailableError,
 )
+from baton.ledger.records import Kind, Status
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_bundles import verify_bundle
 from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
 
 VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from baton.protocol.audit import AuditRecord
-from baton.protocol.audit_chain import Flaw, Verdict
+from baton.ledger.chain import Flaw, Verdict
+from baton.ledger.records import AuditRecord
 from tests.unit.ledger.material import KEY, Key, bare, chain, head
 from tests.unit.ledger.proving import checkpoint_of, walked
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.merkle import (
+from baton.ledger.merkle import (
     EMPTY_ROOT,
     Frontier,
     consistency_proof,

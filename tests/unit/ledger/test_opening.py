@@ -2,8 +2,8 @@
 
 import pytest
 
-from baton.edge.ledger import open_database
-from baton.edge.ledger.database import shown
+from baton.ledger.store_database import shown
+from baton.ledger.store_opening import open_database
 
 PASSWORD = "t0psecret"
 

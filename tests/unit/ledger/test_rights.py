@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from baton.cli import guard_checks
-from baton.cli.checks import Mark
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.ledger.database import Connection
-from baton.edge.ledger.sqlite import SqliteDatabase
-from baton.protocol.audit_chain import Verdict
-from baton.protocol.ledger_errors import LedgerError, LedgerUnavailableError
+from baton.cli import doctor_guards as guard_checks
+from baton.cli.doctor_checks import Mark
+from baton.ledger.chain import Verdict
+from baton.ledger.errors import LedgerError, LedgerUnavailableError
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_database import Connection
+from baton.ledger.store_sqlite import SqliteDatabase
 from tests.unit.ledger.material import KEY, KEYS, TASK, entry
 
 AUDITOR = LedgerOptions(create=False)

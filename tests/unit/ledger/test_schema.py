@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.ledger import Ledger, LedgerOptions, migrate, open_database
-from baton.edge.ledger.database import Database
-from baton.edge.ledger.schema import TABLES, VERSION, VERSION_TABLE, revision
-from baton.edge.ledger.writing import Prepared, Writer
-from baton.protocol.ledger_errors import LedgerError, LedgerSchemaError
+from baton.ledger.errors import LedgerError, LedgerSchemaError
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_database import Database
+from baton.ledger.store_opening import open_database
+from baton.ledger.store_schema import TABLES, VERSION, VERSION_TABLE, migrate, revision
+from baton.ledger.store_writer import Prepared, Writer
 from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, entry
 
 ROOT = Path(__file__).parents[3]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.ledger.content import compressed, restored
-from baton.protocol.audit import record_hash
-from baton.protocol.audit_chain import ChainHead, Flaw, Verdict
-from baton.protocol.audit_proof import Checkpoint, LedgerReport
+from baton.ledger.chain import ChainHead, Flaw, Verdict
+from baton.ledger.proof import Checkpoint, LedgerReport
+from baton.ledger.records import record_hash
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_content import compressed, restored
 from baton.testing import flips, opened_past_guards
 from tests.unit.ledger.material import KEYS, TASK, entry
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.ledger.sqlite import SqliteDatabase
-from baton.edge.ledger.writing import Prepared, Writer
-from baton.protocol.audit_chain import ChainHead, Verdict
-from baton.protocol.ledger_errors import LedgerError, LedgerUnavailableError
+from baton.ledger.chain import ChainHead, Verdict
+from baton.ledger.errors import LedgerError, LedgerUnavailableError
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_sqlite import SqliteDatabase
+from baton.ledger.store_writer import Prepared, Writer
 from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, entry
 
 ROOT = Path(__file__).parents[3]

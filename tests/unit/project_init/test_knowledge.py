@@ -17,8 +17,7 @@ from activities.project_init.knowledge import build_index, in_words
 from activities.project_init.records import ProjectError
 from activities.project_init.search import query
 from activities.project_init.stages import build_knowledge, detect_tech_stack, generate_docs
-from baton import Baton, BatonPatch
-from baton.activity import StageContext
+from baton import Baton, BatonPatch, StageContext
 from tests.unit.project_init.conftest import Run, run_stages, write_files
 from tests.unit.project_init.projects import PYTHON
 

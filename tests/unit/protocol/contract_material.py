@@ -6,12 +6,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from baton.protocol.agents import AgentEntry, AgentRegistry
-from baton.protocol.compiling import ContractRequest
-from baton.protocol.contract import OutputSchemaRef
-from baton.protocol.contract_checks import Check, ContractVerdict, validate_contract
-from baton.protocol.output_schemas import OutputSchema, OutputSchemas
-from baton.protocol.session import EventType, SessionEvent
+from baton.contract.agents import AgentEntry, AgentRegistry
+from baton.contract.checks import Check, ContractVerdict, validate_contract
+from baton.contract.compiler import ContractRequest
+from baton.contract.output_schemas import OutputSchema, OutputSchemas
+from baton.contract.records import OutputSchemaRef
+from baton.contract.session import EventType, SessionEvent
 
 NOW = datetime(2026, 6, 27, 9, 25, tzinfo=UTC)
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

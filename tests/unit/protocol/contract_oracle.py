@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from baton.protocol.compiling import ContractRequest
-from baton.protocol.session import SessionEvent
+from baton.contract.compiler import ContractRequest
+from baton.contract.session import SessionEvent
 
 
 @dataclass

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import strategies as st
 from pydantic import Field, JsonValue
 
-from baton.protocol.artifacts import ArtifactRef
-from baton.protocol.baton import Baton
-from baton.protocol.errors import PatchError
-from baton.protocol.messages import StageReturn
-from baton.protocol.patching import PatchRules, patch_effect
+from baton.artifacts.records import ArtifactRef
+from baton.core.baton import Baton
+from baton.core.messages import StageReturn
+from baton.core.patching import PatchRules, patch_effect
+from baton.errors import PatchError
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from baton.protocol.report import (
+from baton.report.records import (
     HandoffReport,
     Note,
     Readiness,

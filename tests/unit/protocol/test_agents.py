@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from baton.protocol.agents import AgentEntry, AgentPrice, AgentRegistry
-from baton.protocol.contract_errors import UnknownAgentError
-from baton.protocol.handoff_errors import RoutingError
+from baton.contract.agents import AgentEntry, AgentPrice, AgentRegistry
+from baton.contract.errors import UnknownAgentError
+from baton.handoff.errors import RoutingError
 
 
 def agent(name: str = "ComplianceReviewAgent", version: str = "1.2.0", **members: Any) -> AgentEntry:

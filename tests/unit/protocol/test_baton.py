@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from pydantic import Field, JsonValue, ValidationError
 
-from baton.protocol.baton import AnyBaton, Baton, BatonPatch
-from baton.protocol.rendering import render
+from baton.core.baton import AnyBaton, Baton, BatonPatch
+from baton.core.rendering import render
 from tests.unit.protocol.material import ReviewBaton, Severity, batons, ref
 
 FIELDS = [

@@ -10,7 +10,7 @@ import pytest
 import rfc8785
 from hypothesis import given
 
-from baton.protocol.canonical import digest
+from baton.wire.canonical import digest
 from tests.unit.protocol.material import json_objects
 
 DOCUMENTS = Path(__file__).parents[2] / "data/rfc8785"

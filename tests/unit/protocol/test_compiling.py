@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.compiling import (
+from baton.contract.checks import validate_contract, verdict_log_fields
+from baton.contract.compiler import (
     DEFAULT_PROCESSORS,
     Compiled,
     ContractPolicy,
@@ -18,12 +19,11 @@ from baton.protocol.compiling import (
     Processor,
     compile_contract,
 )
-from baton.protocol.contract import Confidence, HandoffContract
-from baton.protocol.contract_checks import validate_contract, verdict_log_fields
-from baton.protocol.contract_errors import ContractError
-from baton.protocol.contract_rendering import contract_tokens, render_contract
-from baton.protocol.draft import Draft
-from baton.protocol.session import EventType, SessionEvent
+from baton.contract.draft import Draft
+from baton.contract.errors import ContractError
+from baton.contract.records import Confidence, HandoffContract
+from baton.contract.rendering import contract_tokens, render_contract
+from baton.contract.session import EventType, SessionEvent
 from tests.unit.protocol.contract_material import (
     AGENTS,
     NOW,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from baton.protocol.contract import Confidence, HandoffContract, OutputSchemaRef
+from baton.contract.records import Confidence, HandoffContract, OutputSchemaRef
 from tests.unit.protocol.contract_material import EXAMPLE, NOW, example
 
 

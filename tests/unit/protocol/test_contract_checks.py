@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from baton.protocol.compiling import compile_contract
-from baton.protocol.contract import HandoffContract
-from baton.protocol.contract_checks import (
+from baton.contract.checks import (
     MOST_CONTRACT_FINDINGS,
     Check,
     ContractLimits,
     verdict_log_fields,
 )
-from baton.protocol.contract_rendering import contract_tokens
-from baton.protocol.verdict import Fate, Verdict
+from baton.contract.compiler import compile_contract
+from baton.contract.records import HandoffContract
+from baton.contract.rendering import contract_tokens
+from baton.core.verdict import Fate, Verdict
 from tests.unit.protocol.contract_material import (
     EXAMPLE,
     IDEA,

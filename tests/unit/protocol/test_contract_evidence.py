@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.protocol.compiling import CompileReport, compile_contract
-from baton.protocol.contract_checks import Check
-from baton.protocol.session import SessionEvent
+from baton.contract.checks import Check
+from baton.contract.compiler import CompileReport, compile_contract
+from baton.contract.session import SessionEvent
 from tests.unit.protocol.contract_material import IDEA, errors, event, request, result
 
 

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 
-from baton.protocol.compiling import compile_contract
-from baton.protocol.contract import HandoffContract
-from baton.protocol.contract_rendering import contract_tokens, render_contract
-from baton.protocol.fencing import fence
-from baton.protocol.tokens import estimate_tokens
+from baton.contract.compiler import compile_contract
+from baton.contract.records import HandoffContract
+from baton.contract.rendering import contract_tokens, render_contract
+from baton.wire.fencing import fence
+from baton.wire.tokens import estimate_tokens
 from tests.unit.protocol.contract_material import EXAMPLE, event, example, request, result
 from tests.unit.protocol.material import texts
 

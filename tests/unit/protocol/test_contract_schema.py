@@ -7,12 +7,12 @@ import jsonschema_rs
 import pytest
 from pydantic import ValidationError
 
-from baton.edge.schema_gate import SchemaGate, covers
-from baton.protocol.contract import CONTRACT_CURRENT, CONTRACT_RELEASED, HandoffContract
-from baton.protocol.contract_checks import validate_contract
-from baton.protocol.contract_schema import as_current, contract_schema, contract_schemas, contract_text
-from baton.protocol.handoff_errors import SchemaChangeError
-from baton.protocol.schema_registry import Release, closed
+from baton.contract.checks import validate_contract
+from baton.contract.records import CONTRACT_CURRENT, CONTRACT_RELEASED, HandoffContract
+from baton.contract.schema import as_current, contract_schema, contract_schemas, contract_text
+from baton.handoff.errors import SchemaChangeError
+from baton.handoff.store_schema import SchemaGate, covers
+from baton.wire.schema_registry import Release, closed
 from tests.unit.protocol.contract_material import EXAMPLE, NOW, TRACEPARENT, example
 from tests.unit.protocol.documents import one_change
 

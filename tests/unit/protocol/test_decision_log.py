@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from baton.protocol.baton import Baton
-from baton.protocol.errors import PatchError
-from baton.protocol.patching import apply_patch, new_decisions, patch_effect
+from baton.core.baton import Baton
+from baton.core.patching import apply_patch, new_decisions, patch_effect
+from baton.errors import PatchError
 from tests.unit.protocol.material import START, batons, findings, raw_patches
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from baton.protocol.explaining import Explanation
+from baton.contract.explanation import Explanation
 from tests.unit.integrations.material import contract
 
 

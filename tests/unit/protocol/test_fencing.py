@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.baton import Baton
-from baton.protocol.fencing import FENCE_LABEL, fence, single_line
-from baton.protocol.lookalikes import TWINS, looks
-from baton.protocol.rendering import render
+from baton.core.baton import Baton
+from baton.core.rendering import render
+from baton.wire.fencing import FENCE_LABEL, fence, single_line
+from baton.wire.lookalikes import TWINS, looks
 from tests.unit.protocol.material import ReviewBaton, ref, texts
 
 FORGED = (

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.protocol.baton import Baton
-from baton.protocol.history import HistoryEntry, Outcome, Spend, StepKind, effect_on, snapshots
-from baton.protocol.patching import patch_effect
+from baton.core.baton import Baton
+from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, effect_on, snapshots
+from baton.core.patching import patch_effect
 from tests.unit.protocol.material import AT, ReviewBaton, batons, good_patches
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.protocol.markdown_outline import MOST_NESTING, NestedTooDeepError, item_lines, outline
+from baton.report.outline import MOST_NESTING, NestedTooDeepError, item_lines, outline
 
 
 class TestOutline:

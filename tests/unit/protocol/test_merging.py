@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from baton.protocol.baton import Baton
-from baton.protocol.errors import PatchError
-from baton.protocol.merging import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
+from baton.core.baton import Baton
+from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
+from baton.errors import PatchError
 from tests.unit.protocol.material import good_patches, ref
 
 BRANCHES: list[tuple[str, dict[str, JsonValue]]] = [

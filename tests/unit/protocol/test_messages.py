@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from baton.protocol.baton import Baton, BatonPatch
-from baton.protocol.history import Spend
-from baton.protocol.messages import PipelineInput, PipelineResult, StageResult
+from baton.core.baton import Baton, BatonPatch
+from baton.core.history import Spend
+from baton.core.messages import PipelineInput, PipelineResult, StageResult
 from tests.unit.protocol.material import ReviewBaton, Severity
 
 

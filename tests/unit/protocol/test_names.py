@@ -1,6 +1,6 @@
 """Names on the wire."""
 
-from baton.protocol import names
+from baton.wire import names
 
 PUBLISHED = {
     "ATTRIBUTE_PIPELINE": "BatonPipeline",
@@ -28,7 +28,7 @@ PUBLISHED = {
 
 
 class TestNames:
-    """`baton.protocol.names`."""
+    """`baton.wire.names`."""
 
     def test_no_name_changes_unnoticed(self) -> None:
         """Runs that are under way, saved searches and other clients use these names: a change breaks them."""

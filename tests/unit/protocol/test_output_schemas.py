@@ -3,9 +3,9 @@
 import pytest
 from pydantic import BaseModel
 
-from baton.protocol.contract import OutputSchemaRef
-from baton.protocol.contract_errors import UnknownSchemaError
-from baton.protocol.output_schemas import OutputSchema, OutputSchemas
+from baton.contract.errors import UnknownSchemaError
+from baton.contract.output_schemas import OutputSchema, OutputSchemas
+from baton.contract.records import OutputSchemaRef
 
 
 class ComplianceDecision(BaseModel):

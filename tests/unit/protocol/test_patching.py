@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from baton.protocol.baton import AnyBaton, Baton, BatonPatch
-from baton.protocol.errors import PatchError
-from baton.protocol.merge import merge_patch
-from baton.protocol.patching import (
+from baton.core.baton import AnyBaton, Baton, BatonPatch
+from baton.core.merge import merge_patch
+from baton.core.patching import (
     LARGEST_BYTES,
     PatchRules,
     apply_patch,
@@ -18,6 +17,7 @@ from baton.protocol.patching import (
     undeclared,
     without_echo,
 )
+from baton.errors import PatchError
 from tests.unit.protocol.material import START, ReviewBaton, Severity, batons, findings, good_patches, raw_patches, ref
 
 

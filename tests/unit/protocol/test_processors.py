@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from baton.protocol.compiling import ContractPolicy, compile_contract
-from baton.protocol.contract import Confidence, SourceProvenance
-from baton.protocol.contract_errors import ContractError
-from baton.protocol.draft import Draft
-from baton.protocol.session import EventType, SessionEvent
+from baton.contract.compiler import ContractPolicy, compile_contract
+from baton.contract.draft import Draft
+from baton.contract.errors import ContractError
+from baton.contract.records import Confidence, SourceProvenance
+from baton.contract.session import EventType, SessionEvent
 from tests.unit.protocol.contract_material import NOW, event, request, result
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from baton.protocol.baton import Baton
-from baton.protocol.errors import PatchError
-from baton.protocol.history import snapshots
-from baton.protocol.messages import PipelineInput
-from baton.protocol.patching import PatchRules
-from baton.protocol.rendering import render
-from baton.protocol.state import PipelineState
+from baton.core.baton import Baton
+from baton.core.history import snapshots
+from baton.core.messages import PipelineInput
+from baton.core.patching import PatchRules
+from baton.core.rendering import render
+from baton.core.state import PipelineState
+from baton.errors import PatchError
 from tests.unit.protocol.material import AT, returned
 
 RUN: list[tuple[str, dict[str, Any]]] = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from baton.protocol.record import CompactRecord, Statement, Timestamp, Whole
+from baton.wire.records import CompactRecord, Statement, Timestamp, Whole
 
 
 class Sample(CompactRecord):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.baton import AnyBaton, Baton
-from baton.protocol.fencing import single_line
-from baton.protocol.rendering import FEWEST_TOKENS, HEADING, render
-from baton.protocol.tokens import estimate_tokens
+from baton.core.baton import AnyBaton, Baton
+from baton.core.rendering import FEWEST_TOKENS, HEADING, render
+from baton.wire.fencing import single_line
+from baton.wire.tokens import estimate_tokens
 from tests.unit.protocol.material import GOLDEN, ReviewBaton, batons, ref
 
 PAGE = (

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from baton.protocol.report import (
+from baton.report.parsing import parse_report
+from baton.report.records import (
     Band,
     HandoffReport,
     Readiness,
@@ -19,7 +20,6 @@ from baton.protocol.report import (
     commands_of,
     contract_confidence,
 )
-from baton.protocol.report_parsing import parse_report
 from tests.unit.protocol.report_material import EXAMPLE, REPORTS, report, reports
 
 REQUIRED = ("from", "to", "task", "status", "confidence", "summary")
@@ -260,7 +260,7 @@ class TestImports:
     def test_only_the_parser_needs_a_markdown_library(self) -> None:
         """A workflow renders, merges and patches; parsing belongs into activities and clients."""
         modules = ", ".join(
-            f"baton.protocol.report{name}" for name in ("", "_rendering", "_patching", "_merging", "_lint", "_errors")
+            f"baton.report.records{name}" for name in ("", "_rendering", "_patching", "_merging", "_lint", "_errors")
         )
         code = f"import sys, {modules}; sys.exit('markdown_it' in sys.modules)"
 

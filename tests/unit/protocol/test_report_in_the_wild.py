@@ -2,9 +2,9 @@
 
 import pytest
 
-from baton.protocol.report import Readiness
-from baton.protocol.report_errors import ReportError
-from baton.protocol.report_parsing import LONGEST, parse_report
+from baton.report.errors import ReportError
+from baton.report.parsing import LONGEST, parse_report
+from baton.report.records import Readiness
 from tests.unit.protocol.report_material import EXAMPLE, markdown
 
 

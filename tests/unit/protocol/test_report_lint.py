@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from baton.protocol.report import ReportFindings
-from baton.protocol.report_errors import Severity
-from baton.protocol.report_lint import lint_report
-from baton.protocol.report_parsing import parse_report
+from baton.report.errors import Severity
+from baton.report.lint import lint_report
+from baton.report.parsing import parse_report
+from baton.report.records import ReportFindings
 from tests.unit.protocol.report_material import EXAMPLE, report
 
 

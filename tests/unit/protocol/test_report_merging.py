@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.report import (
+from baton.report.errors import Severity
+from baton.report.lint import lint_report
+from baton.report.merging import merge_reports
+from baton.report.parsing import parse_report
+from baton.report.records import (
     HandoffReport,
     Note,
     Readiness,
@@ -16,11 +20,7 @@ from baton.protocol.report import (
     ReportFindings,
     Status,
 )
-from baton.protocol.report_errors import Severity
-from baton.protocol.report_lint import lint_report
-from baton.protocol.report_merging import merge_reports
-from baton.protocol.report_parsing import parse_report
-from baton.protocol.report_rendering import render_report
+from baton.report.rendering import render_report
 from tests.unit.protocol.report_material import report, reports
 
 AUDIT = report(

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.report import HandoffReport, Readiness, Status
-from baton.protocol.report_errors import LONGEST_NAMED, MOST_NAMED, ReportError, Severity
-from baton.protocol.report_parsing import LONGEST, parse_report
-from baton.protocol.report_rendering import FORMAT, render_report
+from baton.report.errors import LONGEST_NAMED, MOST_NAMED, ReportError, Severity
+from baton.report.parsing import LONGEST, parse_report
+from baton.report.records import HandoffReport, Readiness, Status
+from baton.report.rendering import FORMAT, render_report
 from tests.unit.protocol.report_material import EXAMPLE, NASTY, damaged, markdown, report, reports
 
 SLOW = (

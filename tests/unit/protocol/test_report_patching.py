@@ -4,10 +4,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from baton.protocol.artifacts import ArtifactRef
-from baton.protocol.baton import Baton
-from baton.protocol.patching import apply_patch, patch_effect
-from baton.protocol.report import (
+from baton.artifacts.records import ArtifactRef
+from baton.core.baton import Baton
+from baton.core.patching import apply_patch, patch_effect
+from baton.report.errors import ReportError
+from baton.report.parsing import parse_report
+from baton.report.patching import baton_report, from_log, logged, report_patch
+from baton.report.records import (
     HandoffReport,
     Readiness,
     RelevantFile,
@@ -16,10 +19,7 @@ from baton.protocol.report import (
     ReportFindings,
     Status,
 )
-from baton.protocol.report_errors import ReportError
-from baton.protocol.report_parsing import parse_report
-from baton.protocol.report_patching import baton_report, from_log, logged, report_patch
-from baton.protocol.report_rendering import render_report
+from baton.report.rendering import render_report
 from tests.unit.protocol.material import GOLDEN, batons, ref
 from tests.unit.protocol.report_material import EXAMPLE, nasty, report, reports
 

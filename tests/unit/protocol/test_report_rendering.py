@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from baton.protocol.report import (
+from baton.report.parsing import parse_report
+from baton.report.records import (
     HandoffReport,
     Note,
     Readiness,
@@ -15,8 +16,7 @@ from baton.protocol.report import (
     ReportFindings,
     Status,
 )
-from baton.protocol.report_parsing import parse_report
-from baton.protocol.report_rendering import FORMAT, render_report
+from baton.report.rendering import FORMAT, render_report
 from tests.unit.protocol.report_material import EXAMPLE, REPORTS, report
 
 FULL = HandoffReport(

@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.protocol import artifacts, baton, explaining, history, messages, pending
-from baton.protocol.contract import HandoffContract
-from baton.protocol.record import CompactRecord, Record
-from baton.protocol.report import HandoffReport
-from baton.protocol.schemas import SCHEMAS, schema, schema_names
-from baton.protocol.session import SessionEvent
+from baton.artifacts import records as artifacts
+from baton.contract import explanation as explaining
+from baton.contract.records import HandoffContract
+from baton.contract.session import SessionEvent
+from baton.core import baton, history, messages
+from baton.exchange.schemas import SCHEMAS, schema, schema_names
+from baton.handoff import pending
+from baton.report.records import HandoffReport
+from baton.wire.records import CompactRecord, Record
 from tests.unit.protocol.documents import almost, documents, fullest, one_change
 from tests.unit.protocol.material import GOLDEN
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.selection import select_artifacts
+from baton.artifacts.selection import select_artifacts
 from tests.unit.protocol.material import ref
 
 CODE = ref("code", path="src/auth/login.py")

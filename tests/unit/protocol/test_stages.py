@@ -2,8 +2,8 @@
 
 import pytest
 
-from baton.protocol.baton import Baton
-from baton.protocol.stages import DECISIONS_HANDED, HasSpec, StageSpec, checked_fields, spec_of
+from baton.core.baton import Baton
+from baton.core.stages import DECISIONS_HANDED, HasSpec, StageSpec, checked_fields, spec_of
 from tests.unit.protocol.material import ReviewBaton, ref
 
 BATON = ReviewBaton(

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol.baton import AnyBaton, Baton
-from baton.protocol.errors import PatchError
-from baton.protocol.history import HistoryEntry, Outcome, Spend, StepKind, snapshots
-from baton.protocol.merging import DEFAULT_STRATEGIES, MergeStrategy
-from baton.protocol.messages import Decided, PipelineResult
-from baton.protocol.patching import PatchRules
-from baton.protocol.state import PipelineState
+from baton.core.baton import AnyBaton, Baton
+from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, snapshots
+from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy
+from baton.core.messages import Decided, PipelineResult
+from baton.core.patching import PatchRules
+from baton.core.state import PipelineState
+from baton.errors import PatchError
 from tests.unit.protocol.material import AT, ReviewBaton, good_patches, raw_patches, ref, returned
 
 

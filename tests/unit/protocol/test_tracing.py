@@ -1,4 +1,4 @@
-"""Tests of `baton.protocol.tracing`: what is a traceparent, and which spans a handoff stands for."""
+"""Tests of `baton.handoff.trace`: what is a traceparent, and which spans a handoff stands for."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from baton.protocol.tracing import (
+from baton.handoff.trace import (
     LONGEST,
     HandoffTrace,
     TraceContext,
@@ -18,7 +18,7 @@ from baton.protocol.tracing import (
     new_traceparent,
     task_traceparent,
 )
-from baton.protocol.wire import Traceparent
+from baton.wire.values import Traceparent
 from tests.unit.handoff.material import EXAMPLE, HANDOFF_ID, PARENT_ID, TASK_ID, TRACEPARENT
 from tests.unit.protocol.material import json_objects
 

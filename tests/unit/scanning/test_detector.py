@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from baton.protocol.detector import FAMILIES, detect
-from baton.protocol.detector.folding import odd
-from baton.protocol.detector.phrases import read
-from baton.protocol.detector.rules import Rule
-from baton.protocol.detector.views import tidy
-from baton.protocol.scanning import Level, ScanReport, scan
+from baton.safety.detector import FAMILIES, detect
+from baton.safety.detector.folding import odd
+from baton.safety.detector.phrases import read
+from baton.safety.detector.rules import Rule
+from baton.safety.detector.views import tidy
+from baton.safety.scan import Level, ScanReport, scan
 from tests.unit.scanning.material import ATTACK, FORMS, LANGUAGES, MORE_FORMS, encoded, samples
 
 RULES = [rule for family in FAMILIES for rule in family.rules]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from baton.protocol.detector import detect
-from baton.protocol.scanning import scan
+from baton.safety.detector import detect
+from baton.safety.scan import scan
 from benchmarks.hostile import hostile_texts
 
 SMALL, LARGE = 16 * 1024, 64 * 1024

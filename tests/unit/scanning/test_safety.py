@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from baton.protocol.detector import detect
-from baton.protocol.routing import ReceiverRequirements
-from baton.protocol.safety import labels, safety_scan, violations
-from baton.protocol.scanning import Category, ScanPolicy, Suspicion
-from baton.protocol.validating import INJECTION, Unsafe, validate_handoff
-from baton.protocol.verdict import Code, Fate
+from baton.core.verdict import Code, Fate
+from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import INJECTION, Unsafe, validate_handoff
+from baton.safety.detector import detect
+from baton.safety.policy import labels, safety_scan, violations
+from baton.safety.scan import Category, ScanPolicy, Suspicion
 from tests.unit.scanning.material import ATTACK, HANDOFF
 
 RECEIVER = ReceiverRequirements("risk-scoring-agent", "1.5.0")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.protocol.detector import detect
-from baton.protocol.scanning import (
+from baton.safety.detector import detect
+from baton.safety.scan import (
     MOST_FINDINGS,
     Category,
     Leaf,

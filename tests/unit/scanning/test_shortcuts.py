@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.protocol.detector import FAMILIES, detect
-from baton.protocol.detector.automata import any_of, automaton, others_than
-from baton.protocol.detector.passages import ENOUGH, HIDING, OVERLAP, PASSAGE, STRONG
-from baton.protocol.detector.phrases import read
-from baton.protocol.detector.rules import Rule
-from baton.protocol.detector.views import DISGUISES, Script, View, views
-from baton.protocol.scanning import Category, Level, ScanPolicy, scan
+from baton.safety.detector import FAMILIES, detect
+from baton.safety.detector.automata import any_of, automaton, others_than
+from baton.safety.detector.passages import ENOUGH, HIDING, OVERLAP, PASSAGE, STRONG
+from baton.safety.detector.phrases import read
+from baton.safety.detector.rules import Rule
+from baton.safety.detector.views import DISGUISES, Script, View, views
+from baton.safety.scan import Category, Level, ScanPolicy, scan
 from benchmarks.hostile import hostile_texts
 from tests.unit.scanning.material import FORMS, LANGUAGES, MORE_FORMS
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.activity.context import StageContext
-from baton.protocol.baton import Baton
-from baton.protocol.detector import detect
-from baton.protocol.fencing import fence
-from baton.protocol.scanning import Level, scan, texts
+from baton.core.baton import Baton
+from baton.pipeline.activity_context import StageContext
+from baton.safety.detector import detect
+from baton.safety.scan import Level, scan, texts
+from baton.wire.fencing import fence
 from benchmarks.fences import BEGIN, END, NONCE, attack_texts, escapes, holds, prompts
 from tests.unit.scanning.material import ATTACK, FORGED_FENCES, FORMS, LANGUAGES, MORE_FORMS, samples
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from baton import Baton, BatonPatch, Spend
-from baton.activity import StageContext
-from baton.integrations.agents import AgentAnswer, AgentWork, agent_stage
-from baton.protocol.errors import PatchError
-from baton.protocol.session import EventType
+from baton import Baton, BatonPatch, Spend, StageContext
+from baton.agents.port import AgentAnswer, AgentWork, agent_stage
+from baton.contract.session import EventType
+from baton.errors import PatchError
 from baton.testing import Cassette, CassetteMissError, Expect, RecordedAgent, ScriptedAgent, ScriptError, Scripts
 
 PLANNED = BatonPatch(current_state=["Planned"])

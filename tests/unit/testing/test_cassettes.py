@@ -8,8 +8,7 @@ from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from baton import Baton
-from baton.activity import StageContext
+from baton import Baton, StageContext
 from baton.testing import Cassette, CassetteMissError, normalised
 from baton.testing.cassettes import FORMAT
 

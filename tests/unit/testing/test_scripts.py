@@ -2,8 +2,7 @@
 
 import pytest
 
-from baton import Baton, BatonPatch, StageResult
-from baton.activity import StageContext, stage
+from baton import Baton, BatonPatch, StageContext, StageResult, stage
 from baton.testing import Expect, Script, ScriptError, scripted_stage
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.protocol.errors import ServerError
+from baton.errors import ServerError
 from baton.testing import BackgroundLoop
 from baton.testing.server import find_test_server
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.edge.keyring import Keyring, Purpose
-from baton.edge.sealing import open_sealed, seal
-from baton.protocol.sealed import SealError
+from baton.handoff.sealed import SealError
+from baton.handoff.store_signing import open_sealed, seal
+from baton.keys.store_keyring import Keyring, Purpose
 from baton.testing import changed, flips, forged, handoff_attacks, readdressed, truncations, unsigned, without
 from tests.unit.handoff.material import FULL
 

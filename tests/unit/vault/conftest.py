@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions
-from baton.edge.vault import Vault, VaultOptions
-from baton.protocol.personal import SEALED_ONLY
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.personal.records import SEALED_ONLY
+from baton.personal.store import Vault
+from baton.personal.store_registry import VaultOptions
 
 
 @pytest.fixture

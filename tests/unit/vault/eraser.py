@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from baton.edge.keyring import Keyring
-from baton.edge.vault import SubjectErasedError, Vault, VaultOptions
-from baton.protocol.audit import AuditEntry
+from baton.keys.store_keyring import Keyring
+from baton.ledger.records import AuditEntry
+from baton.personal.errors import SubjectErasedError
+from baton.personal.store import Vault
+from baton.personal.store_registry import VaultOptions
 from tests.unit.vault.material import TASK
 
 

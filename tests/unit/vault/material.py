@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from baton.edge.keyring import Key, Keyring, Purpose
+from baton.keys.store_keyring import Key, Keyring, Purpose
 
 TASK = "5f0c1a52-7a3c-4a29-9c31-3a8f0b7a2b11"
 SUBJECT = "customer-4711"

@@ -10,25 +10,20 @@ from typing import Any
 
 import pytest
 
-from baton.edge.artifacts import LocalArtifactStore
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger, LedgerOptions, verify_bundle
-from baton.edge.vault import (
-    ErasureUnrecordedError,
-    Place,
-    SubjectErasedError,
-    Vault,
-    VaultError,
-    VaultOptions,
-    VaultUnavailableError,
-)
-from baton.edge.vault.erasing import ErasureList
-from baton.edge.vault.subjects import destroy
-from baton.protocol.audit import AuditEntry, Status
-from baton.protocol.audit_chain import Verdict
-from baton.protocol.audit_entries import handoff_entry
-from baton.protocol.ledger_errors import LedgerUnavailableError
-from baton.protocol.personal import SEALED_ONLY, Erased, ErasureNotice, is_payload
+from baton.artifacts.store import LocalArtifactStore
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import Verdict
+from baton.ledger.entries import handoff_entry
+from baton.ledger.errors import LedgerUnavailableError
+from baton.ledger.records import AuditEntry, Status
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_bundles import verify_bundle
+from baton.personal.errors import ErasureUnrecordedError, SubjectErasedError, VaultError, VaultUnavailableError
+from baton.personal.records import SEALED_ONLY, Erased, ErasureNotice, is_payload
+from baton.personal.store import Vault
+from baton.personal.store_erasure import ErasureList
+from baton.personal.store_registry import VaultOptions
+from baton.personal.store_subjects import Place, destroy
 from tests.unit.vault.material import MARKER, NOW, SUBJECT, TASK, everything_in, found_in
 
 
@@ -331,7 +326,7 @@ class TestRecords:
         self, vault: Vault, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An erasure of any size writes one record in each task (S3-12.3-a)."""
-        monkeypatch.setattr("baton.edge.vault.registry._RECORDED_AT_ONCE", 2)
+        monkeypatch.setattr("baton.personal.store_registry._RECORDED_AT_ONCE", 2)
         for number in range(5):
             await vault.seal(SUBJECT, f"t-{number}", {"email": MARKER})
 

@@ -1,9 +1,9 @@
 """A data subject under legal hold: nothing of them is erased, and that is on record."""
 
-from baton.edge.keyring import Keyring
-from baton.edge.ledger import Ledger
-from baton.edge.vault import Vault
-from baton.protocol.audit_chain import Verdict
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import Verdict
+from baton.ledger.store import Ledger
+from baton.personal.store import Vault
 from tests.unit.vault.material import MARKER, SUBJECT, TASK
 
 

@@ -11,9 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from baton.edge.keyring import Keyring, Purpose
-from baton.edge.vault import SubjectErasedError, Vault
-from baton.protocol.personal import Erased
+from baton.keys.store_keyring import Keyring, Purpose
+from baton.personal.errors import SubjectErasedError
+from baton.personal.records import Erased
+from baton.personal.store import Vault
 from tests.unit.vault.material import everything_in, rotated
 
 T = TypeVar("T")

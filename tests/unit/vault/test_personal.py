@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from baton.protocol.audit_privacy import in_clear
-from baton.protocol.personal import (
+from baton.ledger.privacy import in_clear
+from baton.personal.records import (
     SEALED_ONLY,
     PersonalDataError,
     is_payload,

@@ -16,18 +16,13 @@ from typing import Any
 
 import pytest
 
-from baton.edge.key_files import KeyFile, write_file
-from baton.edge.keyring import Key, Keyring, KeyringError, Purpose
-from baton.edge.vault import (
-    DataKeyMissingError,
-    ForeignCiphertextError,
-    Place,
-    Vault,
-    VaultError,
-    VaultOptions,
-    VaultUnavailableError,
-)
-from baton.protocol.personal import PersonalDataError, is_payload
+from baton.keys.store_files import KeyFile, write_file
+from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose
+from baton.personal.errors import DataKeyMissingError, ForeignCiphertextError, VaultError, VaultUnavailableError
+from baton.personal.records import PersonalDataError, is_payload
+from baton.personal.store import Vault
+from baton.personal.store_registry import VaultOptions
+from baton.personal.store_subjects import Place
 from tests.unit.vault.material import MARKER, SUBJECT, TASK, everything_in, rotated
 
 VALUES: dict[str, Any] = {"email": MARKER, "age": 41, "tags": ["a", {"b": None}], "vip": False, "name": "Jöhn 漢"}
@@ -253,7 +248,7 @@ class TestRotation:
         self, path: Path, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Every key is wrapped anew, also where there is more than a page of them."""
-        monkeypatch.setattr("baton.edge.vault.subjects.PAGE", 3)
+        monkeypatch.setattr("baton.personal.store_subjects.PAGE", 3)
         async with Vault(path, keyring) as vault:
             payloads = [await vault.seal(f"s-{number}", TASK, {"n": number}) for number in range(8)]
         async with Vault(path, rotated(keyring, Purpose.WRAP)) as vault:

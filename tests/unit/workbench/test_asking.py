@@ -6,8 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from activities.workbench.asking import ModelError, ModelRefusedError, configured_model
-from baton import Baton, Spend
-from baton.activity import StageContext
+from baton import Baton, Spend, StageContext
 from tests.unit.contract_review.material import chat_service
 
 

@@ -1,0 +1,196 @@
+"""What an agent is asked to answer, and how its answer is read: a patch as JSON, or a report as markdown.
+
+A model that may answer `null` for what it did not change would clear the field (S1 L51-58), so the schema that a
+model is given has no null: a field that stays as it is, is left out, and a list is emptied by `[]`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from baton.agents.memo import remembering
+from baton.agents.schema_embedding import embedded
+from baton.core.baton import Baton, BatonPatch
+from baton.core.history import Spend
+from baton.core.patching import short_findings
+from baton.errors import PatchError
+from baton.handoff.errors import MalformedMessageError
+from baton.handoff.store_schema import SchemaGate
+from baton.report.rendering import FORMAT
+from baton.wire.json_values import Json
+from baton.wire.strict_json import loads_strict
+
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_MEMBERS: Mapping[str, dict[str, Any]] = {
+    "goal": {"type": "string", "description": "The objective in one sentence; only if it has to change."},
+    "current_state": {**_TEXTS, "description": "What is true now, 3 to 8 short bullets; replaces the list."},
+    "decision_log": {**_TEXTS, "description": "The decisions you made, each with its reason; they are appended."},
+    "constraints": {**_TEXTS, "description": "All hard rules, those that were there included; replaces the list."},
+    "work_scope": {**_TEXTS, "description": "Files and modules touched or planned; replaces the list."},
+    "open_questions": {**_TEXTS, "description": "What later stages must resolve; replaces the list."},
+    "acceptance": {**_TEXTS, "description": "Tests and checks that must pass; replaces the list."},
+}
+_FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*)```", re.DOTALL)
+
+
+class AnswerForm(StrEnum):
+    """In which form an agent answers.
+
+    Attributes:
+        PATCH: A JSON object: `{"baton_patch": {…}}`, with `output` where the stage has an output.
+        REPORT: A handoff report in markdown.
+    """
+
+    PATCH = "patch"
+    REPORT = "report"
+
+
+@dataclass(frozen=True)
+class AgentAnswer:
+    """What an agent answers to its work.
+
+    Attributes:
+        patch: The change to the baton.
+        output: What the pipeline's code is to have, as JSON.
+        report: A handoff report in markdown, instead of a patch.
+        spend: What the run cost beyond what it has charged already (`AgentWork.charge`).
+        said: What its model said beside the answer, for the session; empty if that is recorded already.
+        turns: What the next stages are to read of the conversation, word for word; usually nothing.
+        claimed: Whether the output is a claim of the model, to be recorded as such; not, where it is a mere means.
+
+    Example:
+        >>> AgentAnswer(patch={"current_state": ["Tests pass"]}, output={"passed": 12}).output
+        {'passed': 12}
+    """
+
+    patch: BatonPatch | Mapping[str, Json] | None = None
+    output: Json = None
+    report: str | None = None
+    spend: Spend = field(default_factory=Spend)
+    said: tuple[str, ...] = ()
+    turns: tuple[dict[str, Json], ...] = ()
+    claimed: bool = True
+
+
+def answer_schema(
+    baton_type: type[Baton] = Baton,
+    writes: Iterable[str] | None = None,
+    output: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the JSON Schema of an answer: a `baton_patch`, and the `output` where the stage has one (S1 L50).
+
+    References to artifacts are no part of it, for a model cannot know a hash: what a stage writes to its artifacts
+    is added by itself. The goal is part of it only where ``writes`` names it.
+
+    Args:
+        baton_type: The pipeline's type of baton; its further fields are members too.
+        writes: The fields that the stage may write, or None for all.
+        output: The schema that the output must fit.
+
+    Returns:
+        A new schema that refers to nothing outside itself.
+
+    Example:
+        >>> made = answer_schema(writes=["decision_log"], output={"type": "object"})
+        >>> list(made["properties"]["baton_patch"]["properties"]), made["required"]
+        (['decision_log'], ['baton_patch', 'output'])
+    """
+    fields = baton_type.model_fields
+    may = (fields.keys() - {"goal"} if writes is None else frozenset(writes)) - {"artifacts"}
+    of_type = baton_type.model_json_schema() if may - _MEMBERS.keys() else {}
+    members = {name: deepcopy(_MEMBERS.get(name) or of_type["properties"][name]) for name in fields if name in may}
+    patch = {
+        "type": "object",
+        "description": "Only the fields that changed; leave out what stays as it is.",
+        "properties": members,
+        "additionalProperties": False,
+    }
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"baton_patch": patch},
+        "required": ["baton_patch"],
+        "additionalProperties": False,
+    }
+    definitions = deepcopy(of_type.get("$defs", {}))
+    if output is not None:
+        inner, further = embedded(output, taken=definitions)
+        schema["properties"]["output"] = inner
+        schema["required"].append("output")
+        definitions |= further
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
+
+
+def how_to_answer(form: AnswerForm, schema: Mapping[str, Any] | None = None) -> str:
+    """Return the sentence that tells an agent how to answer; our own words, so it stands outside the fence.
+
+    Args:
+        form: A patch or a report.
+        schema: The schema of the answer, for agents that are not given it in another way.
+    """
+    if form is AnswerForm.REPORT:
+        return f"Do your part of the task. Then answer with a handoff report of this form and nothing else:\n{FORMAT}"
+    text = (
+        "Do your part of the task. Then answer with one JSON object and nothing else. Its member `baton_patch` has "
+        "only the fields you changed; `decision_log` has only your new decisions, each with its reason."
+    )
+    if schema is not None:
+        text += f" The object fits this JSON Schema:\n```json\n{json.dumps(schema, ensure_ascii=False)}\n```"
+    return text
+
+
+def read_answer(raw: str | Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> AgentAnswer:
+    r"""Return the answer in what an agent returned as `{"baton_patch": …, "output": …}`.
+
+    Whether the patch may be applied is the pipeline's to say.
+
+    Args:
+        raw: The object, or its JSON text, which may stand in a code fence.
+        schema: The schema it is to fit (`answer_schema`); it must not be changed afterwards.
+
+    Raises:
+        PatchError: It is no such object. Its findings are for the agent, that it may answer again.
+
+    Example:
+        >>> read_answer('```json\n{"baton_patch": {"acceptance": ["pytest"]}}\n```').patch
+        {'acceptance': ['pytest']}
+        >>> read_answer("I am done!")
+        Traceback (most recent call last):
+        ...
+        baton.errors.PatchError: the answer is no JSON object; ...
+    """
+    value: Any = _loaded(raw) if isinstance(raw, str) else raw
+    expected = 'answer with {"baton_patch": {…}} and nothing else'
+    if not isinstance(value, Mapping):
+        raise PatchError([f"the answer is no JSON object; {expected}"])
+    findings = [f"the answer has a member {name!r}; {expected}" for name in value.keys() - {"baton_patch", "output"}]
+    patch = value.get("baton_patch")
+    if not isinstance(patch, Mapping):
+        found = (
+            "no member 'baton_patch'" if "baton_patch" not in value else f"a {type(patch).__name__} in 'baton_patch'"
+        )
+        findings.append(f"the answer has {found}; {expected}")
+        raise PatchError(sorted(findings))
+    if not findings and schema is not None:
+        findings = [f"the answer does not fit its schema: {one.text}" for one in _gate(schema)(dict(value))]
+    if findings:
+        raise PatchError(short_findings(sorted(findings)))
+    return AgentAnswer(patch=dict(patch), output=value.get("output"))
+
+
+_gate = remembering(SchemaGate)
+"""Returns the compiled gate of a schema."""
+
+
+def _loaded(text: str) -> Any:
+    """Return the value of a JSON text, or None if it is none or says a thing twice."""
+    fenced = _FENCED.fullmatch(text.strip())
+    try:
+        return loads_strict(fenced[1] if fenced else text)
+    except MalformedMessageError:
+        return None

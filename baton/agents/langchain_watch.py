@@ -1,0 +1,278 @@
+"""Watches the models and tools of a LangChain or LangGraph run: counts, charges, records, and stops what is denied."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Optional
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.outputs import LLMResult
+from langchain_core.tracers.context import register_configure_hook
+from langgraph.types import Command
+from pydantic import JsonValue
+
+from baton.agents.limits import Bill
+from baton.agents.port import AgentWork
+from baton.compression.summariser import Price
+from baton.contract.activity_session import cut
+from baton.contract.activity_toolbox import LONGEST_RESULT
+from baton.contract.tools import ToolDeniedError
+from baton.errors import AgentError
+
+_watching: ContextVar[Optional["Watch"]] = ContextVar("baton_watching", default=None)
+# And not among the callbacks of the run: a model or tool that is called with callbacks of its own is not told of those.
+register_configure_hook(_watching, inheritable=True)
+
+
+class Watch(BaseCallbackHandler):
+    """What a run's callbacks tell, put where Baton keeps it.
+
+    What it raises stops the tool or the request before it is made. Nodes that are not async run in threads, which go on
+    when their run has ended: what they do then is refused.
+
+    Args:
+        work: The work of the agent that is watched.
+        price: What the models cost, where the public price list does not know them.
+
+    Attributes:
+        message: What a chat model answered last, if one did.
+    """
+
+    raise_error = True
+    run_inline = True
+
+    def __init__(self, work: AgentWork, price: Price | None = None) -> None:
+        self._work = work
+        self._bill = Bill(work, price)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._calls: dict[UUID, tuple[str, str]] = {}
+        self._ended: AgentError | ToolDeniedError | None = None
+        self._over = False
+        self._said: list[str] = []
+        self.message: BaseMessage | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch all models and tools that are called in the `with` block; what outlasts it calls no more."""
+        token = _watching.set(self)
+        try:
+            yield
+        finally:
+            _watching.reset(token)
+            self._over = True
+
+    def tell(self, *, besides: str | None = None) -> None:
+        """Record what models said last.
+
+        Args:
+            besides: The answer, which is recorded as the stage's: as a claim, later agents would read it as a fact.
+        """
+        for text in self._said:
+            if text != besides:
+                self._work.context.session.model_response(text)
+        self._said.clear()
+
+    async def settle(self) -> None:
+        """Put denied calls on record."""
+        await self._work.context.tools.settle()
+
+    def refuse(self) -> None:
+        """End a run that was to end before; a node may have caught that, tried again, or told its model of it.
+
+        Raises:
+            AgentError: It had gone beyond its limits.
+            ToolDeniedError: A call was denied.
+        """
+        if self._ended is not None:
+            raise self._ended from None
+
+    def on_chat_model_start(self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **kwargs: Any) -> None:
+        """Count a request to a chat model.
+
+        Raises:
+            AgentError: It would be one too many, or the run had gone beyond its limits.
+            ToolDeniedError: A call was denied before.
+        """
+        self._in_loop(self._ask)
+
+    def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], **kwargs: Any) -> None:
+        """Count a request to a model of texts.
+
+        Raises:
+            AgentError: It would be one too many, or the run had gone beyond its limits.
+            ToolDeniedError: A call was denied before.
+        """
+        self._in_loop(self._ask)
+
+    def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
+        """Charge a request, and keep what the model said: it is recorded once something follows it.
+
+        Raises:
+            AgentError: The run has gone beyond its limits.
+        """
+        for choice in (one for choices in response.generations for one in choices):
+            self.message = getattr(choice, "message", None) or self.message
+            if choice.text.strip():
+                self._in_loop(self._said.append, choice.text)
+        self._in_loop(self._charge, _used(response))
+
+    def on_llm_error(self, error: BaseException, **kwargs: Any) -> None:
+        """Charge an answer that its client did not take, where the error has it: one that was cut off is paid as well.
+
+        Raises:
+            AgentError: The run has gone beyond its limits.
+        """
+        answer = getattr(error, "completion", None)
+        if (usage := getattr(answer, "usage", None)) is not None:
+            used = _Used(str(getattr(answer, "model", "")), usage.prompt_tokens, usage.completion_tokens)
+            self._in_loop(self._charge, used)
+
+    def on_tool_start(
+        self,
+        serialized: dict[str, Any],
+        input_str: str,
+        *,
+        run_id: UUID,
+        inputs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record the call of a tool.
+
+        Raises:
+            AgentError: The run had gone beyond its limits or has ended; the tool does not run.
+            ToolDeniedError: The contract does not allow it, or a call was denied before; it does not run.
+        """
+        name = str((serialized or {}).get("name") or kwargs.get("name") or "unnamed")
+        shown = {key: repr(value) for key, value in (inputs or {"input": input_str}).items()}
+        self._in_loop(self._begin, run_id, name, shown)
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record what a tool returned; a message that says that it failed is a failure."""
+        told = _told(output)
+        failed = any(getattr(one, "status", "success") == "error" for one in told)
+        self._in_loop(self._end, run_id, "\n".join(map(_text, told)), not failed)
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record that a tool raised."""
+        self._in_loop(self._end, run_id, f"{type(error).__name__}: {error}", False)
+
+    def _ask(self) -> None:
+        """Count a request, unless the run is to end.
+
+        Raises:
+            AgentError: It would be one too many, or the run had gone beyond its limits or has ended.
+            ToolDeniedError: A call was denied before.
+        """
+        self._go_on()
+        self.tell()
+        self._bill.request()
+
+    def _begin(self, run_id: UUID, name: str, shown: dict[str, JsonValue]) -> None:
+        """Record a call, unless it is denied or the run is to end.
+
+        Raises:
+            AgentError: The run had gone beyond its limits or has ended.
+            ToolDeniedError: The contract does not allow it, or a call was denied before.
+        """
+        self._go_on()
+        self.tell()
+        self._work.context.tools.check(name)
+        self._calls[run_id] = name, self._work.context.session.tool_call(name, shown)
+
+    def _end(self, run_id: UUID, text: str, success: bool) -> None:
+        """Record the result of a call that was begun."""
+        if run_id in self._calls:
+            name, call_id = self._calls.pop(run_id)
+            session = self._work.context.session
+            session.tool_result(name, cut(text, LONGEST_RESULT), call_id=call_id, content=text, success=success)
+
+    def _charge(self, used: "_Used") -> None:
+        """Charge what a request took, unless its bill is told already.
+
+        Raises:
+            AgentError: The run has gone beyond its limits.
+        """
+        if not self._over:
+            self._bill.charge(*used)
+
+    def _go_on(self) -> None:
+        """Go on, unless the run is to end or has ended.
+
+        Raises:
+            AgentError: It has, or had gone beyond its limits.
+            ToolDeniedError: A call was denied before.
+        """
+        self.refuse()
+        if self._over:
+            raise AgentError("the run has ended")
+
+    def _in_loop(self, act: Callable[..., Any], *args: Any) -> None:
+        """Act in the thread of the event loop, where session, bill and heartbeats belong, and wait for it."""
+        if threading.get_ident() == self._thread:
+            self._noted(act, *args)
+            return
+
+        async def there() -> None:
+            self._noted(act, *args)
+
+        asyncio.run_coroutine_threadsafe(there(), self._loop).result()
+
+    def _noted(self, act: Callable[..., Any], *args: Any) -> None:
+        """Act, and note what is to end the run."""
+        try:
+            act(*args)
+        except (AgentError, ToolDeniedError) as error:
+            self._ended = self._ended or error
+            raise
+
+
+class _Used(NamedTuple):
+    """What a request took: which model, how many tokens it read and wrote, and how many of those read were cached."""
+
+    model: str = ""
+    read: int = 0
+    written: int = 0
+    cached: int = 0
+
+
+def _used(response: LLMResult) -> _Used:
+    """Return what a request took. Of several choices each tells the whole; an answer out of a cache took nothing."""
+    output: Mapping[str, Any] = response.llm_output or {}
+    message = getattr(response.generations[0][0], "message", None) if any(response.generations) else None
+    said: Mapping[str, Any] = getattr(message, "response_metadata", None) or {}
+    names = (said.get("model_name"), said.get("model"), output.get("model_name"), output.get("model"))
+    model = str(next(filter(None, names), ""))
+    usage: Any = getattr(message, "usage_metadata", None)
+    if not usage:  # models of texts tell it beside their answer
+        usage = output.get("token_usage") or {}
+        return _Used(model, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+    if usage.get("total_cost") == 0:
+        return _Used()
+    cached = (usage.get("input_token_details") or {}).get("cache_read") or 0
+    return _Used(model, usage.get("input_tokens", 0), usage.get("output_tokens", 0), cached)
+
+
+def _told(output: Any) -> list[Any]:
+    """Return what a tool tells its model: of a command the messages in it, which answer the call."""
+    update = output.update if isinstance(output, Command) else None
+    values = update.values() if isinstance(update, Mapping) else ()
+    lists = (one if isinstance(one, list | tuple) else [one] for one in values)
+    return [one for found in lists for one in found if isinstance(one, ToolMessage)] or [output]
+
+
+def _text(told: Any) -> str:
+    """Return the text of what a tool tells, of blocks the texts among them."""
+    content = getattr(told, "content", told)
+    if isinstance(content, list) and (texts := [one["text"] for one in content if _is_text(one)]):
+        return "\n".join(texts)
+    return content if isinstance(content, str) else repr(content)
+
+
+def _is_text(block: Any) -> bool:
+    """Return whether a block of content is a text."""
+    return isinstance(block, Mapping) and block.get("type") == "text" and isinstance(block.get("text"), str)

@@ -1,0 +1,382 @@
+"""Agents as stages: the port that an agent of any framework stands behind.
+
+An agent gets its work (a prompt for the user turn, instructions, tools that are checked where they are called, the
+form of the answer, limits) and answers with a patch, an output or a report. Retries belong to Temporal: an agent
+raises `AgentError`, says whether another run may help, and the stage is run again or not.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, Protocol, Unpack, runtime_checkable
+
+from pydantic_core import to_jsonable_python
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from baton.agents.answers import AgentAnswer, AnswerForm, answer_schema, how_to_answer, read_answer
+from baton.agents.tools import AgentTool, tools_of, wire_name
+from baton.contract.output_schemas import OutputSchemas
+from baton.contract.records import OutputSchemaRef
+from baton.core.baton import Baton, BatonPatch
+from baton.core.history import Spend
+from baton.core.messages import StageResult
+from baton.core.stages import Retries, StageSpec
+from baton.errors import AgentError
+from baton.pipeline.activity_context import StageContext
+from baton.pipeline.activity_stage import AgentTerms, Stage, stage
+
+__all__ = [
+    "HANDOFF_HEADER",
+    "Agent",
+    "AgentAnswer",
+    "AgentLimits",
+    "AgentTerms",
+    "AgentTool",
+    "AgentWork",
+    "AnswerForm",
+    "BringsTools",
+    "agent_stage",
+]
+
+HANDOFF_HEADER = "X-Baton-Handoff-Id"
+"""The header by which every request to a provider names the handoff it is made under (S5-fields-a)."""
+
+_SHARE_OF_TIMEOUT = 0.95  # an agent that is ended by itself still tells its bill; one that is lost does not
+_ADAPTERS = {
+    "pydantic_ai": "baton.agents.pydantic_ai.PydanticAgent",
+    "agents": "baton.agents.openai_agents.OpenAIAgent",
+    "langgraph": "baton.agents.langgraph.LangGraphAgent",
+}
+_LONGEST_PAUSE = 366 * 86_400.0  # seconds; a provider may name any number
+
+
+@dataclass(frozen=True)
+class AgentLimits:
+    """How far one run of an agent may go; what is None is not limited here.
+
+    Attributes:
+        requests: The most requests to models.
+        tokens: The most tokens, read and written together.
+        micro_usd: The most money, in millionths of a US dollar; what the stage reserves, unless said otherwise.
+        seconds: The longest time; a little less than the stage's timeout, unless said otherwise.
+    """
+
+    requests: int | None = 30
+    tokens: int | None = None
+    micro_usd: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class AgentWork:
+    """What an agent is to do in one run of its stage.
+
+    Attributes:
+        prompt: Contract and baton inside the data fence, for the user turn and never for the system prompt (X-6).
+        instructions: What the stage's author tells the agent; the system prompt.
+        tools: What it may call: allowed by its contract, checked and recorded at every call.
+        form: Whether it answers with a patch or with a report.
+        schema: The JSON Schema of the answer; None for a report.
+        limits: How far it may go.
+        withheld: Tools of the stage that the contract does not allow; the agent is not told of them.
+        context: The stage's context, for what a framework adds of its own: `context.tools` guards tools that the
+            framework calls by itself, `context.session` records what happened.
+    """
+
+    prompt: str
+    instructions: str
+    tools: tuple[AgentTool, ...]
+    form: AnswerForm
+    schema: dict[str, Any] | None
+    limits: AgentLimits
+    withheld: frozenset[str]
+    context: StageContext[Any]
+
+    @property
+    def handoff_id(self) -> str:
+        """The handoff under which the agent acts; every request it makes names it (S5-fields-a)."""
+        return self.context.handoff_id
+
+    @property
+    def findings(self) -> list[str]:
+        """Why its last answer was refused; the prompt tells it as well. Empty on the first attempt."""
+        return self.context.findings
+
+    def user_turn(self, *, with_schema: bool = False) -> str:
+        """Return the whole user turn: the fenced prompt, and how to answer.
+
+        Args:
+            with_schema: Spell out the answer's schema, for an agent that is not given it in another way.
+        """
+        return f"{self.prompt}\n{how_to_answer(self.form, self.schema if with_schema else None)}"
+
+    def charge(self, spend: Spend) -> None:
+        """Charge what a request cost, at once: it is paid even if the run is lost a moment later."""
+        self.context.charge(spend)
+
+    def refuse_forbidden(self, names: Iterable[str]) -> None:
+        """Refuse calls of tools that the contract withholds, whatever the model believes to have.
+
+        A name that nobody knows is no such call: there is nothing behind it that could run.
+
+        Args:
+            names: What the model wants to call, in its own spelling of the names (`AgentTool.wire_name`).
+
+        Raises:
+            ToolDeniedError: One of them is withheld; the denial is put on record.
+        """
+        contract = self.context.contract
+        known = self.withheld | frozenset(contract.forbidden_tools if contract else ())
+        withheld = {spelling: name for name in known for spelling in (name, wire_name(name))}
+        shown = {tool.wire_name for tool in self.tools}
+        for name in names:
+            if name in withheld and name not in shown:
+                self.context.tools.check(withheld[name])
+
+    def read(self, answer: str | Mapping[str, Any]) -> AgentAnswer:
+        """Return the answer in the last text of an agent, or in the object it returned.
+
+        Raises:
+            PatchError: It is not in the form that was asked for; the agent is told so and answers again.
+        """
+        if self.form is AnswerForm.REPORT and isinstance(answer, str):
+            return AgentAnswer(report=answer)
+        return read_answer(answer, self.schema)
+
+
+class Agent(Protocol):
+    """Whoever does a stage: the port.
+
+    Example:
+        >>> class Echo:
+        ...     name = "echo"
+        ...     async def run(self, work: AgentWork) -> AgentAnswer:
+        ...         return AgentAnswer(patch={"current_state": [f"{len(work.tools)} tools"]})
+        >>> echo = agent_stage(Echo())
+        >>> import asyncio
+        >>> asyncio.run(echo(StageContext.for_test(Baton(goal="Add login")))).baton_patch
+        {'current_state': ['0 tools']}
+    """
+
+    @property
+    def name(self) -> str:
+        """The agent's name, which is its stage's unless that is given another one."""
+        ...
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Do the work.
+
+        It ends in time when it is cancelled, and leaves nothing running behind.
+
+        Raises:
+            AgentError: It could not; `permanent` where another run would not help.
+            PatchError: Its model answered in no usable form; the findings are for the next attempt.
+            ToolDeniedError: It called a tool that its contract does not allow.
+        """
+        ...
+
+
+@runtime_checkable
+class BringsTools(Protocol):
+    """An agent whose framework has tools of its own, beside those that the stage gives it."""
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of these tools; the stage declares them as its own."""
+        ...
+
+
+def agent_stage(
+    agent: Agent,
+    *,
+    name: str | None = None,
+    instructions: str = "",
+    tools: Iterable[Callable[..., Any] | AgentTool] = (),
+    answers: AnswerForm = AnswerForm.PATCH,
+    baton_type: type[Baton] = Baton,
+    limits: AgentLimits | None = None,
+    **terms: Unpack[AgentTerms],
+) -> Stage[StageContext[Any], StageResult]:
+    """Make a stage that an agent does.
+
+    Args:
+        agent: The agent.
+        name: The stage's name; the agent's by default.
+        instructions: What the stage's author tells the agent. It becomes the system prompt, so nothing that another
+            agent or a user wrote belongs into it.
+        tools: Functions that the agent may call, as far as its contract allows.
+        answers: Whether it answers with a patch or with a handoff report.
+        baton_type: The pipeline's type of baton.
+        limits: How far one run may go.
+        **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, `output`, …
+
+    Returns:
+        The stage, for `Pipeline.stage` and for a worker's activities; a test calls it with `StageContext.for_test`.
+
+    Raises:
+        ValueError: Two tools have the same name for a model, or a term names a field that the baton does not have.
+        TypeError: It is no agent, but one of a framework without its adapter, or something else.
+
+    Example:
+        >>> class Fixed:
+        ...     name = "plan"
+        ...     async def run(self, work: AgentWork) -> AgentAnswer:
+        ...         return work.read('{"baton_patch": {"decision_log": ["Use JWT"]}}')
+        >>> agent_stage(Fixed(), writes=["decision_log"], timeout=timedelta(minutes=5))
+        <stage plan>
+    """
+    _refuse_other(agent)
+    own = tools_of(tools)
+    brought = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
+    _refuse_two_of_a_name(own, brought, agent.name)
+    most = limits or AgentLimits()
+
+    @lru_cache(maxsize=1)  # a worker has one registry of schemas
+    def shape(schemas: OutputSchemas | None) -> dict[str, Any]:
+        return _shape(schemas, made.spec, baton_type)
+
+    async def run(context: StageContext[Any]) -> StageResult:
+        work = AgentWork(
+            prompt=context.prompt,
+            instructions=instructions,
+            tools=tuple(tool.guarded(context) for tool in own if context.tools.allows(tool.name)),
+            form=answers,
+            schema=None if answers is AnswerForm.REPORT else shape(context.parts.schemas),
+            limits=_limits(most, made.spec),
+            withheld=frozenset(name for name in made.spec.tools if not context.tools.allows(name)),
+            context=context,
+        )
+        try:
+            answer = as_json(await agent.run(work), work, agent.name)
+        except AgentError as error:
+            # The chain would carry a provider's own words into the history.
+            raise _failure(error, context, made.spec.retries) from None
+        return _result(answer, context)
+
+    run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
+    run.__doc__ = f"The stage that the agent {agent.name!r} does."
+    named = {tool.name for tool in own} | brought
+    made = stage(name=name or agent.name, tools=named, **terms)(run)
+    return made
+
+
+def _refuse_other(agent: object) -> None:
+    """Refuse what is no agent by this port, with what makes one of it.
+
+    Raises:
+        TypeError: It is none.
+    """
+    fits = isinstance(getattr(agent, "name", None), str) and callable(getattr(agent, "run", None))
+    package = type(agent).__module__.partition(".")[0]
+    if fits and package != "pydantic_ai":  # whose agents have both, and mean something else by them
+        return
+    adapter = _ADAPTERS.get(package)
+    if adapter is not None:
+        raise TypeError(f"{type(agent).__qualname__!r} is an agent of a framework: wrap it in {adapter}")
+    raise TypeError(f"an agent has a name, a str, and an async run(work); found the {type(agent).__qualname__}")
+
+
+def _refuse_two_of_a_name(own: Iterable[AgentTool], brought: Iterable[str], agent: str) -> None:
+    """Refuse a tool of the stage that has the name of one of the agent's: one would be called in place of the other.
+
+    Raises:
+        ValueError: There is one.
+    """
+    spellings = {wire_name(name): name for name in brought}
+    for tool in own:
+        if (other := spellings.get(tool.wire_name)) is not None:
+            raise ValueError(
+                f"the tool {tool.name!r} of the stage and {other!r}, which agent {agent!r} brings, are both "
+                f"{tool.wire_name!r} to a model; rename one"
+            )
+
+
+def _shape(schemas: OutputSchemas | None, spec: StageSpec, baton_type: type[Baton]) -> dict[str, Any]:
+    """Return the schema of the answer, that of the output in it where the worker knows it."""
+    found = None if spec.output is None or schemas is None else schemas.find(OutputSchemaRef.parse(spec.output))
+    return answer_schema(baton_type, spec.writes, found)
+
+
+def _limits(most: AgentLimits, spec: StageSpec) -> AgentLimits:
+    """Return limits that the stage's own terms complete."""
+    return replace(
+        most,
+        micro_usd=(spec.reserve_micro_usd or None) if most.micro_usd is None else most.micro_usd,
+        seconds=spec.timeout.total_seconds() * _SHARE_OF_TIMEOUT if most.seconds is None else most.seconds,
+    )
+
+
+def _answered(answer: Any, agent: str) -> AgentAnswer:
+    """Return what an agent returned, which code of its author may have made.
+
+    Raises:
+        AgentError: It is no answer; another run would be paid, and return the same.
+    """
+    if isinstance(answer, AgentAnswer):
+        return answer
+    why = f"agent {agent!r} returned {type(answer).__name__}; return an AgentAnswer, also from `of_output`"
+    raise AgentError(why, permanent=True)
+
+
+def as_json(answer: Any, work: AgentWork, agent: str) -> AgentAnswer:
+    """Return an agent's answer with parts that are JSON, which what its own framework returned need not be.
+
+    Args:
+        answer: What it returned.
+        work: Its work.
+        agent: Its name.
+
+    Raises:
+        AgentError: It is no answer, or holds what JSON has no form for; another run's would be the same.
+    """
+    made = _answered(answer, agent)
+    try:
+        patch = made.patch if isinstance(made.patch, BatonPatch) else to_jsonable_python(dict(made.patch or {}))
+        return replace(made, patch=patch, output=to_jsonable_python(made.output))
+    except UnicodeEncodeError:  # half a character in a name: a finding, as one in a text is
+        return made
+    except ValueError as error:
+        work.charge(made.spend)
+        why = f"the answer of stage {work.context.given.stage!r} cannot be written as JSON: {error}"
+        raise AgentError(f"{why}; make it of texts, numbers, lists and objects", permanent=True) from None
+
+
+def _result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:
+    """Return an agent's answer as the stage's result, after what was said in it is on record.
+
+    The patch is in the baton for all to read; what the agent answers beside it becomes a claim of a model, with no
+    more confidence than that (S5-fields-i).
+    """
+    for text in answer.said:
+        context.session.model_response(text)
+    if answer.output is not None and answer.claimed:
+        context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
+    return StageResult(
+        baton_patch=answer.patch if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {}),
+        output=answer.output,
+        report=answer.report,
+        spend=answer.spend,
+        turns=list(answer.turns),
+    )
+
+
+def _failure(error: AgentError, context: StageContext[Any], retries: Retries) -> ApplicationError:
+    """Return an agent's failure as Temporal is to see it: worth another run or not, when, and at what cost so far."""
+    return ApplicationError(
+        str(error),
+        *context.told(),
+        type=type(error).__name__,
+        non_retryable=error.permanent,
+        next_retry_delay=None if error.retry_after is None else _pause(error.retry_after, retries),
+    )
+
+
+def _pause(wanted: float, retries: Retries) -> timedelta | None:
+    """Return how many seconds to wait as a provider wants it; None where the stage's own retries wait as long."""
+    run = activity.info().attempt if activity.in_activity() else 1
+    grown = retries.first.total_seconds() * retries.factor ** min(run - 1, 60)
+    own = min(grown, retries.longest.total_seconds())
+    return timedelta(seconds=min(wanted, _LONGEST_PAUSE)) if wanted > own else None

@@ -1,0 +1,164 @@
+"""What the client of a provider raises, as a stage is to see it: worth another run or not, without its own words.
+
+A provider may repeat a key, or what it was sent, in the body of its error; so only the kind, the status and the code
+go on.
+The clients of OpenAI, Anthropic and others are known by what they have in common: `status_code` and `response`.
+"""
+
+import math
+import re
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from temporalio.exceptions import TemporalError
+
+from baton.agents.endings import unfinished
+from baton.errors import AgentError, BatonError, PatchError
+
+_PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
+"""Statuses that another run may not meet again; every other one that is no success is permanent."""
+
+_SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+_CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
+_UNREACHABLE = ("APIConnectionError", "APITimeoutError")
+_UNFINISHED = {
+    "LengthFinishReasonError": "length",
+    "ContentFilterFinishReasonError": "content_filter",
+    "OpenAIRefusalError": "refusal",
+    "ModelRefusalError": "refusal",
+}
+"""What clients raise of an answer that did not come to its end, and why it did not."""
+
+
+def provider_error(error: Exception, agent: str) -> AgentError | PatchError | None:
+    """Return what a stage raises for an error of a provider's client; None if it is none.
+
+    It is a `PatchError` where the answer was cut off, which the model may mend.
+
+    Args:
+        error: What was raised.
+        agent: The agent's name.
+
+    Example:
+        >>> class NotFound(Exception):
+        ...     status_code, code = 404, "model_not_found"
+        >>> made = provider_error(NotFound("no model of key sk-1"), "plan")
+        >>> str(made), made.permanent
+        ("agent 'plan': the provider answered 404 (NotFound, model_not_found)", True)
+        >>> provider_error(KeyError("x"), "plan") is None
+        True
+    """
+    kind = type(error).__name__
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int) and status >= 300:
+        code = code_of({name: getattr(error, name, None) for name in ("code", "type")})
+        shown = f"{kind}, {code}" if code else kind
+        text = f"agent {agent!r}: the provider answered {status} ({shown}){of_redirect(status)}"
+        headers = getattr(getattr(error, "response", None), "headers", None) or {}
+        return AgentError(text, permanent=is_permanent(status, code), retry_after=wait_of(headers))
+    if any(one.__name__ in _UNREACHABLE for one in type(error).__mro__):
+        return AgentError(f"agent {agent!r}: the provider could not be reached ({kind})")
+    return unfinished(_UNFINISHED.get(kind), agent)
+
+
+def unreadable(error: BaseException, agent: str) -> AgentError:
+    """Return what a stage raises where a client stumbled over an answer; what the client says of it may quote it."""
+    return AgentError(f"agent {agent!r}: the provider's answer cannot be read ({type(error).__name__})")
+
+
+def raised_in(error: BaseException, kind: type) -> bool:
+    """Return whether an error came out of a method of such an object, however deep below it was raised.
+
+    Example:
+        >>> class Model:
+        ...     def ask(self):
+        ...         return {}["choices"]
+        >>> try:
+        ...     Model().ask()
+        ... except KeyError as error:
+        ...     print(raised_in(error, Model), raised_in(error, dict))
+        True False
+    """
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(isinstance(frame.f_locals.get("self"), kind) for frame in frames)
+
+
+def stumbled(error: Exception, model: type) -> bool:
+    """Return whether a client came to grief over an answer: any error out of a method of such a model.
+
+    Those of Baton and of Temporal, and a test's `AssertionError`, mean what they say.
+    """
+    return raised_in(error, model) and not isinstance(error, AssertionError | BatonError | TemporalError)
+
+
+def of_redirect(status: int) -> str:
+    """Return what is to be said of a status that is a redirect: none is followed, with prompt and key.
+
+    Example:
+        >>> of_redirect(307), of_redirect(404)
+        (', a redirect, which is not followed; name the address that it leads to', '')
+    """
+    told = ", a redirect, which is not followed; name the address that it leads to"
+    return told if 300 <= status < 400 else ""
+
+
+def is_permanent(status: int, code: str | None = None) -> bool:
+    """Return whether the same request would be refused again: no money left is told by a code alone.
+
+    Example:
+        >>> is_permanent(429), is_permanent(429, "insufficient_quota"), is_permanent(404)
+        (False, True, True)
+    """
+    return status not in _PASSING or code in _SPENT_OUT
+
+
+def code_of(error: Mapping[str, Any]) -> str | None:
+    """Return the code in an error, or its type, if it is a word that may be shown: a provider may put anything there.
+
+    Example:
+        >>> code_of({"code": None, "type": "overloaded_error"}), code_of({"code": "key sk-1"})
+        ('overloaded_error', None)
+    """
+    words = (error.get("code"), error.get("type"))
+    return next((one for one in words if isinstance(one, str) and _CODE.fullmatch(one)), None)
+
+
+def wait_of(headers: Mapping[str, str]) -> float | None:
+    """Return after how many seconds the headers of an answer ask to be asked again; None if they do not.
+
+    Args:
+        headers: The headers; their names in lower case, where they are a dictionary.
+
+    Example:
+        >>> wait_of({"retry-after-ms": "1500", "retry-after": "2"}), wait_of({"retry-after": "2"})
+        (1.5, 2.0)
+    """
+    exact = seconds_of(headers.get("retry-after-ms"))
+    return seconds_of(headers.get("retry-after")) if exact is None else exact / 1_000
+
+
+def seconds_of(retry_after: str | None, now: datetime | None = None) -> float | None:
+    """Return after how many seconds a `Retry-After` header asks to be asked again; None if it says nothing of use.
+
+    Args:
+        retry_after: The header: seconds, or a date.
+        now: The time now.
+
+    Example:
+        >>> seconds_of("2.5"), seconds_of("soon")
+        (2.5, None)
+        >>> seconds_of("Sat, 21 Nov 2026 10:00:30 GMT", datetime(2026, 11, 21, 10, 0, tzinfo=UTC))
+        30.0
+    """
+    try:
+        found = float(retry_after or "")
+    except ValueError:
+        try:
+            at = parsedate_to_datetime(retry_after or "")
+        except (ValueError, OverflowError):  # a year of twenty digits
+            return None
+        found = (at.replace(tzinfo=at.tzinfo or UTC) - (now or datetime.now(UTC))).total_seconds()
+    return max(0.0, found) if math.isfinite(found) else None

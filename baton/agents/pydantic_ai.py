@@ -1,0 +1,198 @@
+"""Agents of Pydantic AI as stages: any provider, structured answers, checked tools, and what they cost on the bill.
+
+One activity runs the whole agent. The framework's own retries of requests are off, since Temporal repeats the stage;
+what it repeats within a conversation, because an answer did not fit, stays. Everything that Baton adds is one
+capability of the run, so the agent itself is an ordinary one and is tested as such.
+
+Example:
+    >>> import asyncio
+    >>> from pydantic_ai import Agent
+    >>> from pydantic_ai.models.test import TestModel
+    >>> from baton import Baton
+    >>> from baton.pipeline.activity_context import StageContext
+    >>> from baton.agents.port import agent_stage
+    >>> answer = {"baton_patch": {"decision_log": ["Use JWT, because sessions need a store"]}}
+    >>> planner = Agent(TestModel(custom_output_args=answer), name="plan")
+    >>> plan = agent_stage(PydanticAgent(planner), instructions="You plan features.", writes=["decision_log"])
+    >>> asyncio.run(plan(StageContext.for_test(Baton(goal="Add login")))).baton_patch
+    {'decision_log': ['Use JWT, because sessions need a store']}
+"""
+
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from baton.extras import needs_extra
+
+with needs_extra("agents", __name__):
+    from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, StructuredDict, ToolOutput
+    from pydantic_ai.agent import EventStreamHandler
+    from pydantic_ai.exceptions import ModelRetry
+    from pydantic_ai.messages import AgentStreamEvent
+    from pydantic_ai.tools import Tool
+    from pydantic_ai.toolsets import FunctionToolset
+    from pydantic_ai.usage import RunUsage, UsageLimits
+
+from baton.agents.memo import remembering
+from baton.agents.port import AgentAnswer, AgentLimits, AgentWork, AnswerForm
+from baton.agents.pydantic_ai_errors import reported
+from baton.agents.pydantic_ai_outputs import build_once
+from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools, settings_under
+from baton.agents.schema_embedding import spelled_out
+from baton.agents.tools import AgentTool
+from baton.compression.summariser import Price
+from baton.wire.misfit import misfit
+from baton.wire.money import usd
+
+_BEAT = 1.0  # seconds between two heartbeats with the progress of a stream
+
+
+@dataclass(frozen=True)
+class PydanticAgent:
+    """An agent of Pydantic AI that does a stage.
+
+    Attributes:
+        agent: The agent, with its model, its own instructions and its own tools. Its key is the provider's business:
+            it comes from the environment of the worker and is in no message.
+        answer: How the model is made to answer in the stage's schema: by a tool (every provider), by the provider's
+            structured output (`native`), or by the prompt. A stage that answers with a report has plain text.
+        of_output: Makes the answer of the agent's own output, for an agent whose `output_type` is to be kept.
+        stream: Stream the model's answers; the progress is in the heartbeats.
+        price: What the model costs, where `genai-prices` does not know it.
+        named: The agent's name, if it is not `agent.name`.
+        deps: What the agent's own tools depend on (`RunContext.deps`).
+        uses: The tools that its toolsets bring only in a run, such as those of an MCP server, by the names that the
+            model is shown. What is named nowhere is not shown to it under a contract.
+    """
+
+    agent: Agent[Any, Any]
+    answer: Literal["tool", "native", "prompted"] = "tool"
+    of_output: Callable[[Any], AgentAnswer] | None = None
+    stream: bool = False
+    price: Price | None = None
+    named: str | None = None
+    deps: Any = None
+    uses: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a way of answering that there is not, before a stage fails by it."""
+        if self.answer not in _SHAPES:
+            raise ValueError(f"answer={self.answer!r}: there is no such way; choose one of {', '.join(_SHAPES)}")
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.named or self.agent.name or "agent"
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of the agent's own functions, its provider's tools, and those that `uses` names."""
+        return names_of_tools(self.agent) | frozenset(self.uses)
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Run the agent once; its stage's activity is around it.
+
+        Raises:
+            AgentError: The provider refused or failed, or a limit was reached.
+            PatchError: The model gave no usable answer as often as the agent's own retries allow.
+            ToolDeniedError: It called a tool that its contract does not allow.
+        """
+        build_once(self.agent)
+        usage = RunUsage()
+        record = RunOnRecord(work, self.price, schema=self.of_output is None and work.schema is not None)
+        try:
+            result = await self.agent.run(
+                work.user_turn(with_schema=self.of_output is None and self.answer == "prompted"),
+                output_type=self._output(work),
+                instructions=work.instructions or None,
+                deps=self.deps,
+                model_settings=settings_under(work.handoff_id),
+                usage=usage,
+                usage_limits=_limits(work.limits, self.price),
+                timeout=work.limits.seconds,
+                toolsets=[FunctionToolset([_tool(tool) for tool in work.tools])] if work.tools else None,
+                capabilities=[record],
+                metadata={"handoff_id": work.handoff_id},
+                event_stream_handler=self._streamed(work) if self.stream else None,
+            )
+        except Exception as error:
+            raise reported(error, self.name) from None
+        finally:
+            record.settle(usage)
+        if self.of_output is not None:
+            return self.of_output(result.output)
+        return record.read(result.output)
+
+    def _output(self, work: AgentWork) -> Any:
+        """Return what the model is to answer with; None keeps the agent's own type."""
+        if self.of_output is not None:
+            return None
+        if work.schema is None or work.form is AnswerForm.REPORT:
+            return str
+        return _SHAPES[self.answer](work.schema)
+
+    def _streamed(self, work: AgentWork) -> EventStreamHandler[Any]:
+        """Return what reads the stream: it tells the progress, and hands the events to the agent's own handler."""
+        own = self.agent.event_stream_handler
+
+        async def read(run: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
+            seen = _beating(work, run, events)
+            if own is not None:
+                await own(run, seen)
+            async for _ in seen:
+                pass
+
+        return read
+
+
+def _shape(schema: Mapping[str, Any], form: Any) -> Any:
+    """Return how a model is made to answer in a schema."""
+    # The framework follows no reference below what names no type; the answer is checked by the schema as it is.
+    return form(StructuredDict(spelled_out(schema), name="answer", description="The answer of the stage."))
+
+
+# Made once for each schema: making one costs as much as a request by script.
+_SHAPES = {
+    "tool": remembering(partial(_shape, form=partial(ToolOutput, name=OUTPUT_TOOL))),
+    "native": remembering(partial(_shape, form=NativeOutput)),
+    "prompted": remembering(partial(_shape, form=PromptedOutput)),
+}
+
+
+async def _beating(
+    work: AgentWork, run: RunContext[Any], events: AsyncIterable[AgentStreamEvent]
+) -> AsyncIterator[AgentStreamEvent]:
+    """Yield the events, and tell Temporal once a second how far the run is."""
+    count, last = 0, time.monotonic()
+    async for event in events:
+        count += 1
+        if time.monotonic() - last >= _BEAT:
+            last = time.monotonic()
+            work.context.heartbeat({"requests": run.usage.requests, "events": count})
+        yield event
+
+
+def _limits(most: AgentLimits, price: Price | None) -> UsageLimits:
+    """Return the limits as the framework keeps them; that of the money is ours where a price is given."""
+    return UsageLimits(
+        request_limit=most.requests,
+        total_tokens_limit=most.tokens,
+        cost_limit=None if most.micro_usd is None or price is not None else usd(most.micro_usd),
+    )
+
+
+def _tool(tool: AgentTool) -> Tool[Any]:
+    """Return a tool of the stage as one of the framework; a call with wrong arguments goes back to the model."""
+
+    async def call(**arguments: Any) -> Any:
+        try:
+            result = await tool.call(arguments)
+        except ValidationError as error:
+            raise ModelRetry(misfit(error)) from error
+        return "null" if result is None else result  # as JSON; the framework would send an empty text
+
+    return Tool.from_schema(call, tool.wire_name, tool.description, dict(tool.parameters))

@@ -1,0 +1,378 @@
+"""Fine-grained durable agents of Pydantic AI: each request to a model and each tool call is an activity of its own.
+
+The usual stage (`baton.agents.pydantic_ai`) is one activity around the whole run. It is about four times lighter,
+and right unless a run is so long or so dear that a lost worker must not cost it all: this one goes on after the last
+request that was answered. The price is the history: messages of the conversation stand in it, several activities a
+request, and a pipeline of its own around them.
+
+The agent accepts its handoff by a stage, thinks in workflow code, and returns its patch by another stage, so contract,
+gate, ledger and budget see it as any other agent. The contract's tools are checked where the workflow calls them.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, Unpack
+
+from baton.extras import needs_extra
+
+with needs_extra("agents", __name__):
+    from pydantic_ai import Agent, AgentRunResult, RunContext, StructuredDict, ToolOutput, capture_run_messages
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
+    from pydantic_ai.exceptions import ModelRetry
+    from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
+    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.usage import RunUsage, UsageLimits
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+from baton.agents.answers import read_answer
+from baton.agents.port import AgentAnswer, AgentLimits, AgentTerms, AgentWork, agent_stage
+from baton.agents.pydantic_ai_durable_errors import WithoutWords
+from baton.agents.pydantic_ai_errors import reported
+from baton.agents.pydantic_ai_run import OUTPUT_TOOL, finished, names_of_tools, offered, settings_under
+from baton.agents.schema_embedding import spelled_out
+from baton.contract.activity_session import cut
+from baton.contract.tools import ToolDeniedError
+from baton.core.baton import Baton
+from baton.core.history import Spend
+from baton.core.messages import StageResult
+from baton.errors import AgentError, PatchError, StageFailedError
+from baton.pipeline.activity_context import StageContext
+from baton.pipeline.activity_stage import Stage, stage
+from baton.pipeline.workflow import Pipeline
+from baton.wire.money import micro_usd, usd
+
+_TOOLS, _WITHHELD = "tools", "withheld"
+
+_schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
+"""What the answer of the run under way has to fit; its metadata would be repeated with each of its activities."""
+
+
+class DurableAgentsPlugin(PydanticAIPlugin):
+    """Pydantic AI's plugin beside `BatonPlugin`: it registers the agents' activities, and leaves payloads to Baton.
+
+    The framework's own would put its payload converter in the place of Baton's, which reads the same types. What a
+    provider says when it refuses stays out of the history.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data_converter = None
+        self.interceptors = [WithoutWords()]
+
+
+class UnderContract(AbstractCapability[Any]):
+    """The capability that a durable agent needs beside `TemporalDurability`: the tools of its contract and no others.
+
+    It works in workflow code, before an activity is scheduled. Outside a durable agent's run it changes nothing.
+    """
+
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Show the model the tools that it may call."""
+        allowed = _allowed(ctx)
+        return [one for one in tool_defs if allowed is None or one.name in allowed]
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Offer the model those tools of its provider that it may call: there is no other place to check them."""
+        allowed = _allowed(ctx)
+        return offered(request_context, lambda name: allowed is None or name in allowed)
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
+    ) -> ModelResponse:
+        """Refuse a response that calls another tool of the agent.
+
+        Raises:
+            ToolDeniedError: It does; none of its calls is made.
+            UnexpectedModelBehavior: It was cut off, or stopped.
+        """
+        metadata = ctx.metadata or {}
+        for call in response.tool_calls:
+            if call.tool_name in metadata.get(_WITHHELD, ()):
+                raise ToolDeniedError(call.tool_name, metadata["handoff_id"], allowed=metadata[_TOOLS])
+        if _schema.get() is not None:
+            finished(response)
+        return response
+
+    async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
+        """Have the model mend an answer that does not fit its stage's schema, in the same conversation."""
+        schema = _schema.get()
+        if schema is not None and not ctx.partial_output:
+            try:
+                read_answer(output, schema)
+            except PatchError as error:
+                raise ModelRetry("; ".join(error.findings)) from None
+        return output
+
+
+def _allowed(ctx: RunContext[Any]) -> Sequence[str] | None:
+    """Return the tools that a run may call; None outside a durable agent's run."""
+    allowed: Sequence[str] | None = (ctx.metadata or {}).get(_TOOLS)
+    return allowed
+
+
+class DurableAgent:
+    """An agent whose every step is durable; a pipeline of its own runs it, usually as the child of another one.
+
+    Args:
+        agent: The agent, with a name, its tools, and the capabilities `UnderContract` and `TemporalDurability`.
+        name: The name of its stages; the agent's by default.
+        instructions: What the stage's author tells the agent; nothing that came with a handoff belongs into it.
+        limits: How far one run may go.
+        **terms: The terms of the stage that accepts the handoff; `writes` and `output` bind the answer.
+
+    Attributes:
+        stages: What the worker needs among its activities; `DurableAgentsPlugin` adds the agent's own.
+
+    Raises:
+        ValueError: The agent has no name, or lacks one of the capabilities.
+
+    Example:
+        ```python
+        durable = [UnderContract(), TemporalDurability()]
+        planner = DurableAgent(Agent("openai:gpt-4o", name="plan", capabilities=durable))
+
+
+        @workflow.defn
+        class Plans(PydanticAIWorkflow):
+            __pydantic_ai_agents__ = [planner.agent]
+
+            @workflow.init
+            def __init__(self, start: PipelineInput) -> None:
+                self.pipeline = Pipeline(start, contracts=ContractTerms())
+
+            @workflow.run
+            async def run(self, start: PipelineInput) -> PipelineResult:
+                await planner.run(self.pipeline)
+                return self.pipeline.result()
+
+
+        client = await Client.connect("localhost:7233", plugins=[BatonPlugin(), DurableAgentsPlugin()])
+        worker = Worker(client, task_queue="baton", workflows=[Plans], activities=planner.stages)
+        ```
+    """
+
+    def __init__(
+        self,
+        agent: Agent[Any, Any],
+        *,
+        name: str | None = None,
+        instructions: str = "",
+        limits: AgentLimits | None = None,
+        **terms: Unpack[AgentTerms],
+    ) -> None:
+        found: list[AbstractCapability[Any]] = []
+        agent.root_capability.apply(found.append)
+        kinds = {type(one) for one in found}
+        if not agent.name or not {UnderContract, TemporalDurability} <= kinds:
+            raise ValueError(
+                "a durable agent needs a name, and both UnderContract() and TemporalDurability() among its capabilities"
+            )
+        self.agent = agent
+        self.name = name or agent.name
+        self._instructions = instructions
+        opening: Any = {key: value for key, value in terms.items() if key != "output"}
+        self._accepts = agent_stage(_Opens(self.name, agent), limits=limits, **opening)
+        self._seconds = None if limits is None else limits.seconds
+        settling: Any = {
+            key: value for key, value in terms.items() if key in ("writes", "output", "retries", "timeout")
+        }
+        # Once: the same answer would be refused again, and its bill be paid again.
+        self._settles = stage(name=f"{self.name}.answer", attempts=1, **settling)(_settle)
+        self._gives_up = stage(name=f"{self.name}.failed", writes=())(_give_up)
+
+    @property
+    def stages(self) -> list[Stage[Any, Any]]:
+        """The stages: one accepts the handoff, one returns the answer, one has a run charged that came to none."""
+        return [self._accepts, self._settles, self._gives_up]
+
+    async def run(self, pipeline: Pipeline) -> StageResult:
+        """Have the agent do its work in the running pipeline; call it in workflow code.
+
+        Args:
+            pipeline: The pipeline.
+
+        Returns:
+            What the agent answered, applied to the baton.
+
+        Raises:
+            AgentError: The provider or the model refused, or a limit was reached.
+            PatchError: The model gave no usable answer, as often as the agent's own retries allow.
+            ToolDeniedError: It called a tool that its contract does not allow; the tool did not run.
+            StageFailedError: Its handoff or its answer was refused.
+            asyncio.CancelledError: It was cancelled; what it had used until then is charged.
+        """
+        opened: Any = (await pipeline.stage(self._accepts)).output
+        if pipeline.is_recorded(self._settles.spec.name):  # by the run that was forked, or that this one continues
+            return await pipeline.stage(self._settles)
+        with pipeline.unbroken():  # or the next run would think again, and grow as long again
+            return await self._answered(pipeline, opened)
+
+    async def _answered(self, pipeline: Pipeline, opened: dict[str, Any]) -> StageResult:
+        """Have the agent think, and return what it answered, once that is on record."""
+        usage = RunUsage()
+        with capture_run_messages() as messages:
+            try:
+                async with asyncio.timeout(self._seconds or None):
+                    result = await self._think(opened, usage)
+            except asyncio.CancelledError:
+                told = {"denied": None, **_session(usage, messages)}
+                await asyncio.shield(self._tell(pipeline, told))  # it is paid, also if it is cancelled again
+                raise
+            except Exception as error:
+                if not is_cancelled_exception(error):
+                    await self._tell(pipeline, {"denied": _denied(error), **_session(usage, messages)})
+                raise self._reported(error) from None
+        return await pipeline.stage(
+            self._settles, params={"answer": result.output, **_session(usage, result.new_messages())}
+        )
+
+    async def _think(self, opened: dict[str, Any], usage: RunUsage) -> AgentRunResult[Any]:
+        """Run the agent under what the stage that accepted its handoff told."""
+        _schema.set(opened["schema"])
+        return await self.agent.run(
+            opened["prompt"],
+            output_type=ToolOutput(StructuredDict(spelled_out(opened["schema"]), name="answer"), name=OUTPUT_TOOL),
+            instructions=self._instructions or None,
+            model_settings=settings_under(opened["handoff_id"]),
+            usage=usage,
+            usage_limits=UsageLimits(
+                request_limit=opened["requests"],
+                total_tokens_limit=opened["tokens"],
+                cost_limit=None if opened["micro_usd"] is None else usd(opened["micro_usd"]),
+            ),
+            metadata={name: opened[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
+        )
+
+    def _reported(self, error: Exception) -> Exception:
+        """Return what the run raises for what the framework raised."""
+        if isinstance(error, TimeoutError):
+            return AgentError(f"agent {self.name!r} did not come to an end within {self._seconds:g} s")
+        if isinstance(error, ActivityError):  # its own message says only that an activity failed
+            return AgentError(_why(self.name, error))
+        return reported(error, self.name)
+
+    async def _tell(self, pipeline: Pipeline, told: dict[str, Any]) -> None:
+        """Have a run charged that failed or was cancelled, and its denied call put on record."""
+        try:
+            await pipeline.stage(self._gives_up, params=told)
+        except StageFailedError as error:  # why the agent ended matters more
+            workflow.logger.warning(
+                "what the run of agent %r cost that came to no end is not on record: %s", self.name, error
+            )
+
+
+class _Opens:
+    """The agent that accepts the handoff, and tells the workflow what to do under it."""
+
+    def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
+        self.name = name
+        self.tool_names = names_of_tools(agent)
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Return the prompt and what binds the run; the patch stays empty."""
+        allows = work.context.tools.allows
+        opened: Any = {
+            "prompt": work.user_turn(),
+            "schema": work.schema,
+            _TOOLS: sorted(name for name in self.tool_names if allows(name)),
+            _WITHHELD: sorted(name for name in self.tool_names if not allows(name)),
+            "handoff_id": work.handoff_id,
+            "requests": work.limits.requests,
+            "tokens": work.limits.tokens,
+            "micro_usd": work.limits.micro_usd,
+        }
+        return AgentAnswer(patch={}, output=opened, claimed=False)
+
+
+async def _settle(context: StageContext[Baton]) -> StageResult:
+    """Return what the agent answered, its session on record and its bill with it."""
+    _take_over(context)
+    given: Any = context.params
+    answer = read_answer(given["answer"])
+    return StageResult(baton_patch=dict(answer.patch or {}), output=answer.output)
+
+
+async def _give_up(context: StageContext[Baton]) -> StageResult:
+    """Charge what a failed or cancelled run cost, and put its session and the call that was denied on record."""
+    _take_over(context)
+    given: Any = context.params
+    if given["denied"] is not None:
+        await context.tools.deny(**given["denied"])
+    return StageResult()
+
+
+def _take_over(context: StageContext[Baton]) -> None:
+    """Charge a run's bill, and record its session."""
+    given: Any = context.params
+    context.charge(Spend.model_validate(given["spend"]))
+    for event in given["events"]:
+        _record(context, event)
+
+
+def _record(context: StageContext[Baton], event: dict[str, Any]) -> None:
+    """Record one event of the conversation in the session."""
+    log = context.session
+    match event["kind"]:
+        case "call":
+            log.tool_call(event["tool"], event["text"])
+        case "result":
+            at = datetime.fromisoformat(event["at"])
+            log.tool_result(event["tool"], event["text"], success=event["success"], retrieved_at=at)
+        case "thought":
+            log.internal_note(event["text"])
+        case _:
+            log.model_response(event["text"])
+
+
+def _events(messages: Sequence[ModelMessage]) -> list[Any]:
+    """Return what happened in a conversation, each in a few words, with the time of a result's retrieval."""
+    found: list[Any] = []
+    for message in messages:
+        for part in message.parts:
+            match part:
+                case ToolCallPart(tool_name=tool) if tool != OUTPUT_TOOL:
+                    found.append({"kind": "call", "tool": tool, "text": cut(part.args_as_json_str())})
+                case ToolReturnPart(tool_name=tool) if tool != OUTPUT_TOOL:
+                    text = cut(part.model_response_str())
+                    result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
+                    found.append({**result, "success": part.outcome == "success"})
+                case ThinkingPart(content=text) if text.strip():
+                    found.append({"kind": "thought", "text": cut(text)})
+                case TextPart(content=text) if text.strip():
+                    found.append({"kind": "said", "text": cut(text)})
+    return found
+
+
+def _denied(error: Exception) -> dict[str, str] | None:
+    """Return which call was denied, if that ended the run."""
+    return {"name": error.tool, "handoff_id": error.handoff_id} if isinstance(error, ToolDeniedError) else None
+
+
+def _why(agent: str, error: ActivityError) -> str:
+    """Return why an activity of an agent failed for good."""
+    cause = error.cause or error
+    told = getattr(cause, "message", None) or str(cause)
+    if isinstance(cause, ApplicationError) and cause.type:
+        if cause.type in (AgentError.__name__, PatchError.__name__):
+            return told
+        told = f"{cause.type}: {told}"
+    return f"agent {agent!r}: {error.activity_type}: {told}"
+
+
+def _session(usage: RunUsage, messages: Sequence[ModelMessage]) -> dict[str, Any]:
+    """Return a run's bill and session, as the stage that puts them on record takes them."""
+    return {"spend": _spend(usage).model_dump(mode="json"), "events": _events(messages)}
+
+
+def _spend(usage: RunUsage) -> Spend:
+    """Return what a run used."""
+    money = 0 if usage.cost is None else micro_usd(usage.cost)
+    return Spend(micro_usd=money, prompt_tokens=usage.input_tokens, completion_tokens=usage.output_tokens)

@@ -1,0 +1,255 @@
+"""One run of a Pydantic AI agent under a handoff: its tools checked, its cost charged, its session recorded."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ContentFilterError, ModelRetry, OutputTokenLimitExceeded
+from pydantic_ai.messages import (
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturn,
+)
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.native_tools import AbstractNativeTool
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.usage import RequestUsage, RunUsage
+
+from baton.agents.limits import refuse_too_dear
+from baton.agents.port import HANDOFF_HEADER, AgentAnswer, AgentWork
+from baton.agents.prices import cost
+from baton.agents.tools import as_text
+from baton.compression.summariser import Price
+from baton.contract.activity_session import cut
+from baton.contract.activity_toolbox import LONGEST_RESULT, ToolAnswer
+from baton.core.history import Spend
+from baton.errors import PatchError
+from baton.wire.money import micro_usd
+
+OUTPUT_TOOL = "final_result"
+"""How the tool is called by which a model answers."""
+
+_HARMLESS = frozenset({"tool_search"})
+"""What the framework adds to every agent itself: it finds only tools of the agent's own, which are checked."""
+
+
+class RunOnRecord(AbstractCapability[Any]):
+    """The capability that Baton adds to a run.
+
+    A tool that the contract does not allow is not shown to the model, and a call of it all the same ends the run
+    with `ToolDeniedError`: the list in a prompt is a request, the check is here (S5-fields-k).
+
+    Args:
+        work: The agent's work.
+        price: What the model costs, where it is not known by its name.
+        schema: Whether the model answers in the stage's own schema, and so can be told what does not fit it.
+    """
+
+    def __init__(self, work: AgentWork, price: Price | None = None, *, schema: bool = True) -> None:
+        self._work = work
+        self._price = price
+        self._schema = schema
+        self._given = {tool.wire_name: tool.name for tool in work.tools}
+        self._charged = Spend()
+        self._read: tuple[Any, AgentAnswer] | None = None
+
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Show the model the tools that it may call, and no others."""
+        allows = self._work.context.tools.allows
+        return [one for one in tool_defs if one.name in self._given or allows(one.name)]
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Offer the model those tools of its provider that it may call: there is no other place to check them."""
+        return offered(request_context, self._work.context.tools.allows)
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
+    ) -> ModelResponse:
+        """Charge a response, record it, and refuse the calls in it that are not allowed.
+
+        Raises:
+            AgentError: The run has now cost more than it may.
+            ToolDeniedError: One of them is not; none of them is made.
+            ContentFilterError: The model refused, or a filter stopped it.
+            OutputTokenLimitExceeded: It was cut off.
+        """
+        self._charge(self._cost(response))
+        self._record(response)
+        if self._price is not None:  # the framework knows only the prices of its own list
+            refuse_too_dear(self._charged, self._work.limits)
+        calls = [one.tool_name for one in response.parts if isinstance(one, ToolCallPart | NativeToolCallPart)]
+        self._work.refuse_forbidden(calls)
+        return finished(response)
+
+    async def after_tool_validate(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
+    ) -> dict[str, Any]:
+        """Have the model mend arguments that are no object: those of the stage's tools are checked where they run."""
+        if not isinstance(args, dict):
+            raise ModelRetry("the arguments are expected as a JSON object")
+        return args
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any], handler: Any
+    ) -> Any:
+        """Run a tool of the agent's own through the guard; those of the stage are guarded already."""
+        if call.tool_name in self._given:
+            return await handler(args)
+
+        async def run(**arguments: Any) -> Any:
+            value = await handler(arguments)
+            if not isinstance(value, ToolReturn):
+                return value
+            told = as_text(value.return_value)  # what stands beside it is not for models, nor for those of later stages
+            return ToolAnswer(value, cut(told, LONGEST_RESULT))
+
+        return await self._work.context.tools.guard(run, call.tool_name)(**args)
+
+    async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
+        """Have the model mend an answer that does not fit the stage's schema, in the same conversation."""
+        if not ctx.partial_output and self._schema and isinstance(output, Mapping):
+            try:
+                self.read(output)
+            except PatchError as error:
+                raise ModelRetry("; ".join(error.findings)) from None
+        return output
+
+    def read(self, output: Any) -> AgentAnswer:
+        """Return the answer in an output; of one that was read, as it was.
+
+        Raises:
+            PatchError: It is not in the form that was asked for.
+        """
+        if self._read is None or self._read[0] is not output:
+            self._read = output, self._work.read(output)
+        return self._read[1]
+
+    def settle(self, usage: RunUsage) -> None:
+        """Charge what the run used beyond the responses that were seen: attempts of fallback models, continuations.
+
+        Args:
+            usage: All that the run used.
+        """
+        if rest := self._spend(usage).beyond(self._charged):
+            self._charge(rest)
+
+    def _charge(self, spend: Spend) -> None:
+        self._charged = self._charged + spend
+        self._work.charge(spend)
+
+    def _cost(self, response: ModelResponse) -> Spend:
+        """Return what a response cost; some endpoints count more tokens of their cache than were read."""
+        usage = response.usage
+        spend = self._spend(usage)
+        cached = usage.cache_read_tokens
+        if self._price is not None or usage.cost is not None or cached <= usage.input_tokens:
+            return spend
+        read, written = usage.input_tokens, usage.output_tokens
+        money = cost(response.model_name or "", read, written, cached, url=response.provider_url)
+        return spend.model_copy(update={"micro_usd": money or 0})
+
+    def _spend(self, usage: RequestUsage | RunUsage) -> Spend:
+        """Return what was used; a model that nobody has a price for costs its tokens alone."""
+        read, written = usage.input_tokens, usage.output_tokens
+        if usage.cost is not None:
+            money = micro_usd(Decimal(usage.cost))
+        else:
+            money = self._price.micro_usd(read, written) if self._price else 0
+        return Spend(micro_usd=money, prompt_tokens=read, completion_tokens=written)
+
+    def _record(self, response: ModelResponse) -> None:
+        """Record what a model said and thought, and what tools of its provider found.
+
+        The tools of stage and agent are recorded where they are called. The answer itself is recorded as the stage's.
+        """
+        session = self._work.context.session
+        calls: dict[str, str] = {}
+        for part in response.parts:
+            match part:
+                case TextPart(content=text) if text.strip() and response.tool_calls:
+                    session.model_response(text)
+                case ThinkingPart(content=text) if text.strip():
+                    session.internal_note(text)
+                case NativeToolCallPart():
+                    calls[part.tool_call_id] = session.tool_call(part.tool_name, part.args_as_dict())
+                case NativeToolReturnPart():
+                    session.tool_result(
+                        part.tool_name,
+                        part.model_response_str(),
+                        call_id=calls.get(part.tool_call_id),
+                        success=part.outcome == "success",
+                        retrieved_at=_utc(part.timestamp),
+                    )
+
+
+def names_of_tools(agent: Agent[Any, Any]) -> frozenset[str]:
+    """Return the names of an agent's own functions and its provider's tools.
+
+    What toolsets fetch later, or a function makes, is not known yet.
+    """
+    own = frozenset(name for one in agent.toolsets if isinstance(one, FunctionToolset) for name in one.tools)
+    native = agent.root_capability.get_native_tools()
+    return own | frozenset(one.unique_id for one in native if isinstance(one, AbstractNativeTool)) - _HARMLESS
+
+
+def settings_under(handoff_id: str) -> Callable[[RunContext[Any]], ModelSettings]:
+    """Return the settings of every request under a handoff, as far as the model of the request knows them.
+
+    Args:
+        handoff_id: The handoff, which each request names beside the headers that the agent has itself.
+    """
+
+    def settings(run: RunContext[Any]) -> ModelSettings:
+        base: Any = run.model_settings or {}
+        made = ModelSettings(max_retries=0)
+        if handoff_id:
+            own: dict[str, str] = dict(base.get("extra_headers") or ())
+            made["extra_headers"] = own | {HANDOFF_HEADER: handoff_id}
+        ignored: frozenset[str] = frozenset(getattr(run.model, "unsupported_settings", ()))
+        for name in ("max_retries", "extra_headers"):
+            if name in ignored:
+                made.pop(name, None)
+        return made
+
+    return settings
+
+
+def finished(response: ModelResponse) -> ModelResponse:
+    """Return a response that its model brought to an end; the framework would ask again, and not say why.
+
+    The call of a tool that was cut off stays the framework's, which has the model mend it in the same conversation.
+
+    Raises:
+        ContentFilterError: The model refused, or a filter stopped it.
+        OutputTokenLimitExceeded: It was cut off.
+    """
+    if response.finish_reason == "content_filter":
+        raise ContentFilterError("the answer was stopped")
+    if response.finish_reason == "length" and all(one.tool_name == OUTPUT_TOOL for one in response.tool_calls):
+        raise OutputTokenLimitExceeded("the answer was cut off")
+    return response
+
+
+def offered(request: ModelRequestContext, allows: Callable[[str], bool]) -> ModelRequestContext:
+    """Return a request without the tools of the provider that are not allowed; the provider would run them."""
+    given = request.model_request_parameters
+    kept = [one for one in given.native_tools if one.unique_id in _HARMLESS or allows(one.unique_id)]
+    if len(kept) < len(given.native_tools):
+        request.model_request_parameters = replace(given, native_tools=kept)
+    return request
+
+
+def _utc(at: datetime) -> datetime:
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""Work products outside the baton: references, and the stores that hold the bytes."""

@@ -1,0 +1,49 @@
+"""References to artifacts: what the baton says of a work product that lives outside it.
+
+The baton carries ids and hashes, never content (S1 L27, L95): agents know what exists, and the record
+stays small. The bytes are in an artifact store (`baton.artifacts.store`), under their hash.
+"""
+
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from baton.wire.records import ByteCount, CompactRecord
+
+Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in lower-case hexadecimal, whole: 64 digits. Only display shortens it (C-11)."""
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+"""A short identifier that people read: 1 to 200 characters."""
+
+
+class ArtifactRef(CompactRecord):
+    """A light reference to an immutable artifact (S1 L27-28, C-11).
+
+    A new version of an artifact is a new id: the same id with another hash is refused everywhere.
+
+    Attributes:
+        id: What stages call it, for example `"art-001"`; unique in one pipeline.
+        type: What kind of work product it is: `"plan"`, `"diff"`, `"report"`, …
+        hash: SHA-256 of the bytes, 64 hexadecimal digits.
+        size: Length in bytes, or None where it is not known.
+        path: The file or module it belongs to; `work_scope` selects artifacts by it (S1 L90).
+        summary: One line on what is in it.
+
+    Example:
+        >>> ref = ArtifactRef(id="art-001", type="plan", hash="a3f8" * 16, size=1200)
+        >>> ref.short_hash
+        'a3f8a3f8a3f8'
+    """
+
+    id: Name
+    type: Name
+    hash: Sha256Hex
+    size: ByteCount | None = None
+    path: str | None = None
+    summary: str | None = None
+
+    @property
+    def short_hash(self) -> str:
+        """The first 12 digits of the hash, for people to read."""
+        return self.hash[:12]

@@ -1,0 +1,264 @@
+"""Artifact stores: the work products themselves, immutable, under the hash of their bytes.
+
+The baton carries references only (S1 L27, L88, L95; `baton.artifacts.records`). A store knows nothing of
+ids, types or summaries: it takes bytes and gives a SHA-256, takes a SHA-256 and gives the bytes, and checks
+the hash each time it does. There is no delete and no overwrite.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme
+_READ_ONLY, _OWNERS = 0o444, 0o700
+
+
+class ArtifactStore(Protocol):
+    """Where the bytes of artifacts are: write-once, content-addressed (S1 L88).
+
+    What `put` gave is good for `get` from any process that opens the same store, at once and for ever.
+    """
+
+    async def put(self, data: bytes) -> str:
+        """Keep ``data`` and return its SHA-256 as 64 hexadecimal digits; the same bytes twice are kept once.
+
+        Raises:
+            ArtifactError: The store cannot be written.
+        """
+
+    async def get(self, sha256: str) -> bytes:
+        """Return the bytes whose SHA-256 is ``sha256``, verified.
+
+        Raises:
+            ArtifactNotFoundError: The store has no such artifact.
+            ArtifactCorruptError: What is stored no longer has that hash.
+            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
+        """
+
+    async def has(self, sha256: str) -> bool:
+        """Return whether the store holds ``sha256``, without reading or verifying the bytes.
+
+        Raises:
+            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
+        """
+
+
+class MemoryArtifactStore:
+    """An artifact store in this process's memory, for tests and examples; it ends with the process.
+
+    Example:
+        >>> async def example() -> bytes:
+        ...     store = MemoryArtifactStore()
+        ...     return await store.get(await store.put(b"the plan"))
+        >>> asyncio.run(example())
+        b'the plan'
+    """
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+
+    async def put(self, data: bytes) -> str:
+        """Keep ``data`` and return its SHA-256."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        self._blobs[sha256] = bytes(data)
+        return sha256
+
+    async def get(self, sha256: str) -> bytes:
+        """Return the bytes whose SHA-256 is ``sha256``.
+
+        Raises:
+            ArtifactNotFoundError: The store has no such artifact.
+            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
+        """
+        try:
+            return self._blobs[checked_hash(sha256)]
+        except KeyError:
+            raise not_found(sha256, "memory") from None
+
+    async def has(self, sha256: str) -> bool:
+        """Return whether the store holds ``sha256``."""
+        return checked_hash(sha256) in self._blobs
+
+
+class LocalArtifactStore:
+    """An artifact store in a folder: one read-only file for each artifact, `sha256/ab/abcdef…`.
+
+    A file appears whole or not at all (written beside its place, synced, moved), so any number of
+    processes may use one folder, and a crash leaves at most a file named `.new-…` that nobody reads.
+
+    Args:
+        root: The folder; it is made when the first artifact is put, for its owner only: work products are in it, and
+            the ledger's old records. One that is there already keeps the rights that it has.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    async def put(self, data: bytes) -> str:
+        """Keep ``data`` and return its SHA-256; durable once this returns.
+
+        A damaged file under that hash is replaced by the good bytes.
+
+        Raises:
+            ArtifactError: The folder cannot be written; the message names it and the reason.
+        """
+        sha256 = hashlib.sha256(data).hexdigest()
+        try:
+            await asyncio.to_thread(_write_once, self.root, self._path(sha256), data)
+        except OSError as error:
+            raise ArtifactError(
+                f"cannot write artifact {sha256!r} below {str(self.root)!r}: {error.strerror or error}; "
+                "check that the folder exists, is writable and has space"
+            ) from error
+        return sha256
+
+    async def get(self, sha256: str) -> bytes:
+        """Return the bytes whose SHA-256 is ``sha256``, verified.
+
+        Raises:
+            ArtifactNotFoundError: The folder has no such artifact.
+            ArtifactCorruptError: The file no longer has that hash.
+            ArtifactError: The file cannot be read.
+            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
+        """
+        path = self._path(checked_hash(sha256))
+        try:
+            data = await asyncio.to_thread(path.read_bytes)
+        except FileNotFoundError:
+            raise not_found(sha256, str(self.root)) from None
+        except OSError as error:
+            raise ArtifactError(f"cannot read artifact {sha256!r} at {str(path)!r}: {error}") from error
+        return verified(sha256, data, str(path))
+
+    async def has(self, sha256: str) -> bool:
+        """Return whether the folder holds ``sha256``; the bytes are not read."""
+        return await asyncio.to_thread(self._path(checked_hash(sha256)).is_file)
+
+    def _path(self, sha256: str) -> Path:
+        return self.root / "sha256" / sha256[:2] / sha256
+
+
+def open_store(where: str | Path) -> ArtifactStore:
+    """Open the artifact store that ``where`` names.
+
+    Args:
+        where: A folder (a path, or a `file:` URL); `memory:` for a new, empty store in memory; or the URL
+            of a bucket with an optional prefix: `s3://bucket/prefix`, `gs://…`, `az://…`.
+
+    Raises:
+        ArtifactError: The URL needs the extra `objects`, which is not installed.
+        ValueError: The URL is none that the object store library knows.
+
+    Example:
+        >>> type(open_store("memory:")).__name__, open_store("artifacts").root.as_posix()
+        ('MemoryArtifactStore', 'artifacts')
+    """
+    url = str(where)
+    if isinstance(where, Path) or not _URL.match(url):
+        return LocalArtifactStore(Path(where))
+    scheme = urlsplit(url).scheme
+    if scheme == "memory":
+        return MemoryArtifactStore()
+    if scheme == "file":
+        return LocalArtifactStore(Path(url2pathname(urlsplit(url).path)))
+    try:
+        # The library is 15 MB of native code that a local store never needs.
+        from baton.artifacts.store_objects import ObjectArtifactStore  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ArtifactError(
+            f"artifacts at {url!r} need the object store library: pip install 'temporal-baton[objects]'"
+        ) from error
+    return ObjectArtifactStore(url)
+
+
+def is_on_this_machine(store: ArtifactStore | None) -> bool:
+    """Return whether no network lies between this process and the store; so it is where there is none.
+
+    Example:
+        >>> is_on_this_machine(MemoryArtifactStore())
+        True
+    """
+    return store is None or isinstance(store, LocalArtifactStore | MemoryArtifactStore)
+
+
+def checked_hash(sha256: str) -> str:
+    """Return ``sha256`` if it is a whole SHA-256 in lower-case hexadecimal; it becomes part of a path.
+
+    Raises:
+        ValueError: It is something else.
+
+    Example:
+        >>> checked_hash("../../etc/passwd")
+        Traceback (most recent call last):
+        ValueError: '../../etc/passwd' is not a SHA-256: expected 64 lower-case hexadecimal digits
+    """
+    if not _HASH.fullmatch(sha256):
+        raise ValueError(f"{sha256!r} is not a SHA-256: expected 64 lower-case hexadecimal digits")
+    return sha256
+
+
+def verified(sha256: str, data: bytes, where: str) -> bytes:
+    """Return ``data`` if its SHA-256 is ``sha256``.
+
+    Raises:
+        ArtifactCorruptError: It is another; the message gives both hashes and ``where``.
+    """
+    found = hashlib.sha256(data).hexdigest()
+    if found != sha256:
+        raise ArtifactCorruptError(
+            f"artifact {sha256!r} at {where!r} is damaged: its {len(data)} bytes have the SHA-256 {found!r}; "
+            "restore it from a backup, or put the original again"
+        )
+    return data
+
+
+def not_found(sha256: str, where: str) -> ArtifactNotFoundError:
+    """Return the error for an artifact that the store at ``where`` does not hold."""
+    return ArtifactNotFoundError(
+        f"no artifact {sha256!r} in the store at {where!r}; "
+        "check that this process opened the store that the artifact was put into"
+    )
+
+
+def _write_once(root: Path, path: Path, data: bytes) -> None:
+    """Make ``path`` below ``root`` hold ``data``, atomically and durably; a file that already does is left alone."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == data:
+            return
+    root.mkdir(mode=_OWNERS, parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.chmod(name, _READ_ONLY)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+        sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a folder's entries durable, where the system lets a folder be opened."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""What a pipeline may spend, and what it has spent."""

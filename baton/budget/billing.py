@@ -1,0 +1,117 @@
+"""What a run that takes over recorded outcomes was billed before, beyond what those outcomes tell.
+
+An outcome tells what the accepted attempt of a step cost. Refused attempts, runs for mending a handoff, stages and
+children that failed were paid as well: a run that continues another one, or is forked from it, is told their sum.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from baton.budget.records import Budget
+from baton.core.history import Outcome, Spend, StepKind
+from baton.core.messages import PipelineInput
+
+_CARRIED = "purse"  # the member of `PipelineInput.carried`
+_BEYOND = "beyond"
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Something that was charged, as the event history tells of it.
+
+    Attributes:
+        seq: The number of the step for which it was charged.
+        stage: The stage, or the child.
+        spend: How much.
+        event: The event that tells of it.
+    """
+
+    seq: int
+    stage: str
+    spend: Spend
+    event: int
+
+
+def spent_in(outcomes: Iterable[Outcome]) -> Spend:
+    """Return what a run charges that takes over these outcomes; edits are no steps, it asks for none of them.
+
+    Args:
+        outcomes: The outcomes.
+
+    Example:
+        >>> spent_in([])
+        Spend(micro_usd=0, prompt_tokens=0, completion_tokens=0)
+    """
+    entries = (entry for one in outcomes if one.kind is not StepKind.EDIT for entry in one.entries)
+    return sum((entry.spend for entry in entries), start=Spend())
+
+
+def beyond_outcomes(start: PipelineInput) -> Spend:
+    """Return what a run without a budget was billed before it began, beyond what its outcomes tell.
+
+    Args:
+        start: Its input.
+    """
+    told: Any = start.carried.get(_CARRIED, {})
+    return Spend.model_validate(told.get(_BEYOND, {}))
+
+
+def carried_beyond(beyond: Spend) -> dict[str, JsonValue]:
+    """Return the member of `PipelineInput.carried` that tells it to the next run.
+
+    Args:
+        beyond: What was charged beyond what the outcomes tell.
+
+    Example:
+        >>> start = PipelineInput(goal="Review", carried=carried_beyond(Spend(micro_usd=500)))
+        >>> beyond_outcomes(start).micro_usd
+        500
+    """
+    return {_CARRIED: {_BEYOND: beyond.model_dump(mode="json")}} if beyond else {}
+
+
+def billed_before(start: PipelineInput) -> Spend:
+    """Return what a run was billed for all that it takes over, by the time it executes a step by itself.
+
+    Args:
+        start: Its input.
+
+    Example:
+        >>> billed_before(PipelineInput(goal="Review", budget=Budget(initial_micro_usd=400_000))).micro_usd
+        0
+    """
+    if start.budget is None:
+        return spent_in(start.outcomes) + beyond_outcomes(start)
+    return start.budget.own if start.continued else spent_in(start.outcomes) + start.budget.own
+
+
+def forked_purse(
+    start: PipelineInput, bills: Iterable[Bill], kept: Sequence[Outcome]
+) -> tuple[Budget | None, dict[str, JsonValue]]:
+    """Return the budget of a fork, and what it is to carry: what was charged, but for what it charges by itself.
+
+    Args:
+        start: The input of the run in which the step was executed that the fork begins with.
+        bills: What that run was charged before the step.
+        kept: The outcomes that the fork takes over, and charges.
+
+    Example:
+        >>> start = PipelineInput(goal="Review", budget=Budget(initial_micro_usd=400_000))
+        >>> budget, _ = forked_purse(start, [Bill(1, "analyse", Spend(micro_usd=500), 11)], [])
+        >>> budget.spent_micro_usd, budget.free_micro_usd
+        (500, 399500)
+    """
+    taken = {one.seq for one in start.outcomes}
+    budget = start.budget or Budget(initial_micro_usd=0, spent=beyond_outcomes(start))
+    known = start.outcomes if start.budget is not None and start.continued else []
+    for outcome in known:
+        budget = budget.refund(outcome.name, spent_in([outcome]))
+    for bill in bills:
+        budget = budget.owe(bill.stage, bill.spend)
+    for outcome in kept:
+        if outcome.seq not in taken:
+            budget = budget.refund(outcome.name, spent_in([outcome]))
+    return (None, carried_beyond(budget.spent)) if start.budget is None else (budget.closed(), {})

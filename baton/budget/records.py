@@ -1,0 +1,370 @@
+"""The budget relay: one budget for a whole chain of agents, kept by reservation and settlement (S3-9).
+
+Before anything costs money, an amount is reserved; what it really cost is charged bill by bill, and settling gives
+the rest back. So agents that run at the same time cannot spend the same money twice, a retry is paid like a first
+attempt, and a child or an outside agent is given a part of the budget and not the whole. The record is plain data
+in whole millionths of a dollar: it survives replay, a pause of weeks and continue-as-new without losing any.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from pydantic import Field
+
+from baton.artifacts.records import Name
+from baton.core.history import Spend
+from baton.handoff.records import CostTracking, TokenSpent
+from baton.wire.money import usd
+from baton.wire.records import CompactRecord
+from baton.wire.values import Count
+
+
+class OnExhaustion(StrEnum):
+    """What a pipeline declares to do when its budget is used up."""
+
+    PAUSE = "pause"
+    """Wait, and ask a person for more; the default."""
+    WRAP_UP = "wrap_up"
+    """Run only stages that close the work, out of what was set aside for them."""
+    STOP = "stop"
+    """Fail the pipeline."""
+
+
+class ChargeKind(StrEnum):
+    """What a bill is for."""
+
+    ATTEMPT = "attempt"
+    RETRY = "retry"
+    BRANCH = "branch"
+    CHILD = "child"
+    COMPRESSION = "compression"
+
+
+class Charge(CompactRecord):
+    """One bill, as it is put on record.
+
+    Attributes:
+        id: Names the bill within its reservation; the same bill twice is paid once.
+        kind: What it is for.
+        spend: Its amount and tokens.
+    """
+
+    id: Name
+    kind: ChargeKind = Field(default=ChargeKind.ATTEMPT, strict=False)
+    spend: Spend
+
+
+class Reservation(CompactRecord):
+    """Money that is set apart for something under way.
+
+    Attributes:
+        stage: The stage that it is for.
+        micro_usd: How much was set apart.
+        charged: Which bills came in so far.
+        charged_micro_usd: What they amount to.
+    """
+
+    stage: Name
+    micro_usd: Count
+    charged: list[Name] = Field(default_factory=list)
+    charged_micro_usd: Count = 0
+
+    @property
+    def held_micro_usd(self) -> int:
+        """What is still set apart."""
+        return max(0, self.micro_usd - self.charged_micro_usd)
+
+
+class Shortage(CompactRecord):
+    """Why something may not begin for want of money, and what was declared for that.
+
+    Attributes:
+        text: A sentence for people.
+        missing_micro_usd: How much more would do.
+        then: What to do.
+    """
+
+    text: str
+    missing_micro_usd: Count
+    then: OnExhaustion = Field(strict=False)
+
+
+class Budget(CompactRecord):
+    """A budget and everything that was reserved and charged; frozen, each change makes a new one.
+
+    At any moment `spent_micro_usd + remaining_micro_usd == ceiling_micro_usd`.
+
+    Attributes:
+        initial_micro_usd: What the chain was given, what others had spent before included.
+        topped_up_micro_usd: What people added since.
+        set_aside_micro_usd: What only closing stages may use, for `OnExhaustion.WRAP_UP`.
+        then: What happens when it is used up.
+        limits: The most that a stage may spend in all its attempts, by name.
+        spent: What was charged, and what others of the chain had spent before.
+        before: What of it others had spent.
+        by_stage: What each stage with a limit has spent.
+        open: What is under way, by the name given to `reserve`.
+
+    Example:
+        >>> budget = Budget(initial_micro_usd=400_000).reserve("3", "extract", 100_000)
+        >>> budget = budget.charge("3", Charge(id="1", spend=Spend(micro_usd=80_000))).settle("3")
+        >>> budget.spent_micro_usd, budget.remaining_micro_usd, budget.free_micro_usd
+        (80000, 320000, 320000)
+    """
+
+    initial_micro_usd: Count
+    topped_up_micro_usd: Count = 0
+    set_aside_micro_usd: Count = 0
+    then: OnExhaustion = Field(default=OnExhaustion.PAUSE, strict=False)
+    limits: dict[str, Count] = Field(default_factory=dict)
+    spent: Spend = Spend()
+    before: Spend = Spend()
+    by_stage: dict[str, Count] = Field(default_factory=dict)
+    open: dict[str, Reservation] = Field(default_factory=dict)
+
+    @property
+    def ceiling_micro_usd(self) -> int:
+        """All the money there is for the chain."""
+        return self.initial_micro_usd + self.topped_up_micro_usd
+
+    @property
+    def spent_micro_usd(self) -> int:
+        """What was charged so far."""
+        return self.spent.micro_usd
+
+    @property
+    def own(self) -> Spend:
+        """What was charged here, without what others of the chain had spent."""
+        return self.spent.beyond(self.before)
+
+    @property
+    def remaining_micro_usd(self) -> int:
+        """What is left, reservations not counted; below zero once bills were higher than what was reserved."""
+        return self.ceiling_micro_usd - self.spent_micro_usd
+
+    @property
+    def free_micro_usd(self) -> int:
+        """What is left for something new: neither reserved nor set aside; never below zero."""
+        return max(0, self._uncommitted() - self.set_aside_micro_usd)
+
+    def shortage(self, stage: str, micro_usd: int = 0, *, closing: bool = False) -> Shortage | None:
+        """Return why a stage may not begin, or None if there is money for it.
+
+        Args:
+            stage: The stage's name.
+            micro_usd: How much it wants reserved; 0 if it cannot say, and then anything left will do.
+            closing: True for a stage that closes the work: it may use what was set aside.
+
+        Returns:
+            The shortage with what to do about it; of a closing stage that is no longer to wrap up.
+
+        Example:
+            >>> lack = Budget(initial_micro_usd=50_000).shortage("extract", 60_000)
+            >>> lack.missing_micro_usd, lack.then.value
+            (10000, 'pause')
+        """
+        wanted = max(1, micro_usd)
+        free = max(0, self._uncommitted()) if closing else self.free_micro_usd
+        then = OnExhaustion.STOP if closing and self.then is OnExhaustion.WRAP_UP else self.then
+        if wanted > free:
+            text = f"{stage!r} needs {usd(wanted)} USD of the budget and {usd(free)} USD are free"
+            return Shortage(text=text, missing_micro_usd=wanted - free, then=then)
+        allowed = self.limits.get(stage)
+        committed = self.by_stage.get(stage, 0) + self._held(stage)
+        if allowed is not None and committed + wanted > allowed:
+            text = f"{stage!r} may spend {usd(allowed)} USD and has spent or reserved {usd(committed)} USD"
+            return Shortage(text=text, missing_micro_usd=committed + wanted - allowed, then=then)
+        return None
+
+    def reserve(self, name: str, stage: str, micro_usd: int = 0, *, closing: bool = False) -> "Budget":
+        """Return the budget with money set apart for something that is about to begin.
+
+        Args:
+            name: Names the reservation, for example the number of the step.
+            stage: The stage that it is for.
+            micro_usd: How much.
+            closing: True for a stage that closes the work.
+
+        Raises:
+            ValueError: The name is in use, or there is a shortage; ask `shortage` first.
+        """
+        if name in self.open:
+            raise ValueError(f"{name!r} is reserved already; settle it first")
+        if lack := self.shortage(stage, micro_usd, closing=closing):
+            raise ValueError(f"{lack.text}; ask shortage() first")
+        return self._with(open={**self.open, name: Reservation(stage=stage, micro_usd=micro_usd)})
+
+    def owing(self, name: str, stage: str) -> "Budget":
+        """Return the budget with something under way for which nothing could be set apart; its bills still count.
+
+        Args:
+            name: Names the reservation.
+            stage: The stage that it is for.
+        """
+        return self._with(open={**self.open, name: Reservation(stage=stage, micro_usd=0)})
+
+    def charge(self, name: str, charge: Charge) -> "Budget":
+        """Return the budget after a bill; a bill that is charged already changes nothing.
+
+        The bill is charged in full even if less was reserved: it is a fact.
+
+        Args:
+            name: The reservation that it belongs to.
+            charge: The bill.
+
+        Raises:
+            ValueError: Nothing is reserved under that name; a bill that comes late is for `owe`.
+        """
+        held = self._reservation(name)
+        if charge.id in held.charged:
+            return self
+        grown = Reservation(
+            stage=held.stage,
+            micro_usd=held.micro_usd,
+            charged=[*held.charged, charge.id],
+            charged_micro_usd=held.charged_micro_usd + charge.spend.micro_usd,
+        )
+        return self.owe(held.stage, charge.spend)._with(open={**self.open, name: grown})
+
+    def owe(self, stage: str, spend: Spend) -> "Budget":
+        """Return the budget after a bill for which nothing is reserved any more, such as one of a lost attempt.
+
+        Args:
+            stage: The stage that it is for.
+            spend: Its amount and tokens; the caller sees to it that it is charged once.
+        """
+        by_stage = self.by_stage
+        if stage in self.limits:
+            by_stage = {**by_stage, stage: by_stage.get(stage, 0) + spend.micro_usd}
+        return self._with(spent=self.spent + spend, by_stage=by_stage)
+
+    def refund(self, stage: str, spend: Spend) -> "Budget":
+        """Return the budget without a bill that `owe` had charged.
+
+        Args:
+            stage: The stage that it was for.
+            spend: Its amount and tokens.
+
+        Example:
+            >>> bill = Spend(micro_usd=80_000)
+            >>> Budget(initial_micro_usd=400_000).owe("a", bill).refund("a", bill) == Budget(initial_micro_usd=400_000)
+            True
+        """
+        by_stage = self.by_stage
+        if stage in by_stage:
+            by_stage = {**by_stage, stage: max(0, by_stage[stage] - spend.micro_usd)}
+        return self._with(spent=self.spent.beyond(spend), by_stage=by_stage)
+
+    def closed(self) -> "Budget":
+        """Return the budget with nothing under way, for a run that begins with it."""
+        return self._with(open={})
+
+    def settle(self, name: str) -> "Budget":
+        """Return the budget once something is over; what was reserved and not charged is free again.
+
+        Raises:
+            ValueError: Nothing is reserved under that name.
+        """
+        self._reservation(name)
+        return self._with(open={other: held for other, held in self.open.items() if other != name})
+
+    def top_up(self, micro_usd: int) -> "Budget":
+        """Return the budget with more money in it.
+
+        Raises:
+            ValueError: The amount is not above zero.
+        """
+        if micro_usd <= 0:
+            raise ValueError(f"a top-up of {micro_usd} millionths of a dollar; it must be above zero")
+        return self._with(topped_up_micro_usd=self.topped_up_micro_usd + micro_usd)
+
+    def for_child(self, name: str) -> "Budget":
+        """Return the budget of a child pipeline: what is held under a reservation, and no more.
+
+        What the child spends is charged to the reservation as one bill when it is over.
+
+        Raises:
+            ValueError: Nothing is reserved under that name.
+        """
+        return Budget(initial_micro_usd=self._reservation(name).held_micro_usd, then=self.then)
+
+    def relayed(self, cost: CostTracking, *, comes_back: bool = False) -> "Budget":
+        """Return the budget of a pipeline to which a handoff brings the chain's money: it goes on where the sender was.
+
+        No more is left than the handoff says, nor than there was.
+
+        Args:
+            cost: The figures of the handoff.
+            comes_back: Whether the task was here before, so that what it cost here is in those figures.
+
+        Raises:
+            pydantic.ValidationError: The figures amount to less than nothing.
+
+        Example:
+            >>> sent = Budget(initial_micro_usd=400_000).owe("a", Spend(micro_usd=80_000))
+            >>> mine = Budget(initial_micro_usd=900_000).relayed(sent.cost_tracking()).owe("b", Spend(micro_usd=5_000))
+            >>> mine.spent_micro_usd, mine.own.micro_usd, mine.free_micro_usd
+            (85000, 5000, 315000)
+        """
+        tokens = cost.token_spent
+        chain = Spend(micro_usd=cost.spent_micro_usd, prompt_tokens=tokens.prompt, completion_tokens=tokens.completion)
+        others = self.before + (chain.beyond(self.own) if comes_back else chain).beyond(self.before)
+        spent = self.own + others
+        ceiling = spent.micro_usd + min(self.remaining_micro_usd, cost.remaining_micro_usd)
+        topped_up = min(self.topped_up_micro_usd, max(0, ceiling))
+        changes = {"initial_micro_usd": ceiling - topped_up, "topped_up_micro_usd": topped_up}
+        return Budget.model_validate({**dict(self), **changes, "spent": spent, "before": others})
+
+    def cost_tracking(self) -> CostTracking:
+        """Return the figures that a handoff carries; spent and left together are the ceiling (C-12)."""
+        tokens = TokenSpent(prompt=self.spent.prompt_tokens, completion=self.spent.completion_tokens)
+        return CostTracking(
+            cost_spent_so_far_usd=usd(self.spent_micro_usd),
+            cost_budget_remaining_usd=usd(self.remaining_micro_usd),
+            token_spent=tokens,
+        )
+
+    def _with(self, **changes: object) -> "Budget":
+        """Return a changed copy; the rules above keep it valid."""
+        return self.model_copy(update=changes)
+
+    def _uncommitted(self) -> int:
+        """Return what is left and not reserved."""
+        return self.remaining_micro_usd - sum(held.held_micro_usd for held in self.open.values())
+
+    def _held(self, stage: str) -> int:
+        """Return what is set apart for a stage."""
+        return sum(held.held_micro_usd for held in self.open.values() if held.stage == stage)
+
+    def _reservation(self, name: str) -> Reservation:
+        if name not in self.open:
+            raise ValueError(f"nothing is reserved under {name!r}; reserve first, settle last")
+        return self.open[name]
+
+
+def shares(micro_usd: int, count: int) -> list[int]:
+    """Return an amount in equal parts for the branches of a fan-out; together they are the amount.
+
+    Args:
+        micro_usd: What is to be shared, from 0.
+        count: How many branches, from 1.
+
+    Returns:
+        One amount for each; the first ones get the odd millionths.
+
+    Example:
+        >>> shares(100, 3)
+        [34, 33, 33]
+    """
+    each, odd = divmod(micro_usd, count)
+    return [each + (place < odd) for place in range(count)]
+
+
+def total(charges: Iterable[Charge]) -> Spend:
+    """Return what bills amount to together.
+
+    Example:
+        >>> total([Charge(id="1", spend=Spend(micro_usd=2)), Charge(id="2", spend=Spend(micro_usd=3))]).micro_usd
+        5
+    """
+    return sum((charge.spend for charge in charges), start=Spend())

@@ -1,0 +1,132 @@
+"""The budget of a running pipeline: reserved before a stage, charged by what it returns, settled after it."""
+
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+
+from baton.budget.billing import beyond_outcomes, carried_beyond, spent_in
+from baton.budget.records import Budget, Charge, ChargeKind, Shortage
+from baton.core.history import Outcome, Spend
+from baton.core.messages import PipelineInput, PipelineResult, StageReturn
+from baton.core.stages import StageSpec
+from baton.handoff.records import CostTracking
+from baton.wire.money import MICRO_PER_USD
+
+NO_LIMIT_MICRO_USD = 1_000_000 * MICRO_PER_USD
+"""What a handoff says is left where a pipeline was given no budget."""
+
+
+class Purse:
+    """What a pipeline may spend, and has spent: retries, refused attempts, branches and children included.
+
+    Attributes:
+        budget: The budget now; plain data that survives replay, a pause and continuing as new.
+        limited: Whether the pipeline was given a budget; without one nothing is ever refused.
+    """
+
+    def __init__(self, start: PipelineInput) -> None:
+        self.limited = start.budget is not None
+        self.budget = start.budget or Budget(initial_micro_usd=NO_LIMIT_MICRO_USD)
+        self._continued = start.continued > 0 and self.limited  # then the budget came with what was spent
+        if not self.limited:
+            self.owe("", beyond_outcomes(start))
+
+    def shortage(self, spec: StageSpec) -> Shortage | None:
+        """Return why a stage may not begin for want of money, or None."""
+        return self.budget.shortage(spec.name, spec.reserve_micro_usd, closing=spec.closing) if self.limited else None
+
+    def reserve(self, name: str, spec: StageSpec) -> None:
+        """Set apart what a stage declared; a stage that takes more than was set apart is charged in full."""
+        if self.shortage(spec) is None:
+            self.budget = self.budget.reserve(name, spec.name, spec.reserve_micro_usd, closing=spec.closing)
+        else:
+            self.budget = self.budget.owing(name, spec.name)
+
+    def charge(self, name: str, returned: StageReturn) -> None:
+        """Charge what an attempt cost, accepted or not; the same attempt is charged once."""
+        if returned.spend:
+            kind = ChargeKind.BRANCH if returned.branch else ChargeKind.ATTEMPT
+            kind = ChargeKind.RETRY if returned.attempt > 1 else kind
+            charge = Charge(id=str(returned.attempt), kind=kind, spend=returned.spend)
+            self.budget = self.budget.charge(name, charge)
+
+    def raised(self, name: str, attempt: int, spend: Spend) -> None:
+        """Charge what an attempt had spent that raised for good."""
+        if spend:
+            self.budget = self.budget.charge(name, Charge(id=f"{attempt} raised", kind=ChargeKind.RETRY, spend=spend))
+
+    def compressed(self, name: str, charge: Charge) -> None:
+        """Charge what compressing a conversation cost."""
+        if charge.spend:
+            self.budget = self.budget.charge(name, charge)
+
+    def billed(self, spend: Spend) -> Spend | None:
+        """Return what was charged in all, or None where that is what the accepted steps cost."""
+        return None if self.budget.own == spend else self.budget.own
+
+    def carried(self, outcomes: Iterable[Outcome]) -> dict[str, JsonValue]:
+        """Return what the next run is to know of the money; a budget is handed on by itself.
+
+        Args:
+            outcomes: What the next run takes over, and charges.
+        """
+        return {} if self.limited else carried_beyond(self.budget.own.beyond(spent_in(outcomes)))
+
+    def owe(self, stage: str, spend: Spend) -> None:
+        """Charge what was spent by something for which nothing is set apart."""
+        self.budget = self.budget.owe(stage, spend)
+
+    def child_ended(self, name: str, spend: Spend, *, topped_up_micro_usd: int = 0) -> None:
+        """Charge what a child cost, as one bill, and give back what it left; what people added is this one's as well.
+
+        Without that the chain would have spent their money twice: in the child, and here where it is charged.
+        """
+        if topped_up_micro_usd:
+            self.top_up(topped_up_micro_usd)
+        if name not in self.budget.open:
+            self.budget = self.budget.owing(name, name)
+        if spend:
+            self.budget = self.budget.charge(name, Charge(id="child", kind=ChargeKind.CHILD, spend=spend))
+        self.settle(name)
+
+    def child_returned(self, name: str, result: PipelineResult) -> None:
+        """Charge what a child that completed cost, and go on with what it left."""
+        spend = result.spend if result.billed is None else result.billed
+        self.child_ended(name, spend, topped_up_micro_usd=result.topped_up_micro_usd)
+
+    def settle(self, name: str) -> None:
+        """Give back what was set apart and not used."""
+        self.budget = self.budget.settle(name)
+
+    def top_up(self, micro_usd: int) -> None:
+        """Put more money in."""
+        self.budget = self.budget.top_up(micro_usd)
+
+    def relay(self, cost: CostTracking, *, comes_back: bool, taken_over: bool) -> None:
+        """Go on with the money of the chain that a handoff brought, within what it says is left.
+
+        Args:
+            cost: The figures of the handoff.
+            comes_back: Whether the task was here before.
+            taken_over: Whether an earlier run received it; a budget that came from there has them already.
+        """
+        if taken_over and self._continued:
+            return
+        self.budget = self.budget.relayed(cost, comes_back=comes_back)
+        self.limited = self.limited or cost.spent_micro_usd + cost.remaining_micro_usd < NO_LIMIT_MICRO_USD
+
+    def for_child(self, name: str) -> Budget | None:
+        """Return the budget of a child: all that is free now, which is set apart until the child ends."""
+        if not self.limited:
+            return None
+        free = self.budget.free_micro_usd
+        if lack := self.budget.shortage(name, free):  # a limit may allow it less
+            free = max(0, free - lack.missing_micro_usd)
+        self.budget = self.budget.reserve(name, name, free) if free else self.budget
+        return Budget(initial_micro_usd=free, then=self.budget.then)
+
+    def taken_over(self, outcome: Outcome) -> None:
+        """Charge what a step of an earlier run had cost, unless the budget came with that."""
+        spend = spent_in([outcome])
+        if not self._continued and spend:
+            self.owe(outcome.name, spend)

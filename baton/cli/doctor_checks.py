@@ -1,0 +1,306 @@
+"""What `baton doctor` looks at: each check says what it found, and what to do about it."""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueResponse,
+    PollWorkflowTaskQueueRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
+from baton.cli.schema import installed
+from baton.codec.addresses import host_of, is_this_machine
+from baton.codec.compression import CompressionCodec
+from baton.devserver.temporal_cli import find_temporal
+from baton.errors import ArtifactError, HistoryError, ServerError
+from baton.runs.client_events import decoded
+from baton.runs.client_executions import describe, history, list_executions
+from baton.runs.client_list import RunFilter, list_runs, pinned_elsewhere
+from baton.runs.client_waiting import described_queue, pinned_build, polling_builds, unchosen_workers
+from baton.wire.counting import counted
+from baton.wire.names import SEARCH_ATTRIBUTES
+
+_OLDEST_PYTHON = (3, 11)
+_MOST_SKEW = timedelta(seconds=2)
+_POLL_SECONDS = 0.5
+_PROBE = b"baton doctor\n"
+_EXTRAS = {
+    "tokens": (("splintr",), "exact token counts; without it they are estimated"),
+    "objects": (("obstore",), "artifacts in S3, GCS or Azure; without it in folders only"),
+    "dev-server": (("starlette", "uvicorn"), "`baton dev`"),
+    "mcp": (("mcp",), "`baton mcp`"),
+    "postgres": (("asyncpg",), "a ledger in Postgres; without it in a file only"),
+    "otel": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "traces; without it none"),
+}
+
+
+class Mark(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found.
+
+    Attributes:
+        check: What was looked at.
+        mark: How it ended.
+        found: What was found.
+        remedy: What to do about it; None where nothing is to be done.
+    """
+
+    check: str
+    mark: Mark
+    found: str
+    remedy: str | None = None
+
+
+def installation() -> Iterator[Finding]:
+    """Yield what is installed."""
+    python = platform.python_version()
+    if sys.version_info >= _OLDEST_PYTHON:
+        yield Finding("python", Mark.OK, python)
+    else:
+        yield Finding("python", Mark.FAIL, python, "Baton needs Python 3.11 or newer")
+    for name in ("temporal-baton", "temporalio", "pydantic"):
+        version = installed(name)
+        missing = None if version else f"pip install {name}"
+        yield Finding(name, Mark.OK if version else Mark.WARN, version or "not installed as a package", missing)
+    for extra, (modules, what) in _EXTRAS.items():
+        absent = [module for module in modules if not _is_there(module)]
+        remedy = f"if you want it: pip install 'temporal-baton[{extra}]'" if absent else None
+        yield Finding(f"extra {extra}", Mark.WARN if absent else Mark.OK, what, remedy)
+    try:
+        yield Finding("embedded server", Mark.OK, str(find_temporal()))
+    except ServerError as error:
+        yield Finding("embedded server", Mark.WARN, str(error), "only `baton dev` and tests need it")
+
+
+def _is_there(module: str) -> bool:
+    """Return whether a module is installed, without loading it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the package that it would be in
+        return False
+
+
+async def codec() -> Finding:
+    """Check that what is compressed can be read again."""
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=b'"' + b"handoff " * 500 + b'"')
+    coder = CompressionCodec()
+    [encoded] = await coder.encode([payload])
+    [decoded] = await coder.decode([encoded])
+    if decoded != payload or len(encoded.data) >= len(payload.data):
+        return Finding("compression", Mark.FAIL, "a payload does not come back as it was", "install Baton anew")
+    return Finding("compression", Mark.OK, "payloads are compressed, and read again")
+
+
+async def store(where: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
+    """Check that the artifact store takes bytes and gives them back; a few bytes stay there."""
+    try:
+        opened = open_store(where)
+        kept = await opened.put(_PROBE)
+        is_whole = await opened.get(kept) == _PROBE
+    except (ArtifactError, ValueError, OSError) as error:
+        return Finding("artifact store", Mark.FAIL, str(error), "name another with --artifacts or BATON_ARTIFACTS")
+    if not is_whole:
+        return Finding("artifact store", Mark.FAIL, f"{where} gives back other bytes", "do not use this store")
+    if isinstance(opened, MemoryArtifactStore):
+        return Finding("artifact store", Mark.WARN, "in memory", "it ends with its process; name a folder or a bucket")
+    return Finding("artifact store", Mark.OK, f"{where} can be written and read")
+
+
+def trust(settings: dict[str, Any]) -> Finding:
+    """Check how the connection is protected."""
+    host = host_of(settings["target_host"])
+    if settings.get("api_key"):
+        return Finding("protection", Mark.OK, "TLS, and an API key")
+    if settings.get("tls"):
+        return Finding("protection", Mark.OK, "TLS")
+    if is_this_machine(host):
+        return Finding("protection", Mark.OK, "neither TLS nor a key, on this machine")
+    return Finding(
+        "protection",
+        Mark.WARN,
+        f"neither TLS nor a key on the way to {host}; whoever is on it can read batons and decide",
+        "set TEMPORAL_API_KEY or TEMPORAL_TLS, or use a profile of temporal.toml that has them",
+    )
+
+
+async def namespace(client: Client) -> Finding:
+    """Check that the namespace is there, and how long it keeps runs that ended."""
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    answer = await client.workflow_service.describe_namespace(request, retry=True)
+    kept = answer.config.workflow_execution_retention_ttl.ToTimedelta()
+    days = kept.days or round(kept.total_seconds() / 86400, 1)
+    found = f"{client.namespace!r} keeps runs that ended for {days} day{'' if days == 1 else 's'}"
+    return Finding("namespace", Mark.OK, found)
+
+
+async def search_attributes(client: Client, *, fix: bool) -> Finding:
+    """Check that the namespace has Baton's search attributes, and with ``fix`` add those it lacks."""
+    check = "search attributes"
+    try:
+        missing = await _missing(client)
+        if not missing:
+            return Finding(check, Mark.OK, ", ".join(SEARCH_ATTRIBUTES))
+        if fix:
+            await _add(client, missing)
+            return Finding(check, Mark.OK, f"added {', '.join(missing)}")
+    except RPCError as error:
+        by_hand = ", ".join(SEARCH_ATTRIBUTES)
+        return Finding(
+            check,
+            Mark.WARN,
+            f"the server refuses to tell: {error.message}",
+            f"see to it that it has {by_hand}, Keyword",
+        )
+    return Finding(
+        check,
+        Mark.FAIL,
+        f"the namespace lacks {', '.join(missing)}",
+        "baton doctor --fix adds them; or BATON_SEARCHABLE=0",
+    )
+
+
+async def _missing(client: Client) -> list[str]:
+    """Return the search attributes that the namespace lacks."""
+    request = ListSearchAttributesRequest(namespace=client.namespace)
+    known = (await client.operator_service.list_search_attributes(request, retry=True)).custom_attributes
+    return [name for name in SEARCH_ATTRIBUTES if name not in known]
+
+
+async def _add(client: Client, names: Sequence[str]) -> None:
+    """Add search attributes, one by one: in a call with several, one that is known would hide the others."""
+    for name in names:
+        await client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(
+                namespace=client.namespace,
+                search_attributes={name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD},
+            ),
+            retry=True,
+        )
+
+
+async def workers(client: Client, task_queue: str) -> Finding:
+    """Check that somebody works for the task queue, and is given runs."""
+    answer = await described_queue(client, task_queue)
+    if finding := _given_no_runs(answer, task_queue) or await _stranded(client, task_queue):
+        return finding
+    if seen := {one.identity for one in answer.pollers}:
+        return Finding("workers", Mark.OK, f"{len(seen)} asked the task queue {task_queue!r} for work lately")
+    return Finding(
+        "workers", Mark.WARN, f"none asks the task queue {task_queue!r} for work", "start one; `baton dev` does"
+    )
+
+
+async def given_no_runs(client: Client, task_queue: str) -> Finding | None:
+    """Return that no build of the workers is given runs, so that none begins; None where runs do."""
+    return _given_no_runs(await described_queue(client, task_queue), task_queue)
+
+
+def _given_no_runs(answer: DescribeTaskQueueResponse, task_queue: str) -> Finding | None:
+    """Return the same of what the server says of the task queue."""
+    seen = {one.identity for one in answer.pollers}
+    unchosen = unchosen_workers(answer)
+    if unchosen is None:
+        return None
+    found = f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no build of theirs is given runs"
+    if unchosen.current is None:
+        return Finding("workers", Mark.WARN, found, unchosen.remedy)
+    return Finding(
+        "workers",
+        Mark.WARN,
+        f"{found}: build {unchosen.current!r} is, of which no worker is there",
+        f"start workers of build {unchosen.current!r}, or {unchosen.remedy}",
+    )
+
+
+async def _stranded(client: Client, task_queue: str) -> Finding | None:
+    """Return that runs are pinned to builds of which no worker is there any more; None where none is."""
+    builds = await polling_builds(client, task_queue)
+    query = pinned_elsewhere(task_queue, [build for build in builds if build])
+    count = (await client.count_workflows(query)).count
+    async for run in list_executions(client, query, most=1):
+        build = pinned_build(await describe(client, run.id, run.run_id))
+        if build is None or build in builds:  # it was moved a moment ago
+            return None
+        found = f"{counted(count, 'run')} {'is' if count == 1 else 'are'} pinned to builds without workers"
+        return Finding(
+            "workers",
+            Mark.WARN,
+            f"{found}, such as {run.id!r} to {build.id!r}: nothing of them moves",
+            f"start workers of such a build again, or move its runs: `baton show {shlex.quote(run.id)}` tells how",
+        )
+    return None
+
+
+async def runs(client: Client) -> Finding:
+    """Check that the payloads of a run, the newest that goes on if one does, can be read here."""
+    listed = await list_runs(client, RunFilter(children=True), 1)
+    if not listed:
+        return Finding("runs", Mark.OK, "none yet")
+    [run] = listed
+    _, events = await history(client, run.workflow_id, run.run_id)
+    try:
+        await decoded(events, client.data_converter)
+    except HistoryError as error:
+        remedy = "BATON_KEYS and BATON_ARTIFACTS name the workers' keys and store"
+        return Finding("runs", Mark.FAIL, f"of the run {run.workflow_id!r} {error}", remedy)
+    return Finding("runs", Mark.OK, f"the payloads of {run.workflow_id!r} can be read")
+
+
+async def clock(client: Client) -> Finding:
+    """Check that this machine's clock agrees with the server's.
+
+    The server tells its time only where it notes something: here, when a queue was last asked for work. So a
+    queue of a new name is asked for a moment; nothing of it stays.
+    """
+    task_queue = f"baton-doctor-{uuid4()}"
+    asked = datetime.now(UTC)
+    poll = PollWorkflowTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=task_queue), identity="baton doctor"
+    )
+    with contextlib.suppress(RPCError, TimeoutError):  # nobody starts anything there
+        async with asyncio.timeout(_POLL_SECONDS):
+            # The server refuses to wait for less than two seconds, so the waiting is ended on this side.
+            await client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=10), retry=False)
+    answered = datetime.now(UTC)
+    answer = await described_queue(client, task_queue)
+    if not answer.pollers:
+        return Finding("clock", Mark.WARN, "the server did not tell its time", "try again")
+    theirs = answer.pollers[0].last_access_time.ToDatetime(tzinfo=UTC)
+    skew = max(asked - theirs, theirs - answered, timedelta(0))
+    if skew <= _MOST_SKEW:
+        return Finding("clock", Mark.OK, "agrees with the server's")
+    found = f"{skew.total_seconds():.0f} s apart from the server's"
+    return Finding("clock", Mark.WARN, found, "let a time service set both; deadlines go by the server's")
+
+
+def settings_in_use() -> str:
+    """Return which of Baton's and Temporal's variables are set, without their values."""
+    names = sorted(name for name in os.environ if name.startswith(("BATON_", "TEMPORAL_")))
+    return ", ".join(names) or "none"

@@ -1,0 +1,157 @@
+"""A worker as a child process: started, started again when it dies, and stopped with everything it started."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from baton.artifacts.store import LocalArtifactStore, open_store
+from baton.devserver.processes import bound_to_parent
+from baton.errors import BatonError
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_HEALTHY_SECONDS = 60.0
+_GRACE_SECONDS = 20.0  # what worker.py gives its stages if the environment says nothing else
+_ENDING_SECONDS = 10.0  # that a worker may take beyond it
+
+
+@dataclass(frozen=True)
+class WorkerProgram:
+    """What is run as the worker.
+
+    Attributes:
+        script: The Python program.
+        environment: Its whole environment.
+    """
+
+    script: Path
+    environment: Mapping[str, str]
+
+    @property
+    def patience(self) -> float:
+        """How many seconds it may take to end: what it gives its stages, and a little.
+
+        Example:
+            >>> WorkerProgram(Path("worker.py"), {"BATON_GRACE_SECONDS": "120"}).patience
+            130.0
+        """
+        grace = _GRACE_SECONDS
+        with contextlib.suppress(ValueError):  # which a worker refuses to begin with
+            grace = float(self.environment.get("BATON_GRACE_SECONDS") or grace)
+        return grace + _ENDING_SECONDS
+
+
+def worker_environment(inherited: Mapping[str, str], *, address: str, namespace: str, artifacts: str) -> dict[str, str]:
+    """Return the environment in which a worker finds this server, and no other.
+
+    Args:
+        inherited: The environment of this process.
+        address: The server's address.
+        namespace: The namespace.
+        artifacts: The artifact store.
+
+    Returns:
+        The worker's environment: settings of another connection are left out of it, a profile file too.
+
+    Example:
+        >>> given = {"TEMPORAL_PROFILE": "cluster", "HOME": "h"}
+        >>> made = worker_environment(given, address="127.0.0.1:7233", namespace="default", artifacts="a")
+        >>> made["TEMPORAL_ADDRESS"], "TEMPORAL_PROFILE" in made, made["HOME"]
+        ('127.0.0.1:7233', False, 'h')
+    """
+    others = {name: value for name, value in inherited.items() if not name.startswith("TEMPORAL_")}
+    return {
+        **others,
+        "TEMPORAL_ADDRESS": address,
+        "TEMPORAL_NAMESPACE": namespace,
+        "TEMPORAL_CONFIG_FILE": os.devnull,
+        "BATON_ARTIFACTS": artifacts,
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
+    """Run a worker until this is cancelled, and again after a pause whenever it ends.
+
+    The pause doubles from a second to half a minute, and is short again once a worker has lived for a minute.
+    The worker's output goes to this process's stderr. When this is cancelled, the worker is asked to end and
+    may finish its stages for as long as its `BATON_GRACE_SECONDS` says; when it is cancelled once more, the worker
+    is killed.
+
+    Args:
+        program: What to run.
+        say: Tells the operator what happens.
+    """
+    pause = _FIRST_PAUSE
+    while True:
+        began = time.monotonic()
+        async with _running(program) as process:
+            code = await process.wait()
+        if time.monotonic() - began > _HEALTHY_SECONDS:
+            pause = _FIRST_PAUSE
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        say(f"the worker {how}; starting it again in {pause:.0f} s")
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+@contextlib.asynccontextmanager
+async def _running(program: WorkerProgram) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the worker in a session of its own, so that a Ctrl-C reaches it through us alone."""
+    process = await asyncio.create_subprocess_exec(
+        *bound_to_parent([sys.executable, str(program.script)]),
+        env=dict(program.environment),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=sys.stderr,
+        stderr=sys.stderr,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        await _end(process, program.patience)
+
+
+async def _end(process: asyncio.subprocess.Process, patience: float) -> None:
+    """Ask the worker to end, kill it if it takes too long, and with it whatever it started and left behind."""
+    try:
+        if process.returncode is None:
+            process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        if sys.platform != "win32":
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def find_worker(given: Path | None) -> Path | None:
+    """Return the worker program: the one that was given, `./worker.py` if there is one, or None.
+
+    Raises:
+        BatonError: The one that was given is not there.
+    """
+    if given is not None and not given.is_file():
+        raise BatonError(f"there is no worker program {str(given)!r}; name another with --worker, or use --no-worker")
+    script = given or Path("worker.py")
+    return script.resolve() if script.is_file() else None
+
+
+def absolute_store(where: str) -> str:
+    """Return an artifact store so that a worker in another folder finds it: a folder by its whole path.
+
+    Example:
+        >>> absolute_store("s3://bucket/prefix")
+        's3://bucket/prefix'
+    """
+    store = open_store(where)
+    return str(store.root.absolute()) if isinstance(store, LocalArtifactStore) else where

@@ -1,0 +1,299 @@
+"""How values become payloads: pydantic JSON, sealed, compressed, encrypted, large ones outside the history.
+
+A payload that cannot be read is an error with a name. In a workflow it fails the run: by default Temporal
+would try the workflow task again for ever.
+
+A handoff is sealed here, as it leaves: the converter runs inside the workflow's sandbox and only marks it, the codec
+runs outside, where the keys are. What is read back is unverified, whatever its reader would rather have. Only the seal
+of a move is looked at here, because the pipeline refuses a move before it enters the history, where no activity helps.
+"""
+
+import copy
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any, Self
+
+from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter, PydanticPayloadConverter
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    SerializationContext,
+    StorageDriverStoreContext,
+    WithSerializationContext,
+)
+from temporalio.exceptions import ApplicationError, FailureError
+
+from baton.artifacts.store import ArtifactStore
+from baton.codec.clear_text import ClearText
+from baton.codec.compression import CompressionCodec
+from baton.codec.encryption import EncryptionCodec, MissingKeyError, is_encrypted
+from baton.codec.external import external_storage
+from baton.errors import NewerPayloadError, PayloadError
+from baton.handoff.sealed import SealedMove, SealError, UnverifiedHandoff
+from baton.handoff.store_signing import open_sealed, seal_json
+from baton.keys.store_keyring import Keyring, is_production
+from baton.wire.misfit import misfit
+
+RECORD = "baton-record"
+"""The metadata member by which a payload says that it is a handoff."""
+TO_SEAL = b"handoff"
+"""Its value as the converter writes it: one to be sealed as it leaves."""
+SEALED = b"sealed-handoff"
+"""Its value afterwards, and that of a received one that is passed on as it came: never sealed again."""
+MOVE_TO_SEAL, SEALED_MOVE = b"move", b"sealed-move"
+"""The same two of a move of an agent outside."""
+FAULT = "baton-fault"
+"""The metadata member by which the codec tells the converter why a move's seal does not hold; empty if it does."""
+
+LOCAL = "baton-local"
+"""The metadata member by which a payload says that it stays within the worker, and is not compressed."""
+
+EXTERNAL_ABOVE_BYTES = 256 * 1024
+"""Payloads above this size go to the artifact store instead of into the history."""
+
+
+class _JsonConverter(PydanticJSONPlainPayloadConverter):
+    """Pydantic JSON that knows handoffs by an attribute of their class, for the sandbox may have its own copy of it."""
+
+    def to_payload(self, value: Any) -> Payload | None:
+        """Return the payload of a value; a handoff's is marked."""
+        sealed = getattr(type(value), "__baton_sealed__", None)
+        if sealed is None:
+            payload = super().to_payload(value)
+            if payload is not None and getattr(type(value), "__baton_local__", False):
+                payload.metadata[LOCAL] = b"yes"
+            return payload
+        if sealed:  # absent members stay absent: a null would be another message
+            data = value.__pydantic_serializer__.to_json(value, exclude_unset=True)
+            record = MOVE_TO_SEAL if getattr(type(value), "__baton_move__", False) else TO_SEAL
+        else:
+            data, record = value.raw, SEALED
+        return Payload(metadata={"encoding": _JSON, RECORD: record}, data=data)
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        """Return the value of a payload; a handoff's are its bytes, unverified, whatever the hint.
+
+        JSON from a sender that knows no marks is a handoff too where its reader asks for one.
+        """
+        if payload.metadata.get(RECORD) == SEALED_MOVE:
+            fault = payload.metadata.get(FAULT)
+            return SealedMove(payload.data, None if fault is None else fault.decode())
+        if type_hint is UnverifiedHandoff or RECORD in payload.metadata:
+            return UnverifiedHandoff(payload.data)
+        return super().from_payload(payload, type_hint)
+
+
+_SEALED_AS = {TO_SEAL: SEALED, MOVE_TO_SEAL: SEALED_MOVE}
+_JSON = b"json/plain"
+_CONVERTERS = {**PydanticPayloadConverter().converters, _JSON: _JsonConverter()}
+
+
+class BatonPayloadConverter(CompositePayloadConverter):
+    """Pydantic JSON, with errors that say what was expected and never show the payload.
+
+    The SDK makes a converter for every task of a workflow; all of them share their parts, and with them what
+    pydantic has compiled.
+    """
+
+    def __init__(self) -> None:
+        self.converters = _CONVERTERS
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Convert payloads to values of the types asked for.
+
+        Raises:
+            ApplicationError: A payload is not what its reader expects; of type `InvalidPayload`, not retried.
+        """
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except FailureError:
+            raise
+        except ValidationError as error:
+            raise _invalid(f"this is no {error.title}: {misfit(error, 'value')}") from None
+        except Exception as error:
+            encodings = sorted({payload.metadata.get("encoding", b"").decode() for payload in payloads})
+            raise _invalid(f"cannot read a payload with encoding {', '.join(encodings)}: {error}") from error
+
+
+def data_converter(
+    store: ArtifactStore | None = None,
+    *,
+    compress: bool = True,
+    keyring: Keyring | None = None,
+    encrypt: bool = False,
+) -> DataConverter:
+    """Return the data converter of clients, workers and replayers.
+
+    Args:
+        store: Where payloads over 256 KiB go; without one they stay in the history, up to Temporal's 2 MiB.
+        compress: Compress payloads of some size; those written before are read either way.
+        keyring: Seals handoffs, and decrypts what was encrypted. Without one handoffs leave unsealed, which
+            receivers refuse.
+        encrypt: Encrypt all that is written, messages and stack traces of failures included; with a keyring only.
+
+    Returns:
+        A converter for `Client.connect` or `Replayer`; `BatonPlugin` sets it by itself.
+
+    Raises:
+        ValueError: ``encrypt`` without a keyring.
+        KeyringError: This is production, and the keys are development ones, however they were come by.
+    """
+    if encrypt and keyring is None:
+        raise ValueError("encrypt needs a keyring, for example keyring=Keyring.find_out(os.environ)")
+    if keyring is not None and is_production(os.environ):
+        keyring.require_production()
+    codec = (_EncryptingCodec if encrypt else _Codec)(compress=compress, keyring=keyring)
+    return _DataConverter(
+        payload_converter_class=BatonPayloadConverter,
+        payload_codec=codec,
+        failure_converter_class=DefaultFailureConverterWithEncodedAttributes if encrypt else DefaultFailureConverter,
+        external_storage=None if store is None else external_storage(store, EXTERNAL_ABOVE_BYTES),
+    )
+
+
+def tell_of_clear_text(converter: DataConverter) -> None:
+    """Have payloads that reach this converter in clear be told of, if it encrypts: for workers."""
+    codec = converter.payload_codec
+    if isinstance(codec, _EncryptingCodec) and codec.clear_text is None:
+        codec.clear_text = ClearText()
+
+
+def binds_to_workflow(converter: DataConverter) -> bool:
+    """Return whether the converter is one of these and encrypts: then it wants to know a payload's workflow only."""
+    return isinstance(converter, _DataConverter) and isinstance(converter.payload_codec, _EncryptingCodec)
+
+
+@dataclasses.dataclass(frozen=True)
+class _DataConverter(DataConverter):
+    """A converter of which only an encrypting codec cares what a payload belongs to.
+
+    The SDK binds the owner into a copy of the converter for each payload, and makes its parts anew; ours would be
+    the same as before.
+    """
+
+    def with_context(self, context: SerializationContext) -> Self:
+        codec = self.payload_codec
+        if not isinstance(codec, _EncryptingCodec):
+            return self
+        clone = copy.copy(self)
+        object.__setattr__(clone, "payload_codec", codec.with_context(context))
+        return clone
+
+    def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
+        return self
+
+
+class _Codec(CompressionCodec):
+    """Seals and compresses if asked to, and decodes what it can.
+
+    What is damaged passes, for the converter to refuse where it is read: an error in here would keep a pipeline
+    that was sent one such signal from ever working again. What a newer Baton wrote, or a missing key is needed
+    for, is an error in here, so that a run waits until its workers can read it.
+
+    A handoff that is no strict JSON leaves unsealed for the first reason: its receiver refuses it, and says why.
+    """
+
+    def __init__(self, *, compress: bool, keyring: Keyring | None) -> None:
+        super().__init__()
+        self._compress = compress
+        self._keyring = keyring
+        self._encryption = None if keyring is None else EncryptionCodec(keyring)
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads as they are stored.
+
+        Raises:
+            KeyringError: A handoff is to be sealed, and there is no current key.
+        """
+        return [self._stored(payload) for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads, decoded but for those that are damaged.
+
+        Raises:
+            NewerPayloadError: A payload was written by a newer Baton.
+            MissingKeyError: A payload is encrypted with a key that is not there.
+        """
+        return [_looked_at(self._read(payload), self._keyring) for payload in payloads]
+
+    def _stored(self, payload: Payload) -> Payload:
+        if self._keyring is not None and payload.metadata.get(RECORD) in _SEALED_AS:
+            payload = _sealed(payload, self._keyring)
+        return self._encode(payload) if self._compress and LOCAL not in payload.metadata else payload
+
+    def _read(self, payload: Payload) -> Payload:
+        try:
+            if not is_encrypted(payload):
+                return self._decode(payload)
+            if self._encryption is None:
+                raise MissingKeyError(
+                    "a payload is encrypted, and no keyring was given: a program gives BatonPlugin(keyring=…), the "
+                    "command and worker.py find it by BATON_KEYS"
+                )
+            return self._decode(self._encryption.decrypt(payload))
+        except (NewerPayloadError, MissingKeyError):
+            raise
+        except PayloadError:
+            return payload
+
+
+class _EncryptingCodec(_Codec, WithSerializationContext):
+    """The same, encrypting what it stores; the SDK tells it what each payload belongs to."""
+
+    _encryption: EncryptionCodec
+    _owner: SerializationContext | None = None
+    clear_text: ClearText | None = None
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """Return the codec for what belongs to a workflow."""
+        bound = copy.copy(self)
+        bound._encryption = self._encryption.with_context(context)
+        bound._owner = context
+        return bound
+
+    def _read(self, payload: Payload) -> Payload:
+        if self.clear_text is not None and not is_encrypted(payload):
+            self.clear_text.tell(self._owner)
+        return super()._read(payload)
+
+    def _stored(self, payload: Payload) -> Payload:
+        return self._encryption.encrypt(super()._stored(payload))
+
+
+def _sealed(payload: Payload, keyring: Keyring) -> Payload:
+    """Return a handoff's payload, sealed; as it is, if it is no strict JSON."""
+    try:
+        data = seal_json(payload.data, keyring)
+    except SealError:
+        return payload
+    sealed_as = _SEALED_AS[payload.metadata[RECORD]]
+    return Payload(
+        metadata={**payload.metadata, RECORD: sealed_as}, data=data, external_payloads=payload.external_payloads
+    )
+
+
+def _looked_at(payload: Payload, keyring: Keyring | None) -> Payload:
+    """Return a payload, with what is wrong with its seal in the metadata if it is a move's.
+
+    Nobody else says so: what a sender wrote in that place is replaced, or deleted where there is no keyring.
+    """
+    if payload.metadata.get(RECORD) != SEALED_MOVE:
+        return payload
+    metadata = {name: value for name, value in payload.metadata.items() if name != FAULT}
+    if keyring is not None:
+        try:
+            open_sealed(payload.data, keyring)
+            metadata[FAULT] = b""
+        except SealError as error:
+            metadata[FAULT] = str(error).encode()
+    return Payload(metadata=metadata, data=payload.data, external_payloads=payload.external_payloads)
+
+
+def _invalid(message: str) -> ApplicationError:
+    """Return the failure for an unreadable payload."""
+    return ApplicationError(message, type="InvalidPayload", non_retryable=True)

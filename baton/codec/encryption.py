@@ -1,0 +1,250 @@
+"""A payload codec that encrypts everything Temporal stores: AES-256-GCM, bound to the workflow that it belongs to.
+
+What is encrypted is the whole payload, with what it says about itself; outside remain the encoding and a mark of the
+key. A history has many small payloads, so what most of them say about themselves is one byte. A ciphertext that is
+changed, or moved to another workflow, another namespace or another key, does not open.
+
+A payload whose key is missing is an error, and not a payload: the workflow task fails, Temporal tries it again, and
+the run goes on once the key is back. Not covered, because Temporal itself needs them: ids and names of workflows,
+activities, signals and task queues, and search attributes. No personal data belongs there.
+
+With random nonces a key is good for 2**32 payloads (NIST SP 800-38D): rotate before.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from os import urandom
+from typing import Self
+
+from cryptography.exceptions import InvalidTag
+from google.protobuf.message import DecodeError
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    ActivitySerializationContext,
+    PayloadCodec,
+    SerializationContext,
+    WithSerializationContext,
+    WorkflowSerializationContext,
+)
+
+from baton.errors import NewerPayloadError, PayloadError
+from baton.keys.store_key import MARK_BYTES, Key, KeyringError, Purpose, UnknownKeyError
+from baton.keys.store_keyring import Keyring
+
+ENCODING = b"aes-gcm"
+"""The metadata member `encoding` of every payload that this codec writes."""
+FIRST_ENCODING = b"binary/aes-256-gcm"
+"""That of payloads in the first form, which is read and not written any more."""
+KEY_ID = "key-id"
+"""The metadata member of the first form that names the key."""
+
+SWITCH = "BATON_ENCRYPT"
+"""The environment variable that switches encryption on, for workers, clients and codec servers alike."""
+
+_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+_NONCE_BYTES = 12
+_OWNER_BYTES = 16
+_TAG_BYTES = 16
+# The first byte of the data: what follows it, and what the payload is bound to.
+_UNBOUND, _BOUND = b"\x00", b"\x01"
+# What payloads say about themselves, each by its place in here as the first byte of what is encrypted. The places are
+# in histories: add new ones at the end. The first stands for all others, which are encrypted whole.
+_METADATA: tuple[dict[str, bytes], ...] = (
+    {},
+    {"encoding": b"json/plain"},
+    {"encoding": b"binary/zstd-1"},
+    {"encoding": b"json/plain", "baton-record": b"sealed-handoff"},
+    {"encoding": b"binary/zstd-1", "baton-record": b"sealed-handoff"},
+    {"encoding": b"binary/null"},
+)
+_WHOLE = b"\x00"
+# The namespace of the SDK's Replayer if nobody tells it another: what it reads was written elsewhere.
+_REPLAYED = "ReplayNamespace"
+# What Temporal appends to the workflow id of a schedule; the schedule's own payloads know the id without it.
+_SCHEDULED = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
+
+
+class MissingKeyError(PayloadError):
+    """A payload is encrypted with a key that is not there; it can be read once the key is back."""
+
+
+class EncryptionCodec(PayloadCodec, WithSerializationContext):
+    """AES-256-GCM for payloads of every kind; those that are not encrypted pass when decoding.
+
+    Each payload is bound to its workflow, as far as its writer knew it: what a person types into the UI or the CLI
+    is encrypted by the codec server, which does not, and is bound to its key only. Whoever reads without knowing
+    the workflow, as the codec server does, opens either, for the binding is stored with the payload.
+
+    Args:
+        keyring: The current key encrypts; all of them decrypt.
+
+    Example:
+        >>> import asyncio
+        >>> codec = EncryptionCodec(Keyring.generate())
+        >>> [secret] = asyncio.run(codec.encode([Payload(metadata={"encoding": b"json/plain"}, data=b'"Ann"')]))
+        >>> secret.metadata["encoding"], asyncio.run(codec.decode([secret]))[0].data
+        (b'aes-gcm', b'"Ann"')
+    """
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+        self._owners: tuple[bytes, ...] = ()
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """Return the codec for what belongs to a workflow, or to an activity without one."""
+        owners = _owners(context)
+        if owners == self._owners:
+            return self
+        bound = type(self)(self._keyring)
+        bound._owners = owners
+        return bound
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return ``payloads``, each encrypted; those that are already stay as they are.
+
+        Raises:
+            KeyringError: There is no current key.
+        """
+        return [self.encrypt(payload) for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return ``payloads`` as they were before `encode`; those of other encodings pass through.
+
+        Raises:
+            MissingKeyError: A payload's key is not there.
+            PayloadError: A payload was changed, or belongs to another workflow.
+        """
+        return [self.decrypt(payload) for payload in payloads]
+
+    def encrypt(self, payload: Payload) -> Payload:
+        """Return one payload, encrypted; see `encode`."""
+        if is_encrypted(payload):
+            return payload
+        key = self._keyring.current(Purpose.ENCRYPT)
+        nonce = urandom(_NONCE_BYTES)
+        header = _BOUND + self._owners[0] if self._owners else _UNBOUND
+        sealed = key.cipher.encrypt(nonce, _packed(payload), _associated(ENCODING, key, header))
+        data = b"".join((header, key.mark, nonce, sealed))
+        return Payload(metadata={"encoding": ENCODING}, data=data, external_payloads=payload.external_payloads)
+
+    def decrypt(self, payload: Payload) -> Payload:
+        """Return one payload as it was; see `decode`."""
+        if not is_encrypted(payload):
+            return payload
+        encoding = payload.metadata["encoding"]
+        header, sealed = self._split(payload.data, MARK_BYTES if encoding == ENCODING else 0)
+        try:
+            if encoding == ENCODING:
+                mark, sealed = sealed[:MARK_BYTES], sealed[MARK_BYTES:]
+                keys = self._keyring.marked(Purpose.ENCRYPT, mark)
+            else:
+                key_id = payload.metadata.get(KEY_ID, b"").decode("utf-8", "backslashreplace")
+                keys = [self._keyring.find(Purpose.ENCRYPT, key_id)]
+        except UnknownKeyError as error:
+            raise MissingKeyError(
+                f"a payload is encrypted, and {error}; what waits for it goes on once the key is back"
+            ) from error
+        for key in keys:
+            try:
+                associated = _associated(encoding, key, header)
+                plain = key.cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], associated)
+                return _unpacked(plain) if encoding == ENCODING else Payload.FromString(plain)
+            except (InvalidTag, DecodeError):
+                continue
+        named = ", ".join(repr(key.id) for key in keys)
+        raise PayloadError(f"a payload of {len(payload.data)} bytes, encrypted with the key {named}, was changed")
+
+    def _split(self, data: bytes, mark: int) -> tuple[bytes, bytes]:
+        """Return what a payload is bound to, and the rest: a mark of so many bytes, the nonce, the ciphertext.
+
+        Raises:
+            PayloadError: The data is too short, or bound to something else than what is being read.
+        """
+        kind = data[:1]
+        if kind not in (_UNBOUND, _BOUND):
+            raise NewerPayloadError(
+                f"an encrypted payload is of the form {kind.hex()!r}, which this version does not know: upgrade "
+                "temporal-baton to the version that wrote it, or later"
+            )
+        size = 1 if kind == _UNBOUND else 1 + _OWNER_BYTES
+        if len(data) < size + mark + _NONCE_BYTES + _TAG_BYTES:
+            raise PayloadError(f"an encrypted payload has {len(data)} bytes: it was cut off")
+        header = data[:size]
+        if kind == _BOUND and self._owners and header[1:] not in self._owners:
+            raise PayloadError("an encrypted payload belongs to another workflow than the one that it was found in")
+        return header, data[size:]
+
+
+def is_encrypted(payload: Payload) -> bool:
+    """Return whether a payload is one that this codec wrote, in either form."""
+    return payload.metadata.get("encoding") in (ENCODING, FIRST_ENCODING)
+
+
+def encryption_wanted(environment: Mapping[str, str]) -> bool:
+    """Return whether `BATON_ENCRYPT` is on.
+
+    Raises:
+        KeyringError: It is neither on nor off; what is meant to be secret must not be in clear by a slip.
+
+    Example:
+        >>> encryption_wanted({"BATON_ENCRYPT": "true"}), encryption_wanted({})
+        (True, False)
+    """
+    value = environment.get(SWITCH, "").strip().lower()
+    if value not in _YES + _NO:
+        raise KeyringError(f"{SWITCH} is {value!r}; expected true or false")
+    return value in _YES
+
+
+def _owners(context: SerializationContext) -> tuple[bytes, ...]:
+    """Return what payloads in a context are bound to: first what to write, then what else may be read."""
+    if not isinstance(context, WorkflowSerializationContext | ActivitySerializationContext):
+        return ()
+    if context.namespace == _REPLAYED:
+        return ()
+    # An activity's payloads are its workflow's: what one of them wrote, the other reads.
+    kind, owner = "workflow", context.workflow_id
+    if not owner and isinstance(context, ActivitySerializationContext):
+        kind, owner = "activity", context.activity_id
+    if not owner:
+        return ()
+    owners = [_owner(kind, context.namespace, owner)]
+    scheduled = _SCHEDULED.search(owner)
+    if scheduled:
+        owners.append(_owner(kind, context.namespace, owner[: scheduled.start()]))
+    return tuple(owners)
+
+
+def _owner(kind: str, namespace: str, name: str) -> bytes:
+    return hashlib.sha256("\0".join((kind, namespace, name)).encode()).digest()[:_OWNER_BYTES]
+
+
+def _packed(payload: Payload) -> bytes:
+    """Return what is encrypted of a payload: its data behind the place of its metadata, or all of it."""
+    metadata = dict(payload.metadata)
+    if metadata in _METADATA[1:] and not payload.external_payloads:
+        return bytes([_METADATA.index(metadata)]) + payload.data
+    return _WHOLE + payload.SerializeToString(deterministic=True)
+
+
+def _unpacked(plain: bytes) -> Payload:
+    """Return the payload that was packed so.
+
+    Raises:
+        NewerPayloadError: Its metadata stands in a place that this version does not have.
+    """
+    place, data = int.from_bytes(plain[:1], "big"), plain[1:]
+    if place == 0:
+        return Payload.FromString(data)
+    if place >= len(_METADATA):
+        raise NewerPayloadError(
+            f"an encrypted payload is of the kind {place}, which this version does not know: upgrade temporal-baton "
+            "to the version that wrote it, or later"
+        )
+    return Payload(metadata=_METADATA[place], data=data)
+
+
+def _associated(encoding: bytes, key: Key, header: bytes) -> bytes:
+    """Return what the tag covers besides the ciphertext; each part of it ends where only it can end."""
+    return b"\0".join((b"baton/payload/v1", encoding, key.id.encode(), header))

@@ -1,0 +1,126 @@
+"""The compression step: the agent's own cheap model writes the summary, and rules see to it that nothing is lost.
+
+A model that fails, says nothing or would cost too much is no reason to fail a handoff: the summary is then made of
+the turns' own sentences, and the record says why. What was paid is reported in any case (EAAPL-MAG006 §6.4, §9).
+"""
+
+import asyncio
+import secrets
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from baton.compression.rules import COMPRESS, Compressed, CompressInput, ContextTooLargeError, Plan, plan
+from baton.compression.summariser import (
+    ONE_IN,
+    Summariser,
+    SummaryFailedError,
+    compression_prompt,
+    too_dear,
+    within_share,
+)
+from baton.core.history import Spend
+from baton.handoff.activity_receive import ReceiversGate, put_or_warn, run_of_activity
+from baton.ledger.activity import entry_of
+from baton.ledger.entries import cost_with
+from baton.ledger.recording import RecordedEvent
+from baton.pipeline.activity_context import current_parts
+from baton.pipeline.activity_heartbeat import heartbeats
+from baton.wire.money import usd
+from baton.wire.tokens import TokenEstimator, estimate_tokens
+
+
+async def compress_history(
+    given: CompressInput,
+    summariser: Summariser | None = None,
+    *,
+    counter: TokenEstimator = estimate_tokens,
+) -> Compressed:
+    """Return a history that fits its receiver; it is the given one if that fits already (S3-6.4).
+
+    Args:
+        given: The turns, the receiver's window, and what the upstream call cost.
+        summariser: The agent's own cheap model; without one the summary is made of the turns' own sentences.
+        counter: Counts the tokens of a text.
+
+    Returns:
+        The history, with what it cost.
+
+    Raises:
+        ContextTooLargeError: It cannot be made to fit without losing what must not be lost.
+
+    Example:
+        >>> from baton.handoff.records import Turn
+        >>> talk = [Turn(content=f"Step {n}: " + "We looked at the page. " * 9) for n in range(9)]
+        >>> made = asyncio.run(compress_history(CompressInput(turns=talk, window=600)))
+        >>> made.replaced, len(made.verbatim), made.before_tokens, made.fallback_reason
+        (4, 5, 523, 'no model for summaries is set up')
+    """
+    # In a thread: a long history takes a tenth of a second, in which other stages want to send heartbeats.
+    made = await asyncio.to_thread(plan, given, counter)
+    if made is None:
+        before = given.tokens(counter)
+        return Compressed(summary=given.summary, verbatim=list(given.turns), before_tokens=before, after_tokens=before)
+    text, spend, reason = await _by_model(made, summariser, counter)
+    narrative = text if reason is None else await asyncio.to_thread(made.extract, counter)
+    done = made.finish(narrative, counter)
+    warnings = list(done.warnings)
+    if spend.micro_usd and not within_share(spend.micro_usd, given.upstream):
+        warnings.append(
+            f"the summary cost {usd(spend.micro_usd)} USD, which is not under {100 // ONE_IN} % of the "
+            f"{usd(given.upstream.micro_usd)} USD upstream"
+        )
+    return done.model_copy(update={"spend": spend, "fallback_reason": reason, "warnings": warnings})
+
+
+@activity.defn(name=COMPRESS)
+async def compress(given: CompressInput) -> Compressed:
+    """Compress a history with what the worker provides: its model for summaries and its token counter.
+
+    Args:
+        given: What is to be compressed.
+
+    Returns:
+        The history that fits.
+
+    Raises:
+        ApplicationError: It cannot be made to fit; trying again does not help.
+    """
+    parts = current_parts()
+    try:
+        with heartbeats(activity.info().heartbeat_timeout):
+            made = await compress_history(given, parts.summariser, counter=parts.counter)
+            if parts.gate is not None and given.event is not None and made.spend:
+                await _put_on_record(parts.gate, given.event, made)
+            return made
+    except ContextTooLargeError as error:
+        raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+
+
+async def _put_on_record(gate: ReceiversGate, event: RecordedEvent, made: Compressed) -> None:
+    """Put on record what a model was paid: a run that ends here, or a fork, has no handoff that would tell of it."""
+    cost = None if event.cost is None else cost_with(event.cost, made.spend)
+    told = event.model_copy(update={"cost": cost, "details": made.fallback_reason})
+    entry = entry_of(told, run_of_activity())
+    await put_or_warn(lambda: gate.record(entry), f"a summary for {event.agent}")
+
+
+async def _by_model(
+    made: Plan, summariser: Summariser | None, counter: TokenEstimator
+) -> tuple[str, Spend, str | None]:
+    """Return what a model wrote, what that cost, and why it is not to be used, if so."""
+    if summariser is None:
+        return "", Spend(), "no model for summaries is set up"
+    most, nonce = made.narrative_tokens, secrets.token_hex(8)  # which nobody who spoke can know
+    prompt = compression_prompt(made.replaced, earlier_summary=made.earlier, max_tokens=most, nonce=nonce)
+    if reason := too_dear(prompt, most, summariser.price, made.given.upstream, counter=counter):
+        return "", Spend(), reason
+    try:
+        answer = await summariser.model(prompt, most)
+    except SummaryFailedError as error:
+        return "", error.spend, f"the model for summaries gave none: {error}"
+    except Exception as error:  # of whatever library; its text may quote the conversation, so it is not repeated
+        return "", Spend(), f"the model for summaries failed with {type(error).__name__}"
+    if not answer.text.strip():
+        return "", answer.spend, "the model for summaries answered with nothing"
+    return answer.text, answer.spend, None

@@ -1,0 +1,129 @@
+"""The conversation that is handed on from stage to stage, compressed where it grows too long for the next window."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from baton.budget.workflow import Purse
+from baton.compression.rules import COMPRESS, Compressed, CompressInput
+from baton.core.history import Spend
+from baton.core.messages import StageInput, StageReturn
+from baton.errors import StageFailedError
+from baton.handoff.records import Turn
+from baton.handoff.relay import HandoffTerms
+from baton.handoff.workflow_attempt import Passage
+from baton.ledger.entries import cost_of
+from baton.ledger.recording import EventKind, RecordedEvent
+from baton.telemetry.workflow_metrics import Metrics
+from baton.wire.tokens import estimate_tokens
+
+_COMPRESSION_TIMEOUT = timedelta(minutes=2)
+_COMPRESSION_HEARTBEAT = timedelta(seconds=10)  # as a stage's: a worker that died is not waited for
+_ENVELOPE_TOKENS = 600  # what a handoff costs beside baton and conversation
+
+
+class Conversation:
+    """What was said in the stages so far: the newest turns word for word, the older ones in short.
+
+    Args:
+        purse: Is charged for the summaries of a model.
+        metrics: Counts compressions.
+        terms: When a conversation is compressed, and how much of it stays.
+    """
+
+    def __init__(self, purse: Purse, metrics: Metrics, terms: HandoffTerms) -> None:
+        self._purse = purse
+        self._metrics = metrics
+        self._terms = terms
+        self._turns: list[Turn] = []
+        self._summary = ""
+        self._upstream = Spend()
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return what the next run needs to know when this one continues as new."""
+        return {
+            "turns": [turn.to_json_object() for turn in self._turns],
+            "summary": self._summary,
+            "upstream": self._upstream.model_dump(mode="json"),
+        }
+
+    def restore(self, carried: Mapping[str, Any]) -> None:
+        """Go on where the run before left off."""
+        self._turns = [Turn.from_json_object(turn) for turn in carried.get("turns", [])]
+        self._summary = carried.get("summary", "")
+        self._upstream = Spend.model_validate(carried.get("upstream", {}))
+
+    def heard(self, returned: StageReturn) -> None:
+        """Remember what was said in a stage, for the stages after it."""
+        self._turns = [*self._turns, *(Turn.from_json_object(turn) for turn in returned.turns)]
+        self._upstream = returned.spend
+
+    async def fit(
+        self, passage: Passage, message: StageInput, task_queue: str | None, *, sender: str | None
+    ) -> StageInput:
+        """Return the stage's input with the conversation in it, compressed if it fills too much of its window.
+
+        Args:
+            passage: The handoff to the stage.
+            message: The stage's input.
+            task_queue: Where its workers listen.
+            sender: The agent that hands on, for the record; None where nothing is put on record.
+
+        Raises:
+            StageFailedError: It cannot be made to fit without losing what must not be lost.
+        """
+        if not self._turns:
+            return message
+        spec = passage.spec
+        given = CompressInput(
+            turns=self._turns,
+            window=spec.window,
+            other_tokens=estimate_tokens(str(message.baton)) + _ENVELOPE_TOKENS,
+            summary=self._summary,
+            threshold=self._terms.compress_above,
+            keep=self._terms.verbatim_turns,
+            upstream=self._upstream,
+        )
+        if given.exceeds():
+            if sender is not None:
+                given = given.model_copy(update={"event": self._event(passage, sender)})
+            try:
+                made: Compressed = await workflow.execute_activity(
+                    COMPRESS,
+                    given,
+                    result_type=Compressed,
+                    task_queue=task_queue,
+                    start_to_close_timeout=_COMPRESSION_TIMEOUT,
+                    heartbeat_timeout=_COMPRESSION_HEARTBEAT,
+                    retry_policy=RetryPolicy(maximum_attempts=3),
+                    summary=f"step {message.seq}: history compressed for {spec.name}"[:200],
+                )
+            except ActivityError as error:
+                if is_cancelled_exception(error):
+                    raise asyncio.CancelledError(f"the stage {spec.name!r} was cancelled") from error
+                reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
+                raise StageFailedError(reason) from error
+            self._purse.compressed(passage.key, made.charge(f"compression {passage.sent}"))
+            self._metrics.compressed(spec.name, made.before_tokens, made.after_tokens)
+            self._turns, self._summary = made.verbatim, made.summary
+        turns = [turn.to_json_object() for turn in self._turns]
+        return message.model_copy(update={"turns": turns, "summary": self._summary})
+
+    def _event(self, passage: Passage, sender: str) -> RecordedEvent:
+        """Return what its worker puts on record of a summary: in a fork no handoff's figures tell what it cost."""
+        return RecordedEvent(
+            kind=EventKind.SUMMARY,
+            task_id=passage.given.task_id,
+            event_id=f"{passage.handoff_id}.{passage.sent}",
+            status="WRITTEN",
+            sender=sender,
+            agent=passage.spec.name,
+            at=workflow.now(),
+            cost=cost_of({"costTracking": self._purse.budget.cost_tracking().to_json_object()}),
+        )

@@ -1,0 +1,328 @@
+"""The validation of a contract: all that is wrong with it, at once, before it is handed over and when it arrives (X-7).
+
+The document's seven checks (S5 L110-120) run over the contract as JSON, whatever shape it is in, so that a missing
+member does not hide a leaked fact. Expiry is a warning here, as the document says; a receiver asks
+`HandoffContract.is_expired` and never executes what has expired (C-36).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+
+from baton.contract.agents import AgentRegistry
+from baton.contract.assembly import trace_id_of
+from baton.contract.compiler import CompileReport
+from baton.contract.draft import is_unknown_source
+from baton.contract.errors import UnknownAgentError, UnknownSchemaError
+from baton.contract.evidence import context_findings, objects, text_of, texts
+from baton.contract.output_schemas import OutputSchemas
+from baton.contract.records import CONTRACT_CURRENT, DEFAULT_EXPIRY_MINUTES, MOST_EXPIRY_MINUTES, HandoffContract
+from baton.contract.rendering import contract_tokens
+from baton.contract.schema import contract_reader
+from baton.contract.session import SessionEvent, instant
+from baton.contract.tool_names import tool_key, tool_keys
+from baton.contract.verdict import Check, ContractFinding, ContractVerdict, verdict_log_fields
+from baton.core.verdict import LONGEST_FINDING
+from baton.handoff.freshness import TOLERANCE
+from baton.handoff.schema import unreadable
+from baton.wire.counting import counted
+from baton.wire.fencing import single_line
+from baton.wire.records import says_something
+from baton.wire.tokens import TokenEstimator, estimate_tokens
+
+__all__ = [
+    "Check",
+    "ContractFinding",
+    "ContractLimits",
+    "ContractVerdict",
+    "validate_contract",
+    "verdict_log_fields",
+]
+
+MOST_CONTRACT_FINDINGS = 50
+"""How many errors a verdict names; of the rest it says how many there are."""
+_LONGEST_NAME, _MOST_LABELS = 200, 200
+
+
+@dataclass(frozen=True)
+class ContractLimits:
+    """What a contract is measured by.
+
+    Attributes:
+        most_expiry_minutes: The longest expiry (C-45).
+        estimator: Counts tokens.
+    """
+
+    most_expiry_minutes: int = MOST_EXPIRY_MINUTES
+    estimator: TokenEstimator = estimate_tokens
+
+
+def validate_contract(
+    contract: HandoffContract | Mapping[str, Any],
+    *,
+    now: datetime,
+    report: CompileReport | None = None,
+    events: Iterable[SessionEvent] | None = None,
+    max_tokens: int | None = None,
+    schemas: OutputSchemas | None = None,
+    agents: AgentRegistry | None = None,
+    parent_trace_id: str | None = None,
+    skew: timedelta = TOLERANCE,
+    limits: ContractLimits | None = None,
+) -> ContractVerdict:
+    """Return everything that is wrong with a contract: errors, which prevent the handoff, and warnings (S5-valid-i).
+
+    The obligations, in the order of their findings:
+
+    1. It has the members and kinds of values of a version that is readable here; the four required ones say something.
+    2. Every fact has a known source (C-35), and none was retrieved after the contract was made.
+    3. Nothing that was left out crosses, by event and by exact text, and the labels are those of what was left out.
+    4. Task, facts and terms fit into the receiver's tokens; 0 is a budget.
+    5. No tool is both allowed and forbidden, and the receiver is able to use each.
+    6. The output schema is registered.
+    7. The trace is the pipeline's.
+    8. It was not made in the future; an expired one is a warning.
+    9. The receiver is registered.
+
+    What is not given is not checked. It does **not** say that a claim is true, or that a session holds all that
+    happened.
+
+    Args:
+        contract: The contract, or its JSON as `loads_strict` read it.
+        now: The time, with its offset from UTC; in a workflow the workflow's.
+        report: The compiler's evidence of what was left out.
+        events: The session; with it claims are compared by their text (C-41).
+        max_tokens: How many tokens the receiver may read.
+        schemas: The registry of output schemas.
+        agents: The registry of agents.
+        parent_trace_id: The trace of the pipeline that hands on.
+        skew: How far in the future the contract may have been made.
+        limits: What else it is measured by.
+
+    Returns:
+        The verdict; true if the contract may be handed over.
+
+    Example:
+        >>> verdict = validate_contract({"task": " "}, now=datetime.fromisoformat("2026-06-27T09:25:00Z"))
+        >>> bool(verdict), [finding.at for finding in verdict.errors][:3]
+        (False, ['/handoffId', '/receivingAgent', '/task'])
+    """
+    members = _members(contract)
+    errors, record = _shape_findings(members)
+    warnings: list[ContractFinding] = []
+    within = limits or ContractLimits()
+    errors += _provenance_findings(members, skew)
+    errors += context_findings(members, report, None if events is None else list(events))
+    errors += _budget_findings(members, record, max_tokens, within.estimator)
+    errors += _tool_findings(members)
+    errors += _receiver_findings(members, agents)
+    for wrong, odd in (_schema_findings(members, schemas), _time_findings(members, now, skew, within)):
+        errors += wrong
+        warnings += odd
+    errors += _trace_findings(members, parent_trace_id)
+    warnings += _emptiness(members)
+    return _verdict(members, errors, warnings)
+
+
+def _members(contract: HandoffContract | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a contract as JSON; one that the compiler made may hold what no contract may."""
+    if isinstance(contract, HandoffContract):
+        return contract.model_dump(mode="json", exclude_unset=True, warnings=False)
+    return dict(contract)
+
+
+def _shape_findings(members: Mapping[str, Any]) -> tuple[list[ContractFinding], HandoffContract | None]:
+    """Return what is wrong with members and kinds of values, and the record if nothing is."""
+    findings = []
+    version = members.get("schemaVersion")
+    try:
+        reason = unreadable(version, CONTRACT_CURRENT) if isinstance(version, str) else None
+    except ValueError:
+        reason = None
+    if reason:
+        findings.append(ContractFinding(check=Check.SHAPE, text=reason, at="/schemaVersion"))
+    try:
+        return findings, HandoffContract.from_json_object(members)
+    except ValidationError as error:
+        places = dict.fromkeys(one["loc"] for one in error.errors(include_input=False, include_url=False))
+    for place in list(places)[:MOST_CONTRACT_FINDINGS]:
+        found = contract_reader().finding(members, place)
+        findings.append(ContractFinding(check=_check_of(found.at), text=found.text, at=found.at))
+    return findings, None
+
+
+def _check_of(place: str) -> Check:
+    """Return which of the document's checks a fault of shape at a place belongs to."""
+    if place in ("/handoffId", "/receivingAgent", "/task"):
+        return Check.REQUIRED
+    if place == "/traceId":
+        return Check.TRACE
+    parts = place.split("/")
+    return Check.PROVENANCE if len(parts) > 3 and parts[1] == "facts" and parts[3] == "source" else Check.SHAPE
+
+
+def _provenance_findings(members: Mapping[str, Any], skew: timedelta) -> list[ContractFinding]:
+    """Return the facts whose source is unknown, or that were retrieved after the contract was made (S5-valid-c)."""
+    findings = []
+    made = instant(members.get("createdAt"))
+    for number, fact in objects(members.get("facts")):
+        source = fact.get("source")
+        if not isinstance(source, Mapping):
+            continue  # a fault of shape, and reported as one
+        at = f"/facts/{number}/source"
+        name = source.get("source")
+        if isinstance(name, str) and is_unknown_source(name):
+            text = f"{at + '/source'!r} is not known; a fact without a known source does not cross, leave it out"
+            findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/source"))
+        retrieved = instant(source.get("timestamp"))
+        if made is not None and retrieved is not None and retrieved - made > skew:
+            text = f"{at + '/timestamp'!r} is after the contract was made; write when the data was retrieved"
+            findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/timestamp"))
+    return findings
+
+
+def _budget_findings(
+    members: Mapping[str, Any], record: HandoffContract | None, most: int | None, estimator: TokenEstimator
+) -> list[ContractFinding]:
+    """Return why a contract is too long for its receiver (S5-valid-e); of one without shape task and claims count."""
+    if most is None:
+        return []
+    claims = (text_of(fact.get("claim")) for _, fact in objects(members.get("facts")))
+    rough = (estimator(text) for text in (text_of(members.get("task")), *claims))
+    took = sum(rough) if record is None else contract_tokens(record, estimator)
+    if took <= most:
+        return []
+    text = f"it takes {took} tokens and the receiver has room for {most}; leave facts out, or split the work"
+    return [ContractFinding(check=Check.BUDGET, text=text)]
+
+
+def _tool_findings(members: Mapping[str, Any]) -> list[ContractFinding]:
+    """Return the tools that are both allowed and forbidden (S5-valid-f, C-37)."""
+    forbidden = tool_keys(name for _, name in texts(members.get("forbiddenTools")))
+    return [
+        ContractFinding(
+            check=Check.TOOLS,
+            text=f"the tool {name!r} is both allowed and forbidden; take it out of one of the lists",
+            at=f"/allowedTools/{number}",
+        )
+        for number, name in texts(members.get("allowedTools"))
+        if tool_key(name) in forbidden
+    ]
+
+
+def _receiver_findings(members: Mapping[str, Any], agents: AgentRegistry | None) -> list[ContractFinding]:
+    """Return why the receiver cannot be the one that is named (S5-fields-b, S5-fm-e)."""
+    name, version = members.get("receivingAgent"), members.get("receivingAgentVersion")
+    if agents is None or not isinstance(name, str):
+        return []
+    try:
+        agents.route(
+            name,
+            version if isinstance(version, str) else None,
+            tools=[tool for _, tool in texts(members.get("allowedTools"))],
+        )
+    except UnknownAgentError as error:
+        return [ContractFinding(check=Check.RECEIVER, text=str(error), at="/receivingAgent")]
+    return []
+
+
+def _schema_findings(
+    members: Mapping[str, Any], schemas: OutputSchemas | None
+) -> tuple[list[ContractFinding], list[ContractFinding]]:
+    """Return an error for an output schema that is not registered, or a warning where nobody looked (S5-valid-g)."""
+    found = members.get("outputSchema")
+    name, version = (found.get("schemaName"), found.get("version")) if isinstance(found, Mapping) else (None, None)
+    if not isinstance(name, str) or not isinstance(version, str):
+        return [], []
+    if schemas is None:
+        text = f"the output schema {name!r} {version} was not looked up; give the registry of output schemas"
+        return [], [ContractFinding(check=Check.SCHEMA, text=text, at="/outputSchema")]
+    try:
+        schemas.ref(name, version)
+    except UnknownSchemaError as error:
+        return [ContractFinding(check=Check.SCHEMA, text=str(error), at="/outputSchema")], []
+    return [], []
+
+
+def _trace_findings(members: Mapping[str, Any], parent: str | None) -> list[ContractFinding]:
+    """Return why the trace does not link to the pipeline's (S5-valid-h); a traceparent may do it instead (C-44)."""
+    trace_id = text_of(members.get("traceId"))
+    if parent is None or not says_something(trace_id):
+        return []
+    if parent in (trace_id, trace_id_of(text_of(members.get("traceparent")))):
+        return []
+    text = f"'/traceId' is not the trace of the pipeline that hands on, {parent!r}; carry that one on"
+    return [ContractFinding(check=Check.TRACE, text=text, at="/traceId")]
+
+
+def _time_findings(
+    members: Mapping[str, Any], now: datetime, skew: timedelta, limits: ContractLimits
+) -> tuple[list[ContractFinding], list[ContractFinding]]:
+    """Return errors for what was made in the future or lasts too long, and a warning for what has expired (C-36)."""
+    errors: list[ContractFinding] = []
+    minutes = members.get("expiresAfterMinutes", DEFAULT_EXPIRY_MINUTES)
+    if isinstance(minutes, int) and minutes > limits.most_expiry_minutes:
+        text = f"it lasts {minutes} minutes; the most is {limits.most_expiry_minutes}"
+        errors.append(ContractFinding(check=Check.TIME, text=text, at="/expiresAfterMinutes"))
+    made = instant(members.get("createdAt"))
+    if made is None:
+        return errors, []
+    if made - now > skew:
+        text = f"it was made {made - now} in the future, and clocks may differ by {skew}; have a time service set both"
+        errors.append(ContractFinding(check=Check.TIME, text=text, at="/createdAt"))
+    lasts = timedelta(minutes=min(max(minutes, 0), 10**9)) if isinstance(minutes, int) else None
+    if lasts is not None and now - made > lasts:
+        text = f"it expired {now - made - lasts} ago; compile it anew"
+        return errors, [ContractFinding(check=Check.TIME, text=text, at="/expiresAfterMinutes")]
+    return errors, []
+
+
+def _emptiness(members: Mapping[str, Any]) -> list[ContractFinding]:
+    """Return warnings for a contract without facts, which is usually a bug, or without tools (S5-fm-c)."""
+    findings = []
+    if members.get("facts") == []:
+        text = "it has no facts, which is usually a bug; see what was left out, and why"
+        findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at="/facts"))
+    if members.get("allowedTools") == []:
+        text = "it allows no tools; grant some, if the task takes any"
+        findings.append(ContractFinding(check=Check.TOOLS, text=text, at="/allowedTools"))
+    return findings
+
+
+def _verdict(
+    members: Mapping[str, Any], errors: list[ContractFinding], warnings: list[ContractFinding]
+) -> ContractVerdict:
+    """Return the verdict, with what a log line needs of the contract; both stay short whatever a sender wrote."""
+    more = len(errors) - MOST_CONTRACT_FINDINGS
+    if more > 0:
+        told = f"and {counted(more, 'error')} more"
+        errors = [*errors[:MOST_CONTRACT_FINDINGS], ContractFinding(check=Check.SHAPE, text=told)]
+    counts = members.get("excludedCounts")
+    known = counts if isinstance(counts, Mapping) else {}
+    labels = [label for _, label in texts(members.get("excludedContext"))][:_MOST_LABELS]
+    excluded = {_named(label): known.get(label, 1) for label in labels}
+    return ContractVerdict(
+        errors=[_short(one) for one in errors],
+        warnings=[_short(one) for one in warnings],
+        handoff_id=_named(members.get("handoffId")),
+        receiving_agent=_named(members.get("receivingAgent")),
+        trace_id=_named(members.get("traceId")),
+        facts=len(objects(members.get("facts"))),
+        tools=len(texts(members.get("allowedTools"))),
+        excluded={label: count for label, count in excluded.items() if type(count) is int and 0 <= count < 2**53},
+    )
+
+
+def _named(value: Any) -> str:
+    """Return a name as a log line shows it."""
+    return single_line(text_of(value)[:_LONGEST_NAME])
+
+
+def _short(finding: ContractFinding) -> ContractFinding:
+    """Return a finding whose sentence is cut, for it may quote a name that a sender wrote."""
+    if len(finding.text) <= LONGEST_FINDING:
+        return finding
+    return finding.model_copy(update={"text": finding.text[:LONGEST_FINDING]})

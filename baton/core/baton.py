@@ -1,0 +1,193 @@
+"""The baton itself: the small record that travels with a pipeline, and the patch a stage returns.
+
+It carries what happened and why; the work is in artifacts. Of its eight fields only `goal` is required
+(S1 L14). A team that needs more derives a class of its own with further fields, each with a default; a field
+that may be None has None as its default.
+"""
+
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, ClassVar, Self, TypeVar, get_args
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import to_json
+
+from baton.artifacts.records import ArtifactRef
+from baton.wire.canonical import digest
+from baton.wire.records import Record, Statement
+
+BatonT = TypeVar("BatonT", bound="Baton")
+
+
+class Baton(Record):
+    """What is known about a pipeline's work, in eight fields (S1 L14-32).
+
+    The record is small (500 to 2,000 tokens, S1 L33) and frozen; it changes only by a patch. The order of
+    the members is the one of the published example (S2 L53-62).
+
+    Attributes:
+        goal: The objective, in one sentence.
+        current_state: What is true right now, 3 to 8 bullets.
+        decision_log: Key decisions, oldest first; it only ever grows.
+        constraints: Hard rules found on the way.
+        work_scope: Files and modules touched or planned; globs are allowed.
+        artifacts: References to what was produced, never content.
+        open_questions: What later stages must resolve.
+        acceptance: Tests and checks that must pass.
+
+    Example:
+        >>> Baton(goal="Initialize deenup", current_state=["Workflow starting"]).decision_log
+        []
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]] = (
+        "goal",
+        "current_state",
+        "decision_log",
+        "constraints",
+        "work_scope",
+        "artifacts",
+        "open_questions",
+        "acceptance",
+    )
+
+    goal: Statement
+    current_state: list[str] = Field(default_factory=list)
+    decision_log: list[str] = Field(default_factory=list)
+    constraints: list[str] = Field(default_factory=list)
+    work_scope: list[str] = Field(default_factory=list)
+    artifacts: list[ArtifactRef] = Field(default_factory=list)
+    open_questions: list[str] = Field(default_factory=list)
+    acceptance: list[str] = Field(default_factory=list)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a further field that a stage could not be handed a baton without, or that null would change."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, field in cls.model_fields.items():
+            if field.is_required() and name != "goal":
+                raise TypeError(f"{cls.__name__}.{name} has no default; every further field of a baton needs one")
+            if field.default is not None and field.default_factory is None and NoneType in get_args(field.annotation):
+                raise TypeError(
+                    f"{cls.__name__}.{name} may be None but has another default; null in a patch means the default, "
+                    "so make that None"
+                )
+
+    @model_validator(mode="after")
+    def _is_exact_in_json(self) -> Self:
+        """Refuse numbers that JSON cannot carry exactly; only further fields can hold any."""
+        if self.model_extra or len(type(self).model_fields) > len(self.FIELDS):
+            _ = self.digest
+        return self
+
+    @property
+    def digest(self) -> str:
+        """`sha256:<hex>` over the canonical JSON of the record; what an approval is bound to."""
+        return digest(self.to_json_object())
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the record as a JSON object, members in the published order; None is left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @classmethod
+    def from_json_object(cls, members: Mapping[str, Any]) -> Self:
+        """Return the record that a JSON object describes; times, enums and the like arrive there as strings.
+
+        Args:
+            members: What `to_json_object` gave, or anyone else wrote.
+
+        Returns:
+            A record that shares nothing with ``members``.
+
+        Raises:
+            pydantic.ValidationError: The object is no baton of this type.
+            ValueError: The object is not JSON.
+
+        Example:
+            >>> Baton.from_json_object({"goal": "Add login"}).goal
+            'Add login'
+        """
+        text = to_json(members)  # which refuses what is no JSON
+        # All members of the plain baton are JSON's own types already, and reading them from text costs twice as much.
+        return cls.model_validate(dict(members)) if cls is Baton else cls.model_validate_json(text)
+
+    def restricted(self, fields: frozenset[str] | None, decisions: int | None) -> Self:
+        """Return what a stage is handed: the fields it reads, and the newest of the decisions.
+
+        The goal is always there. State beyond the reach of a stage stays in the workflow, so a baton that
+        is handed on does not grow with the length of the pipeline.
+
+        Args:
+            fields: The fields the stage reads, or None for all.
+            decisions: How many of the newest decisions, or None for all.
+
+        Returns:
+            A baton of the same type; this one, if nothing is left out.
+
+        Example:
+            >>> Baton(goal="g", decision_log=["a", "b", "c"]).restricted(None, 2).decision_log
+            ['b', 'c']
+        """
+        update: dict[str, Any] = {}
+        if decisions is not None and len(self.decision_log) > decisions:
+            update["decision_log"] = self.decision_log[len(self.decision_log) - decisions :]
+        if fields is not None:
+            hidden = type(self).model_fields.keys() - fields - {"goal"}
+            update |= {name: type(self).model_fields[name].get_default(call_default_factory=True) for name in hidden}
+        return self.model_copy(update=update) if update else self
+
+
+class BatonPatch(Record):
+    """What a stage returns: the fields it changed, and no others (S1 L50-64).
+
+    A list replaces the old list whole; `decision_log` is the exception, its entries are appended. A field
+    that was not set does not appear in the JSON, because a null there would clear it.
+
+    Attributes:
+        goal: A new objective; refused where the pipeline froze its goal.
+        current_state: Replaces the old state.
+        decision_log: New decisions, to be appended.
+        constraints: Replaces the old rules.
+        work_scope: Replaces the old scope.
+        artifacts: Replaces the old references.
+        open_questions: Replaces the old questions.
+        acceptance: Replaces the old checks.
+
+    Example:
+        >>> BatonPatch(current_state=["Plan written"]).model_dump_json()
+        '{"current_state":["Plan written"]}'
+    """
+
+    goal: str | None = None
+    current_state: list[str] | None = None
+    decision_log: list[str] | None = None
+    constraints: list[str] | None = None
+    work_scope: list[str] | None = None
+    artifacts: list[ArtifactRef] | None = None
+    open_questions: list[str] | None = None
+    acceptance: list[str] | None = None
+
+    @model_serializer(mode="wrap")
+    def _only_what_was_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
+
+    def to_json_object(self) -> dict[str, JsonValue]:
+        """Return the patch as a JSON object that holds the set members only."""
+        members: dict[str, JsonValue] = self.model_dump(mode="json")
+        return members
+
+
+class AnyBaton(Baton):
+    """A baton of a type the reader does not know: whatever further fields it has, they are kept.
+
+    For readers of a history only; a pipeline names its own type, so that a typing mistake is an error.
+    """
+
+    model_config = ConfigDict(extra="allow")

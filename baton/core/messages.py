@@ -1,0 +1,431 @@
+"""What crosses the wire between client, workflow and stage: each a record with a published JSON Schema."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Self, overload
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from baton.artifacts.records import Name
+from baton.budget.records import Budget
+from baton.core.baton import Baton, BatonPatch, BatonT
+from baton.core.history import Outcome, Spend
+from baton.core.verdict import Verdict
+from baton.wire.json_values import Json
+from baton.wire.records import CompactRecord, Statement, Timestamp, Whole
+
+TraceHeader = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
+"""A W3C trace context header of version 00, which is what Baton itself writes."""
+SpanId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+"""The id of a span, as in that header."""
+
+
+class Origin(CompactRecord):
+    """Where a forked run comes from.
+
+    Attributes:
+        workflow_id: The workflow it was forked from.
+        run_id: The run it was forked from.
+        at: The step before which it leaves the old run.
+        by: Who forked it.
+        why: The reason given.
+    """
+
+    workflow_id: str
+    run_id: str
+    at: str
+    by: str = ""
+    why: str = ""
+
+
+class PipelineInput(CompactRecord):
+    """How a pipeline is started: the one argument of its `run` (S1 L34-38).
+
+    Services set the goal and what belongs to it; the members from `outcomes` on are set by
+    continue-as-new and fork.
+
+    Attributes:
+        goal: The objective, in one sentence.
+        baton: Further members of the first baton; `current_state` is `["Workflow starting"]` by default.
+        params: What the pipeline's code needs to know, any JSON.
+        task_id: Names the task across runs and pipelines, a UUID; made when the pipeline starts, if absent.
+        budget: What the whole chain may cost; without one nothing is refused for want of money.
+        traceparent: The trace of whoever started it, in the form of W3C Trace Context.
+        follows: Of a pipeline that another one starts: the span of the handoff that had brought the task to that one.
+        personal_data: Personal data, encrypted by the vault (`Vault.seal`); nowhere else in the input.
+        outcomes: Steps that happened already and are not executed again.
+        edit: A patch to apply once the outcomes are used up.
+        origin: The run this one was forked from.
+        continued: How often the run continued as new.
+        carried: What else a continued run needs to know: open exchanges, the conversation, who handed on last. Of a
+            child: through which handoffs between pipelines the task had come to its parent.
+
+    Example:
+        >>> PipelineInput(goal="Add OAuth2 login").first_baton().current_state
+        ['Workflow starting']
+    """
+
+    goal: Statement
+    baton: dict[str, Json] = Field(default_factory=dict)
+    params: dict[str, Json] = Field(default_factory=dict)
+    task_id: str | None = None
+    budget: Budget | None = None
+    traceparent: TraceHeader | None = None
+    follows: SpanId | None = None
+    personal_data: dict[str, JsonValue] = Field(default_factory=dict)
+    outcomes: list[Outcome] = Field(default_factory=list)
+    edit: dict[str, JsonValue] | None = None
+    origin: Origin | None = None
+    continued: Whole = Field(default=0, ge=0)
+    carried: dict[str, JsonValue] = Field(default_factory=dict)
+
+    def first_baton(self, kind: type[Baton] = Baton) -> Baton:
+        """Return the baton the pipeline begins with.
+
+        Args:
+            kind: The pipeline's type of baton.
+
+        Returns:
+            The seeded baton.
+
+        Raises:
+            pydantic.ValidationError: The members do not fit the type.
+            TypeError: The type is not derived from `Baton`.
+        """
+        if not issubclass(kind, Baton):
+            raise TypeError(f"baton_type={kind.__name__}: a pipeline's type of baton is derived from Baton")
+        members: dict[str, Any] = {"current_state": ["Workflow starting"], **self.baton, "goal": self.goal}
+        return kind.from_json_object(members)
+
+    @property
+    def roll_backs(self) -> "list[RolledBack]":
+        """The roll-backs of the runs that this one continues, the newest last."""
+        desk: Any = self.carried.get("desk", {})
+        return [RolledBack.model_validate(one) for one in desk.get("roll_backs", [])]
+
+
+class Waiting(CompactRecord):
+    """What a pipeline waits for.
+
+    Attributes:
+        kind: `"stage"`, `"fan_out"`, `"child"`, `"sleep"` or `"approval"`.
+        name: Of which stage or approval.
+        seq: The step's number.
+        since: Since when (workflow time).
+        until: The deadline of an approval, or the end of a sleep.
+        digest: The digest of the baton an approval is asked for; a decision is bound to it.
+        asks: Of an approval: what the person is asked.
+    """
+
+    kind: str
+    name: str
+    seq: Whole
+    since: Timestamp
+    until: Timestamp | None = None
+    digest: str | None = None
+    asks: str | None = None
+
+
+class PipelineStatus(StrEnum):
+    """The state of a pipeline, as in the search attribute `BatonStatus`."""
+
+    RUNNING = "RUNNING"
+    WAITING = "WAITING"
+    PENDING_HANDOFF = "PENDING_HANDOFF"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class Overview(CompactRecord):
+    """What the query `status` answers.
+
+    Attributes:
+        status: Running, waiting for a person, completed or failed.
+        task_id: The task's id.
+        seq: How many steps the code has asked for.
+        waiting_for: What is under way or waited for, in order of the steps.
+        spend: What all steps cost together.
+        billed: What was really charged, refused attempts included; absent where that is the same.
+        remaining_micro_usd: What is left of the budget; absent without one.
+        topped_up_micro_usd: What people added to it.
+        digest: The digest of the baton now.
+        notes: What operators should know: roll-backs, refused signals; the newest 50.
+    """
+
+    status: PipelineStatus = Field(strict=False)
+    task_id: str
+    seq: Whole
+    waiting_for: list[Waiting] = Field(default_factory=list)
+    spend: Spend = Spend()
+    billed: Spend | None = None
+    remaining_micro_usd: Whole | None = None
+    topped_up_micro_usd: Whole = Field(default=0, ge=0)
+    digest: str
+    notes: list[str] = Field(default_factory=list)
+
+
+class PipelineResult(CompactRecord):
+    """What a pipeline returns.
+
+    Attributes:
+        task_id: The task's id.
+        baton: The final baton.
+        steps: How many steps were taken.
+        spend: What they cost together.
+        billed: What was really charged, refused attempts included; absent where that is the same.
+        topped_up_micro_usd: What people added to its budget.
+        output: What the pipeline's own code wants to return, any JSON.
+        personal_data: Personal data that a child wrote, encrypted; for its parent.
+    """
+
+    task_id: str
+    baton: dict[str, Json]
+    steps: Whole = Field(ge=0)
+    spend: Spend = Spend()
+    billed: Spend | None = None
+    topped_up_micro_usd: Whole = Field(default=0, ge=0)
+    output: Json = None
+    personal_data: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @overload
+    def final_baton(self) -> Baton: ...
+    @overload
+    def final_baton(self, kind: type[BatonT]) -> BatonT: ...
+    def final_baton(self, kind: type[Baton] = Baton) -> Baton:
+        """Return the final baton as a record of the pipeline's type."""
+        return kind.from_json_object(self.baton)
+
+
+class StageInput(CompactRecord):
+    """What a stage's activity is sent.
+
+    Attributes:
+        stage: The stage's name.
+        seq: The step's number.
+        task_id: The task's id.
+        baton: What the stage may read of the baton.
+        earlier_decisions: How many decisions are in the log before those in `baton`.
+        attempt: Which attempt this is, from 1; a refused patch leads to the next.
+        findings: Why the attempt before was refused.
+        params: The pipeline's parameters.
+        branch: True in a fan-out, where the merge makes the change and not the branch.
+        after: How many steps had ended when it was sent, which tells a reader what baton it was made from.
+        released: Texts that a person found harmless though the safety scan rejects them: digest to reviewer.
+        personal_data: Personal data that came with the handoff, encrypted; only for a stage that declares some.
+        turns: The newest turns of the conversation so far, word for word.
+        summary: The older turns in short; empty if nothing was compressed.
+        contract: What its agent may see and do, in a pipeline with contracts.
+        left_out: Which session events the contract leaves out, and why, beyond what earlier messages of the run told:
+            event id to label.
+        handoff_id: The handoff that brought it, where it came by one.
+    """
+
+    stage: Name
+    seq: Whole = Field(ge=1)
+    task_id: str
+    baton: dict[str, JsonValue]
+    earlier_decisions: Whole = Field(default=0, ge=0)
+    attempt: Whole = Field(default=1, ge=1)
+    findings: list[str] = Field(default_factory=list)
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    branch: bool = False
+    after: Whole = Field(default=0, ge=0)
+    released: dict[str, str] = Field(default_factory=dict)
+    personal_data: dict[str, JsonValue] = Field(default_factory=dict)
+    turns: list[dict[str, JsonValue]] = Field(default_factory=list)
+    summary: str = ""
+    contract: dict[str, JsonValue] | None = None
+    left_out: dict[str, str] = Field(default_factory=dict)
+    handoff_id: str = ""
+
+    def step(self) -> dict[str, JsonValue]:
+        """Return what a handoff has no member of its own for: its `step`."""
+        elsewhere = {"stage", "task_id", "baton", "personal_data", "turns", "summary", "handoff_id"}
+        members: dict[str, JsonValue] = self.model_dump(mode="json", exclude=elsewhere)
+        return members
+
+    @classmethod
+    def of_handoff(cls, message: Mapping[str, Any]) -> Self:
+        """Return the input that a handoff carries.
+
+        Args:
+            message: A message whose schema holds.
+
+        Raises:
+            pydantic.ValidationError: Its `step` is not what a pipeline sends along.
+        """
+        to, task = message["toAgent"]["agentType"], message["taskId"]
+        fields = cls.model_fields
+        step = {name: value for name, value in message.get("step", {}).items() if name in fields}
+        carried = {
+            "baton": message["currentState"],
+            "personal_data": message.get("personalDataPayload", {}),
+            "turns": message["conversationHistoryVerbatim"],
+            "summary": message["conversationHistorySummary"],
+            "handoff_id": message["handoffId"],
+        }
+        return cls.model_validate({**step, **carried, "stage": to, "task_id": task})
+
+
+class LocalStageInput(StageInput):
+    """The same for a light stage, whose input never leaves its worker: as a payload it is not worth compressing."""
+
+    __baton_local__: ClassVar[bool] = True
+
+
+class Selected(CompactRecord):
+    """Why an artifact was given to a stage, or left out (S1 L87, L90).
+
+    Attributes:
+        id: The artifact.
+        included: Whether the stage was given its content.
+        reason: Why, or why not.
+        tokens: What its content costs.
+    """
+
+    id: str
+    included: bool
+    reason: str
+    tokens: Whole = Field(default=0, ge=0)
+
+
+class StageReturn(CompactRecord):
+    """What a stage's activity answers; a refused patch is an answer, not an exception.
+
+    Attributes:
+        stage: The stage's name.
+        seq: The step's number.
+        attempt: Which attempt this was.
+        baton_patch: The patch exactly as the stage returned it (S1 L51).
+        findings: Why the patch is refused; empty when it is accepted.
+        output: What the stage returns to the pipeline's code beside the patch.
+        spend: What the stage cost.
+        tokens_read: Tokens of the prompt the stage was given, 0 if it asked for none.
+        selected: Which artifacts it was given, and why.
+        branch: True if it ran in a fan-out.
+        after: How many steps had ended when it was sent.
+        seconds: How long it ran, rounded, as its worker measured it.
+        verdict: Why the stage's worker did not accept the handoff, and so did not run it; absent if it did.
+        anchor: The head of the task's audit chain once the answer to the handoff was on record.
+        personal_data: The personal data that it wrote, encrypted; it is handed on with what came before.
+        turns: What was said in it, to be handed on.
+        tool_calls: Which tools it called, to be handed on.
+        events: What it recorded of its session, for the contracts of later stages.
+        journal: The artifact with the texts of events that are kept out of the history.
+    """
+
+    stage: Name
+    seq: Whole = Field(ge=1)
+    attempt: Whole = Field(default=1, ge=1)
+    baton_patch: dict[str, JsonValue] = Field(default_factory=dict)
+    findings: list[str] = Field(default_factory=list)
+    output: JsonValue = None
+    spend: Spend = Spend()
+    tokens_read: Whole = Field(default=0, ge=0)
+    selected: list[Selected] = Field(default_factory=list)
+    branch: bool = False
+    after: Whole = Field(default=0, ge=0)
+    seconds: Whole = Field(default=0, ge=0)
+    verdict: Verdict | None = None
+    anchor: str | None = None
+    personal_data: dict[str, JsonValue] | None = None
+    turns: list[dict[str, JsonValue]] = Field(default_factory=list)
+    tool_calls: list[dict[str, JsonValue]] = Field(default_factory=list)
+    events: list[dict[str, JsonValue]] = Field(default_factory=list)
+    journal: str | None = None
+
+
+class StageResult(CompactRecord):
+    """What a stage function may return instead of a bare patch, and what `Pipeline.stage` returns.
+
+    Attributes:
+        baton_patch: The change to the baton; `{}` is legal (C-10).
+        output: Anything the pipeline's code wants to branch on, as JSON.
+        spend: What the stage cost.
+        turns: What was said, if the next stages are to read it, each `{"role": …, "content": …}`; compressed where
+            it grows too long for them.
+        tool_calls: Which tools were called, each as an item of a handoff's `toolCallHistory`.
+        report: A handoff report in markdown instead of a patch; it is read strictly, and what is wrong with it leads
+            to another attempt.
+
+    Example:
+        >>> StageResult(baton_patch=BatonPatch(current_state=["Tests pass"]), output={"passed": 12}).output
+        {'passed': 12}
+    """
+
+    baton_patch: BatonPatch | dict[str, Json] = Field(default_factory=dict)
+    output: Json = None
+    spend: Spend = Spend()
+    turns: list[dict[str, Json]] = Field(default_factory=list)
+    tool_calls: list[dict[str, Json]] = Field(default_factory=list)
+    report: str | None = None
+
+
+class Decision(CompactRecord):
+    """What a person decides about an open approval: the argument of the update and signal `decide`.
+
+    Attributes:
+        approval: The approval's title, as `status` shows it.
+        approved: Yes or no.
+        who: The person who decides.
+        why: Their reason.
+        digest: The digest of the baton they looked at; a decision on another baton is refused.
+
+    Example:
+        >>> Decision(approval="release manager", approved=True, who="ann", why="tests are green").approved
+        True
+    """
+
+    approval: Name
+    approved: bool
+    who: Name
+    why: str = ""
+    digest: str | None = None
+
+
+class Decided(CompactRecord):
+    """How an approval ended; what `Pipeline.approve` returns.
+
+    Attributes:
+        approval: The approval's title.
+        approved: Yes or no.
+        who: The person, or `"deadline"`.
+        why: The reason.
+        at: When it was decided (workflow time).
+        digest: The digest of the baton it was decided on.
+        via: `"update"`, `"signal"` or `"deadline"`.
+    """
+
+    approval: Name
+    approved: bool
+    who: Name
+    why: str = ""
+    at: Timestamp
+    digest: str
+    via: str
+
+
+class RolledBack(CompactRecord):
+    """What a run is told right after it was rolled back: the argument of the signal `rolled_back`.
+
+    Attributes:
+        to: The step the run was rolled back to before.
+        by: Who rolled it back.
+        why: The reason.
+        from_run_id: The run that was left.
+        stopped_children: Workflow ids of child pipelines of the left run that were terminated.
+        left: What was charged in the future that was left; it stays charged.
+    """
+
+    to: str
+    by: str = ""
+    why: str = ""
+    from_run_id: str = ""
+    stopped_children: list[str] = Field(default_factory=list)
+    left: Spend = Spend()
+
+    @property
+    def note(self) -> str:
+        """What operators are told of it, in one sentence."""
+        who, why = f" by {self.by}" if self.by else "", f": {self.why}" if self.why else ""
+        return f"rolled back to before {self.to!r}{who}{why}"

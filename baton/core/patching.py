@@ -1,0 +1,318 @@
+"""How a patch becomes the next baton: merge-patch, with the rules that protect what must not be lost.
+
+A patch is applied whole or not at all. What breaks a rule is reported with every finding at once, so that
+the stage can mend all of it in its next attempt; nothing is dropped silently.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from baton.core.baton import Baton, BatonPatch, BatonT
+from baton.core.merge import difference, merge_patch
+from baton.core.stages import checked_fields
+from baton.errors import PatchError
+from baton.wire.canonical import digest
+
+RawPatch = BatonPatch | Mapping[str, JsonValue]
+
+LARGEST_BYTES = 1024 * 1024
+"""The most a baton may measure as JSON: hundreds of times what it is meant to (S1 L33), half of Temporal's limit."""
+
+FEWEST_BULLETS, MOST_BULLETS = 3, 8  # S1 L20: a soft limit, which warns and never refuses (C-1)
+MOST_FINDINGS, LONGEST_FINDING = 20, 400  # findings go into the stage's next input, which must stay small
+
+
+@dataclass(frozen=True)
+class PatchRules:
+    """What a patch must respect beyond the shape of the baton.
+
+    Attributes:
+        freeze_goal: Refuse a patch that changes the goal (C-6).
+        protected: Fields whose entries may be added to but not removed, for example `constraints` (C-5).
+        known_artifacts: Hash by id of every artifact the pipeline has ever seen (C-11).
+    """
+
+    freeze_goal: bool = False
+    protected: frozenset[str] = frozenset()
+    known_artifacts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PatchEffect:
+    """What a patch did.
+
+    Attributes:
+        before: The baton the patch was applied to.
+        baton: The baton that follows.
+        change: The effective change, a merge-patch; of `decision_log` it holds the appended entries only.
+        warnings: What is odd but allowed, a sentence each.
+        removed_constraints: The constraints that are no longer there (C-5).
+    """
+
+    before: Baton
+    baton: Baton
+    change: dict[str, Any]
+    warnings: list[str]
+    removed_constraints: list[str]
+
+
+def apply_patch(baton: BatonT, patch: RawPatch, rules: PatchRules | None = None) -> BatonT:
+    """Return the baton that follows ``baton`` once ``patch`` is applied.
+
+    Fields follow JSON merge-patch (RFC 7396): a field the stage set replaces the old value whole, lists
+    included, and a field it left unset is kept; null empties a list, and objects of a derived baton merge
+    member by member. ``decision_log`` is the one exception: its entries are appended, so no stage can erase
+    what an earlier one decided (S1 L91, C-2).
+
+    Args:
+        baton: The baton the stage was given.
+        patch: What the stage returned, as a record or as raw JSON.
+        rules: What the pipeline and the stage declare; none by default.
+
+    Returns:
+        A new baton of the same type. ``baton`` is unchanged.
+
+    Raises:
+        PatchError: The patch breaks a rule; nothing of it is applied, and every finding is named.
+
+    Example:
+        >>> before = Baton(goal="Add login", decision_log=["Use JWT"])
+        >>> apply_patch(before, BatonPatch(decision_log=["Use Postgres"])).decision_log
+        ['Use JWT', 'Use Postgres']
+    """
+    after = patch_effect(baton, patch, rules).baton
+    assert isinstance(after, type(baton))  # noqa: S101 - narrows for the type checker
+    return after
+
+
+def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None) -> PatchEffect:
+    """Apply ``patch`` like `apply_patch` and tell what it changed.
+
+    Args:
+        baton: The baton the stage was given.
+        patch: What the stage returned, as a record or as raw JSON.
+        rules: What the pipeline and the stage declare; none by default.
+
+    Returns:
+        The next baton, the effective change, and the warnings.
+
+    Raises:
+        PatchError: The patch breaks a rule; nothing of it is applied.
+        ValueError: The rules protect a field that the baton does not have.
+
+    Example:
+        >>> effect = patch_effect(Baton(goal="g", constraints=["No cost"]), {"constraints": None})
+        >>> effect.change, effect.removed_constraints
+        ({'constraints': []}, ['No cost'])
+    """
+    rules = rules or PatchRules()
+    checked_fields(rules.protected, type(baton), "protected")
+    raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
+    findings = _member_findings(baton, raw, rules)
+    appended, warnings, log_findings = new_decisions(baton.decision_log, raw)
+    findings += log_findings
+    before = baton.to_json_object()
+    rest = {name: value for name, value in raw.items() if name != "decision_log"}
+    merged = merge_patch(before, rest)
+    merged["decision_log"] = [*baton.decision_log, *appended]
+    after, shape_findings = _validated(type(baton), merged, raw)
+    named = {finding.split(":", 1)[0] for finding in findings}
+    findings += [finding for finding in shape_findings if finding.split(":", 1)[0] not in named]
+    if after is not None:
+        findings += _protection_findings(baton, after, rules) + _size_findings(after)
+    if findings or after is None:
+        raise PatchError(short_findings(findings))
+    change = difference(before, after.to_json_object())
+    if appended:
+        change["decision_log"] = appended
+    warnings += _bullet_warnings(raw, after)
+    kept = set(after.constraints)
+    removed = [rule for rule in baton.constraints if rule not in kept]
+    return PatchEffect(baton, after, change, warnings, removed)
+
+
+def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """Return the decisions that a patch appends, the warnings and the findings (C-2).
+
+    A stage that sends back the log it was handed, whole or its newest part, with new entries behind it, means
+    the new ones; so a patch delivered twice changes nothing the second time. A patch that only repeats or
+    reorders what is in the log adds nothing, with a warning.
+
+    Args:
+        log: The decisions so far.
+        raw: The patch.
+
+    Returns:
+        Three lists; with findings, the patch is to be refused.
+
+    Example:
+        >>> new_decisions(["Use JWT", "Use Postgres"], {"decision_log": ["Use Postgres", "Use Redis"]})
+        (['Use Redis'], [], [])
+    """
+    if "decision_log" not in raw:
+        return [], [], []
+    value = raw["decision_log"]
+    if value is None:
+        return [], [], ["decision_log: only grows and may not be cleared; send the new entries, or leave it out"]
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        return [], [], ["decision_log: must be a list of strings"]
+    fresh = value[_echoed(log, value) :]
+    if fresh and set(fresh) <= set(log):
+        warning = "decision_log: every entry is in the log already; nothing was added, and nothing can be removed"
+        return [], [warning], []
+    return fresh, [], []
+
+
+def _echoed(log: list[str], value: list[str]) -> int:
+    """Return how many entries at the end of the log a value begins with: in one pass, however alike they are."""
+    row = [*value, None, *log[max(0, len(log) - len(value)) :]]
+    # How many entries up to each place are those that the row begins with (Knuth, Morris and Pratt, 1977).
+    borders = [0] * len(row)
+    for at in range(1, len(row)):
+        length = borders[at - 1]
+        while length and row[at] != row[length]:
+            length = borders[length - 1]
+        borders[at] = length + (row[at] == row[length])
+    return borders[-1]
+
+
+def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return ``patch`` with only the new decisions in its ``decision_log``.
+
+    Args:
+        log: The decisions so far.
+        patch: A patch whose author may have sent the log back with new entries behind it.
+
+    Returns:
+        A copy; unchanged where its ``decision_log`` is absent or not a list of strings.
+
+    Example:
+        >>> without_echo(["Use JWT"], {"decision_log": ["Use JWT", "Use Postgres"]})
+        {'decision_log': ['Use Postgres']}
+    """
+    fresh, _, findings = new_decisions(log, patch)
+    return dict(patch) if findings or "decision_log" not in patch else {**patch, "decision_log": [*fresh]}
+
+
+def undeclared(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) -> list[str]:
+    """Return a finding for each field that a stage wrote without declaring it.
+
+    Args:
+        patch: What the stage returned.
+        writes: The fields it declared, or None for all.
+
+    Returns:
+        One sentence a field.
+
+    Example:
+        >>> undeclared({"goal": "Another"}, frozenset({"current_state"}))
+        ['goal: the stage did not declare that it writes this field (declared: current_state)']
+    """
+    if writes is None:
+        return []
+    allowed = ", ".join(sorted(writes)) or "none"
+    return short_findings(
+        [
+            f"{name}: the stage did not declare that it writes this field (declared: {allowed})"
+            for name in patch
+            if name not in writes
+        ]
+    )
+
+
+def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) -> list[str]:
+    """Return the findings about members that may not appear, or not like this."""
+    fields = type(baton).model_fields
+    unknown = [] if _open_ended(type(baton)) else [name for name in raw if name not in fields]
+    findings = []
+    for name in unknown[: MOST_FINDINGS + 1]:
+        near = difflib.get_close_matches(name, fields, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the members are {', '.join(fields)}"
+        findings.append(f"{name}: a baton has no such member; {hint}")
+    if "goal" in raw:
+        goal = raw["goal"]
+        if goal is None or (isinstance(goal, str) and not goal.strip()):
+            findings.append("goal: may not be cleared; leave it out to keep it")
+        elif rules.freeze_goal and goal != baton.goal:
+            findings.append("goal: is frozen in this pipeline; leave it out")
+    return findings
+
+
+def short_findings(findings: list[str]) -> list[str]:
+    """Return the findings cut to a length that a prompt and a payload can take, however odd the patch."""
+    short = [one if len(one) <= LONGEST_FINDING else f"{one[:LONGEST_FINDING]}…" for one in findings[:MOST_FINDINGS]]
+    return short if len(short) == len(findings) else [*short, "there is more of the kind; mend these first"]
+
+
+def _open_ended(kind: type[Baton]) -> bool:
+    """Return whether the type takes members it does not declare, as `AnyBaton` does."""
+    return kind.model_config.get("extra") == "allow"
+
+
+def _validated(kind: type[BatonT], merged: Any, raw: Mapping[str, Any]) -> tuple[BatonT | None, list[str]]:
+    """Return the baton made of ``merged``, or None and what is wrong with it, by member."""
+    fields = kind.model_fields
+    known = merged if _open_ended(kind) else {name: merged[name] for name in merged if name in fields}
+    try:
+        return kind.from_json_object(known), []
+    except ValidationError as error:
+        findings = []
+        for fault in error.errors(include_url=False, include_context=False, include_input=False):
+            where = ".".join(str(part) for part in fault["loc"]) or "baton"
+            found = type(raw.get(str(fault["loc"][0]))).__name__ if fault["loc"] else "object"
+            findings.append(f"{where}: {fault['msg']} (the patch has a {found} for this member)")
+        return None, findings
+    except ValueError as error:
+        return None, [f"baton: the patch is not JSON: {error}"]
+
+
+def _protection_findings(before: Baton, after: Baton, rules: PatchRules) -> list[str]:
+    """Return the findings about entries that are protected, and about artifact ids used twice."""
+    findings = []
+    for name in sorted(rules.protected - {"decision_log"}):
+        gone = len(_entries(before, name) - _entries(after, name))
+        if gone:
+            findings.append(f"{name}: is protected, and {gone} of its entries would be removed; keep them all")
+    seen = dict(rules.known_artifacts) | {ref.id: ref.hash for ref in before.artifacts}
+    for ref in after.artifacts:
+        known = seen.setdefault(ref.id, ref.hash)
+        if known != ref.hash:
+            findings.append(
+                f"artifacts: {ref.id!r} already names other bytes ({known[:12]}…, now {ref.short_hash}…); "
+                "artifacts are immutable, a new version takes a new id"
+            )
+    return findings
+
+
+def _entries(baton: Baton, name: str) -> set[str]:
+    """Return the digests of what a protected field may not lose: its entries, or its one value."""
+    value = baton.to_json_object().get(name)
+    if isinstance(value, dict):
+        return {digest([key, entry]) for key, entry in value.items()}
+    if isinstance(value, list):
+        return {digest(entry) for entry in value}
+    return set() if value in (None, "") else {digest(value)}
+
+
+def _size_findings(after: Baton) -> list[str]:
+    """Return the finding about a baton that is no baton any more, and that Temporal would soon refuse to carry."""
+    size = len(after.model_dump_json().encode())
+    if size <= LARGEST_BYTES:
+        return []
+    return [
+        f"baton: would have {size:,} bytes, and {LARGEST_BYTES:,} is the most; "
+        "put what was produced into an artifact and refer to it"
+    ]
+
+
+def _bullet_warnings(raw: Mapping[str, Any], after: Baton) -> list[str]:
+    """Return the warning about a state that is too thin or too long, if the patch set it (C-1)."""
+    count = len(after.current_state)
+    if "current_state" not in raw or FEWEST_BULLETS <= count <= MOST_BULLETS:
+        return []
+    bullets = "1 bullet" if count == 1 else f"{count} bullets"
+    return [f"current_state: {bullets}; {FEWEST_BULLETS} to {MOST_BULLETS} tell best what is true now"]

@@ -1,0 +1,281 @@
+"""The baton as the markdown an agent reads, never longer than the tokens it may cost (S1 L38-50, C-7).
+
+The state may grow; what is rendered may not. When it is too long, the least important lines go first and
+the rest says how many are missing. The goal and the newest decision always stay.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from baton.artifacts.records import ArtifactRef
+from baton.core.baton import Baton
+from baton.handoff.records import Turn
+from baton.wire.fencing import single_line
+from baton.wire.tokens import TokenEstimator, estimate_tokens
+
+HEADING = "## Baton (Handoff Context)"
+DEFAULT_MAX_TOKENS = 2_000
+"""The upper end of a baton's typical size (S1 L33)."""
+FEWEST_TOKENS = 128
+"""Below this the headings, the goal and one decision have no room."""
+NARROWEST = 8
+"""Lines are cut down to this many characters before whole sections are left out."""
+
+
+@dataclass
+class _Section:
+    """One heading with its lines, of which the first or the last ``shown`` are rendered.
+
+    Attributes:
+        label: The heading's text.
+        lines: The escaped lines, all of them.
+        shown: How many are rendered.
+        floor: The least that may be rendered before lines are cut instead.
+        newest: Whether the last lines are kept rather than the first.
+        beyond: Lines that exist but were not even handed over.
+    """
+
+    label: str
+    lines: list[str]
+    shown: int
+    floor: int
+    newest: bool = False
+    beyond: int = 0
+
+    def kept(self) -> list[str]:
+        """Return the lines that are rendered."""
+        return self.lines[len(self.lines) - self.shown :] if self.newest else self.lines[: self.shown]
+
+    def text(self) -> str:
+        """Return the section as markdown, with a line that counts what is not shown."""
+        left_out = len(self.lines) - self.shown + self.beyond
+        rows = [f"- {line}" for line in self.kept()]
+        if left_out and self.newest:
+            rows.insert(0, f"- (+{left_out} earlier)")
+        elif left_out:
+            rows.append(f"- (+{left_out} more)")
+        return f"**{self.label}:**\n" + "\n".join(rows) + "\n"
+
+
+# Field, label, most lines shown, least lines shown. The order is the order on the page.
+_LAYOUT = (
+    ("current_state", "Current State", 8, 1),
+    ("decision_log", "Recent Decisions", 5, 1),
+    ("open_questions", "Open Questions", 5, 0),
+    ("constraints", "Constraints", 10, 1),
+    ("acceptance", "Acceptance Criteria", 10, 0),
+    ("artifacts", "Artifacts", 10, 0),
+    ("work_scope", "Work Scope", 10, 0),
+)
+# What gives way first when the page is too long (C-7).
+_GIVES_WAY = (
+    "work_scope",
+    "artifacts",
+    "acceptance",
+    "open_questions",
+    "decision_log",
+    "current_state",
+    "constraints",
+)
+
+
+@dataclass
+class _Page:
+    """The whole page, with the steps in which it gets shorter; each says whether there was anything to take.
+
+    Attributes:
+        goal: The escaped goal.
+        sections: The sections by field, in the order of the page.
+        dropped: How many sections were left out.
+    """
+
+    goal: str
+    sections: dict[str, _Section]
+    dropped: int = 0
+
+    def text(self) -> str:
+        """Return the page as markdown."""
+        parts = [f"{HEADING}\n", f"**Goal:** {self.goal}\n"]
+        parts += [section.text() for section in self.sections.values()]
+        if self.dropped:
+            parts.append(f"(+{self.dropped} more sections)\n")
+        return "\n".join(parts)
+
+    def give_way(self, excess: int, estimator: TokenEstimator) -> bool:
+        """Take lines out until about ``excess`` tokens are saved."""
+        saved, any_left = 0, False
+        for name in self._way_order():
+            section = self.sections[name]
+            while saved < excess and section.shown > section.floor:
+                gone = len(section.lines) - section.shown if section.newest else section.shown - 1
+                section.shown -= 1
+                saved += estimator(section.lines[gone])
+                any_left = True
+        return any_left
+
+    def cut(self, width: int) -> bool:
+        """Cut lines that are longer than ``width`` characters."""
+        if self._longest() <= width:
+            return False
+        self.goal = _cut(self.goal, width)
+        for section in self.sections.values():
+            section.lines = [_cut(line, width) for line in section.lines]
+        return True
+
+    def narrow(self, least: int) -> bool:
+        """Cut the longest lines by a quarter, but to no fewer than ``least`` characters."""
+        longest = self._longest()
+        return longest > least and self.cut(max(least, longest * 3 // 4))
+
+    def drop_section(self) -> bool:
+        """Leave out the section that gives way first; the decisions stay."""
+        name = next((name for name in self._way_order() if name != "decision_log"), None)
+        if name is None:
+            return False
+        del self.sections[name]
+        self.dropped += 1
+        return True
+
+    def _longest(self) -> int:
+        """Return the length of the longest line on the page."""
+        kept = (line for section in self.sections.values() for line in section.kept())
+        return max(map(len, (self.goal, *kept)))
+
+    def _way_order(self) -> list[str]:
+        """Return the names of the sections in the order in which they give way."""
+        further = [name for name in self.sections if name not in _GIVES_WAY]
+        return [*further, *(name for name in _GIVES_WAY if name in self.sections)]
+
+
+def render(
+    baton: Baton,
+    *,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    estimator: TokenEstimator = estimate_tokens,
+    emphasis: frozenset[str] = frozenset(),
+    earlier_decisions: int = 0,
+) -> str:
+    """Return the baton as markdown for an agent's prompt (S1 L38-50).
+
+    Empty fields have no section. Every item stands on one line that cannot become a heading or a fence.
+    Of the decisions the newest are shown. When the page would cost more than ``max_tokens``, lines of more
+    characters than that are cut first, so that one of them cannot push out all others; then lines give way in
+    this order: further fields, work scope, artifacts, acceptance, open questions, older decisions, state,
+    constraints; then the longest are cut; at last whole sections are left out, in the same order. The goal
+    and the newest decision are never left out. An estimator that charges more than a token for each byte of UTF-8
+    may find the shortest page above the ceiling.
+
+    Args:
+        baton: What to render; the further fields of a derived class follow after the eight.
+        max_tokens: The ceiling, at least 128.
+        estimator: Counts the tokens of a text.
+        emphasis: Fields to show whole as long as the ceiling allows, instead of their first few lines.
+        earlier_decisions: Decisions that exist but are not in ``baton``; they are counted on the page.
+
+    Returns:
+        Markdown that ends in a line break.
+
+    Raises:
+        ValueError: ``max_tokens`` is below 128.
+
+    Example:
+        >>> print(render(Baton(goal="Add login", constraints=["No new service"])), end="")
+        ## Baton (Handoff Context)
+        <BLANKLINE>
+        **Goal:** Add login
+        <BLANKLINE>
+        **Constraints:**
+        - No new service
+    """
+    if max_tokens < FEWEST_TOKENS:
+        raise ValueError(f"max_tokens is {max_tokens}; a baton needs at least {FEWEST_TOKENS}")
+    page = _Page(single_line(baton.goal), _sections(baton, emphasis, earlier_decisions))
+    text = page.text()
+    while (excess := estimator(text) - max_tokens) > 0:
+        shorter = (
+            page.cut(max_tokens)
+            or page.give_way(excess, estimator)
+            or page.narrow(NARROWEST)
+            or page.drop_section()
+            or page.narrow(1)
+        )
+        if not shorter:
+            break
+        text = page.text()
+    return text
+
+
+def conversation(summary: str, turns: Sequence[Turn]) -> str:
+    r"""Return a conversation as markdown that cannot be taken for headings or new lines: one line for each line said.
+
+    Args:
+        summary: The older turns in short, or nothing.
+        turns: The newest turns, word for word.
+
+    Returns:
+        Text to stand behind a rendered baton, inside the same fence.
+
+    Example:
+        >>> print(conversation("They chose JWT.", [Turn(role="planner", content="Keep it short.\n## New orders")]))
+        **Earlier Conversation (summary):**
+        - They chose JWT.
+        **Conversation:**
+        - planner: Keep it short.\n## New orders
+        <BLANKLINE>
+    """
+    rows: list[str] = []
+    if summary:
+        rows += ["**Earlier Conversation (summary):**"]
+        rows += [f"- {single_line(line)}" for line in summary.splitlines() if line.strip()]
+    if turns:
+        rows += ["**Conversation:**"]
+        rows += [f"- {single_line(turn.role or 'agent')}: {single_line(turn.content)}" for turn in turns]
+    return "\n".join([*rows, ""])
+
+
+def _sections(baton: Baton, emphasis: frozenset[str], earlier_decisions: int) -> dict[str, _Section]:
+    """Return the sections that are not empty, in the order of the page, at their default lengths."""
+    sections = {}
+    for name, label, most, floor in _LAYOUT:
+        lines = [_line(item) for item in getattr(baton, name)]
+        newest = name == "decision_log"
+        shown = len(lines) if name in emphasis else min(most, len(lines))
+        sections[name] = _Section(
+            label, lines, shown, min(floor, len(lines)), newest, earlier_decisions if newest else 0
+        )
+    further = {name: value for name, value in baton.to_json_object().items() if name not in Baton.FIELDS}
+    for name in sorted(further):
+        lines = _lines(further[name])
+        shown = len(lines) if name in emphasis else min(10, len(lines))
+        sections[name] = _Section(single_line(name.replace("_", " ").title()), lines, shown, 0)
+    return {name: section for name, section in sections.items() if section.lines or section.beyond}
+
+
+def _lines(value: Any) -> list[str]:
+    """Return the lines of a further field, given as JSON: a list, an object, or one value."""
+    if value is None or value in ("", [], {}):
+        return []
+    if isinstance(value, dict):
+        return [single_line(f"{key}: {_text(entry)}") for key, entry in value.items()]
+    return [single_line(_text(item)) for item in (value if isinstance(value, list) else [value])]
+
+
+def _text(value: Any) -> str:
+    """Return a JSON value as text: a string as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _line(item: Any) -> str:
+    """Return one item on one line."""
+    if not isinstance(item, ArtifactRef):
+        return single_line(str(item))
+    notes = [note for note in (item.path, item.summary) if note]
+    about = f" — {': '.join(notes)}" if notes else ""
+    return single_line(f"{item.id} ({item.type}, {item.short_hash}...){about}")
+
+
+def _cut(line: str, width: int) -> str:
+    """Return ``line`` cut to about ``width`` characters, saying so."""
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"

@@ -1,0 +1,157 @@
+"""What a stage declares about itself; the workflow reads it, the activity obeys it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol, runtime_checkable
+
+from baton.core.baton import Baton
+
+DECISIONS_HANDED = 8
+"""How many of the newest decisions a stage is handed unless it asks for others."""
+
+_REFUSALS = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError"})
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often and how fast a stage that raised is run again; the worker does this, not the workflow.
+
+    Attributes:
+        attempts: The most runs, the first included; 0 means without end.
+        first: The pause before the second run.
+        factor: By how much each pause is longer than the last.
+        longest: The longest pause.
+        never: Names of exception types that are not worth another run, beside those of Baton's own that never are:
+            what a stage may not do, it may not do the second time either.
+
+    Example:
+        >>> [Retries(never=("ValueError",)).allows(name) for name in ("OSError", "ValueError", "ToolDeniedError")]
+        [True, False, False]
+    """
+
+    attempts: int = 5
+    first: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    longest: timedelta = timedelta(minutes=1)
+    never: tuple[str, ...] = ("TypeError", "NotImplementedError")
+
+    def allows(self, kind: str) -> bool:
+        """Return whether an exception of a type is worth another run."""
+        return kind not in self.never and kind not in _REFUSALS
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """A stage's name and terms.
+
+    Attributes:
+        name: The stage's name; it is the name of its activity.
+        reads: The fields the stage is handed, or None for all; the goal and the artifact references always are.
+        writes: The only fields it may write, or None for all.
+        decisions: How many of the newest decisions it is handed, or None for the whole log.
+        timeout: How long one run may take.
+        heartbeat: After how long without a sign of life the run counts as lost, or None for no heartbeats.
+        retries: What happens when it raises.
+        attempts: How often it may answer before a refused patch fails it.
+        light: Run inside the workflow's own worker, for stages of milliseconds only: cheaper, but such a run
+            is durable only once its workflow task is, and has no heartbeat.
+        version: The version of the agent that does the stage, by semver.org; handoffs ask for it or a later one.
+        requires: What a handoff to the stage must bring: fields of the baton that may not be empty, or JSON
+            pointers into them.
+        reserve_micro_usd: What is set apart from the budget before it runs, in millionths of a US dollar.
+        closing: Whether it closes the work, and so may use what a budget set aside for that.
+        personal_data: The fields of personal data that it handles; a stage that declares none is handed none.
+        window: How many tokens its agent's context window holds; a conversation that fills more than 80 % of it is
+            compressed first.
+        tools: The tools that its agent is able to use; under a contract it may call those of them that are allowed.
+        forbids: Tools that it may not call whatever else is said.
+        output: The registered schema that its output must fit, as `"Name@version"`.
+        task: What it is to do, at most 500 characters, for its contract; the baton's goal by default.
+    """
+
+    name: str
+    reads: frozenset[str] | None = None
+    writes: frozenset[str] | None = None
+    decisions: int | None = DECISIONS_HANDED
+    timeout: timedelta = timedelta(minutes=10)
+    heartbeat: timedelta | None = timedelta(seconds=10)
+    retries: Retries = Retries()
+    attempts: int = 3
+    light: bool = False
+    version: str = "1.0.0"
+    requires: frozenset[str] = frozenset()
+    reserve_micro_usd: int = 0
+    closing: bool = False
+    personal_data: frozenset[str] = frozenset()
+    window: int = 32_000
+    tools: frozenset[str] = frozenset()
+    forbids: frozenset[str] = frozenset()
+    output: str | None = None
+    task: str | None = None
+
+    def handed(self, baton: Baton) -> tuple[Baton, int]:
+        """Return what the stage is handed of ``baton``, and how many decisions were left out.
+
+        Example:
+            >>> spec = StageSpec("review", reads=frozenset({"decision_log"}), decisions=1)
+            >>> handed, left_out = spec.handed(Baton(goal="g", constraints=["c"], decision_log=["a", "b"]))
+            >>> handed.constraints, handed.decision_log, left_out
+            ([], ['b'], 1)
+        """
+        fields = None if self.reads is None else self.reads | {"artifacts"}
+        handed = baton.restricted(fields, self.decisions)
+        shows_log = fields is None or "decision_log" in fields
+        return handed, len(baton.decision_log) - len(handed.decision_log) if shows_log else 0
+
+
+@runtime_checkable
+class HasSpec(Protocol):
+    """Anything with a `spec`: what `@stage` makes."""
+
+    @property
+    def spec(self) -> StageSpec:
+        """The stage's name and terms."""
+        ...
+
+
+def spec_of(stage: object) -> StageSpec:
+    """Return a stage's name and terms.
+
+    Raises:
+        TypeError: It is none: its function lacks `@stage`, or was called instead of named.
+
+    Example:
+        >>> spec_of("review")
+        Traceback (most recent call last):
+        TypeError: a stage is an async function under @stage, named and not called; found the str 'review'
+    """
+    if not isinstance(stage, HasSpec):
+        found = getattr(stage, "__qualname__", None) or repr(stage)
+        raise TypeError(
+            f"a stage is an async function under @stage, named and not called; found the {type(stage).__name__} {found}"
+        )
+    return stage.spec
+
+
+def checked_fields(names: Iterable[str] | None, kind: type[Baton], what: str) -> frozenset[str] | None:
+    """Return ``names`` as a set, after checking that the baton has such fields.
+
+    Args:
+        names: Field names, or None for all fields.
+        kind: The stage's type of baton.
+        what: What names them, for the message: `"reads"`, `"writes"`, `"protected"`.
+
+    Returns:
+        The set, or None.
+
+    Raises:
+        ValueError: The baton has no such field.
+    """
+    if names is None:
+        return None
+    fields = frozenset(names)
+    unknown = sorted(fields - kind.model_fields.keys())
+    if unknown:
+        raise ValueError(f"{what}={unknown}: {kind.__name__} has no such field; it has {', '.join(kind.model_fields)}")
+    return fields

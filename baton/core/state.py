@@ -1,0 +1,307 @@
+"""The state of a pipeline as plain data and rules: what the workflow keeps, and what a reader rebuilds.
+
+A workflow feeds it what stages return; a reader feeds it the same things out of the event history and
+arrives at the same baton. No clock, no ids, no Temporal in here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import JsonValue
+
+from baton.core.baton import Baton
+from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, effect_on
+from baton.core.merge import same_json
+from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
+from baton.core.messages import Decided, PipelineResult, StageReturn
+from baton.core.patching import PatchEffect, PatchRules, new_decisions, patch_effect, without_echo
+from baton.core.stages import checked_fields
+
+
+class PipelineState:
+    """The baton, its history and the outcomes of the steps so far.
+
+    Every method that changes it applies a step whole or raises and changes nothing.
+
+    Attributes:
+        initial: The baton the pipeline began with.
+        baton: The baton now.
+        entries: One history entry for each change, in the order they happened.
+        outcomes: One outcome for each finished step, in the order they finished.
+        rules: The pipeline's own rules.
+        spend: What all steps cost together.
+
+    Example:
+        >>> from datetime import UTC, datetime
+        >>> state = PipelineState(Baton(goal="Add login"))
+        >>> returned = StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["Use JWT"]})
+        >>> outcome = state.record_stage(returned, datetime(2026, 11, 21, tzinfo=UTC))
+        >>> state.baton.decision_log, outcome.entries[0].stage_id
+        (['Use JWT'], 'plan')
+    """
+
+    def __init__(self, initial: Baton, rules: PatchRules | None = None) -> None:
+        self.initial = initial
+        self.baton = initial
+        self.rules = rules or PatchRules()
+        self.entries: list[HistoryEntry] = []
+        self.outcomes: list[Outcome] = []
+        self.spend = Spend()
+        checked_fields(self.rules.protected, type(initial), "protected")
+        self._artifacts = {**self.rules.known_artifacts, **{ref.id: ref.hash for ref in initial.artifacts}}
+
+    def stage_rules(self) -> PatchRules:
+        """Return the rules a patch must respect now: the pipeline's own, and every artifact id in use."""
+        return replace(self.rules, known_artifacts=self._artifacts)
+
+    def record_stage(self, returned: StageReturn, at: datetime, *, made_on: Baton | None = None) -> Outcome:
+        """Apply what a stage returned.
+
+        Args:
+            returned: The accepted return of the stage's activity.
+            at: When (workflow time).
+            made_on: The baton the stage was handed, if it may not be the one of now: fields that a concurrent
+                step wrote in between are named in a warning, and artifacts are added instead of replaced.
+
+        Returns:
+            The step's outcome.
+
+        Raises:
+            PatchError: The patch breaks a rule, for example because a concurrent step used an artifact id.
+        """
+        patch, warnings = self._overtaken(returned.baton_patch, made_on)
+        effect = patch_effect(self.baton, patch, self.stage_rules())
+        entry = _entry(returned, at, effect, warnings)
+        return self._finish(
+            returned.seq, returned.stage, StepKind.STAGE, [entry], returned.output, effect.baton, returned.events
+        )
+
+    def record_fan_out(
+        self,
+        seq: int,
+        name: str,
+        branches: Sequence[StageReturn],
+        at: datetime,
+        *,
+        strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
+    ) -> Outcome:
+        """Apply what the branches of a fan-out returned, as one change.
+
+        Args:
+            seq: The step's number.
+            name: The step's name.
+            branches: The accepted returns, in the order the fan-out names its stages.
+            at: When (workflow time).
+            strategies: How each field merges.
+
+        Returns:
+            The step's outcome: an entry for each branch, and one for the merge.
+
+        Raises:
+            PatchError: The branches cannot be merged, or the merged patch breaks a rule.
+        """
+        log = self.baton.decision_log
+        patches = [(branch.stage, without_echo(log, branch.baton_patch)) for branch in branches]
+        merged, conflicts = merge_branches(patches, strategies)
+        effect = patch_effect(self.baton, merged, self.stage_rules())
+        entries = [
+            HistoryEntry(
+                seq=seq,
+                stage_id=branch.stage,
+                kind=StepKind.BRANCH,
+                timestamp=at,
+                patch=branch.baton_patch,
+                attempt=branch.attempt,
+                warnings=new_decisions(log, branch.baton_patch)[1],
+                spend=branch.spend,
+            )
+            for branch in branches
+        ]
+        entries.append(
+            HistoryEntry(
+                seq=seq,
+                stage_id=name,
+                kind=StepKind.MERGE,
+                timestamp=at,
+                patch=effect.change,
+                warnings=effect.warnings,
+                removed_constraints=effect.removed_constraints,
+                conflicts=conflicts,
+            )
+        )
+        value: list[JsonValue] = [branch.output for branch in branches]
+        events = [event for branch in branches for event in branch.events]
+        return self._finish(seq, name, StepKind.MERGE, entries, value, effect.baton, events)
+
+    def record_decision(self, seq: int, decided: Decided) -> Outcome:
+        """Record how an approval ended; it changes no field of the baton."""
+        entry = HistoryEntry(
+            seq=seq,
+            stage_id=decided.approval,
+            kind=StepKind.APPROVAL,
+            timestamp=decided.at,
+            by=decided.who,
+            why=decided.why,
+        )
+        value = decided.model_dump(mode="json")
+        return self._finish(seq, decided.approval, StepKind.APPROVAL, [entry], value, self.baton)
+
+    def record_sleep(self, seq: int, name: str, at: datetime) -> Outcome:
+        """Record that a wait of the pipeline's own is over; it changes no field of the baton."""
+        entry = HistoryEntry(seq=seq, stage_id=name, kind=StepKind.SLEEP, timestamp=at)
+        return self._finish(seq, name, StepKind.SLEEP, [entry], None, self.baton)
+
+    def record_child(
+        self, seq: int, name: str, result: PipelineResult, patch: Mapping[str, JsonValue], at: datetime
+    ) -> Outcome:
+        """Apply what a child pipeline brought back.
+
+        Args:
+            seq: The step's number.
+            name: The child's name.
+            result: What it returned.
+            patch: What of it the parent takes over.
+            at: When (workflow time).
+
+        Returns:
+            The step's outcome.
+
+        Raises:
+            PatchError: The patch breaks a rule of the parent.
+        """
+        effect = patch_effect(self.baton, patch, self.stage_rules())
+        entry = HistoryEntry(
+            seq=seq,
+            stage_id=name,
+            kind=StepKind.CHILD,
+            timestamp=at,
+            patch=dict(patch),
+            change=_unless_same(effect, patch),
+            warnings=effect.warnings,
+            removed_constraints=effect.removed_constraints,
+            spend=result.spend,
+        )
+        return self._finish(seq, name, StepKind.CHILD, [entry], result.model_dump(mode="json"), effect.baton)
+
+    def record_edit(self, patch: Mapping[str, JsonValue], at: datetime, by: str, why: str) -> Outcome:
+        """Apply a person's edit, made when the run was forked.
+
+        Raises:
+            PatchError: The edit breaks a rule.
+        """
+        effect = patch_effect(self.baton, patch, self.stage_rules())
+        seq = max((outcome.seq for outcome in self.outcomes), default=0) + 1
+        entry = HistoryEntry(
+            seq=seq,
+            stage_id="edit",
+            kind=StepKind.EDIT,
+            timestamp=at,
+            patch=dict(patch),
+            change=_unless_same(effect, patch),
+            by=by or None,
+            why=why or None,
+            warnings=effect.warnings,
+            removed_constraints=effect.removed_constraints,
+        )
+        return self._finish(seq, "edit", StepKind.EDIT, [entry], None, effect.baton)
+
+    def record_amendment(self, returned: StageReturn, at: datetime, why: str) -> Outcome:
+        """Apply what a stage answered when its handoff was not accepted and it was asked to mend that.
+
+        It is recorded like an edit: it belongs to no step of the pipeline's code, which asked for the stage once.
+
+        Args:
+            returned: The return of the stage's activity.
+            at: When (workflow time).
+            why: Why it was asked again.
+
+        Raises:
+            PatchError: The patch breaks a rule.
+        """
+        effect = patch_effect(self.baton, returned.baton_patch, self.stage_rules())
+        entry = _entry(returned, at, effect, []).model_copy(update={"kind": StepKind.EDIT, "why": why})
+        return self._finish(returned.seq, returned.stage, StepKind.EDIT, [entry], None, effect.baton, returned.events)
+
+    def record_failure(self, seq: int, name: str, kind: StepKind, failure: str, *, canceled: bool = False) -> Outcome:
+        """Record that a step failed or was canceled; the baton is as it was before it."""
+        outcome = Outcome(seq=seq, order=len(self.outcomes), name=name, kind=kind, failure=failure, canceled=canceled)
+        self._take(outcome, self.baton)
+        return outcome
+
+    def restore(self, outcome: Outcome) -> None:
+        """Take over a step that happened before, exactly as it happened.
+
+        Args:
+            outcome: The recorded outcome.
+        """
+        after = self.baton
+        for entry in outcome.entries:
+            after = effect_on(after, entry.effective)
+        self._take(outcome, after)
+
+    def _overtaken(self, patch: dict[str, JsonValue], made_on: Baton | None) -> tuple[dict[str, JsonValue], list[str]]:
+        """Return the patch and warnings for what concurrent steps changed since it was asked for."""
+        if made_on is None or made_on is self.baton or made_on == self.baton:
+            return patch, []
+        patch = without_echo(made_on.decision_log, patch)
+        now, then = self.baton.to_json_object(), made_on.to_json_object()
+        both = [name for name in patch if name != "decision_log" and not same_json(now.get(name), then.get(name))]
+        replaced = [name for name in both if name != "artifacts"]
+        warnings = [f"{name}: a concurrent step wrote it too; this patch replaced that" for name in replaced]
+        if "artifacts" in both:
+            theirs = [("now", {"artifacts": now["artifacts"]}), ("patch", {"artifacts": patch["artifacts"]})]
+            patch = {**patch, "artifacts": merge_branches(theirs)[0]["artifacts"]}
+        return patch, warnings
+
+    def _finish(
+        self,
+        seq: int,
+        name: str,
+        kind: StepKind,
+        entries: list[HistoryEntry],
+        value: JsonValue,
+        after: Baton,
+        events: Sequence[dict[str, JsonValue]] = (),
+    ) -> Outcome:
+        """Make the outcome of a step and take it over."""
+        outcome = Outcome(
+            seq=seq,
+            order=len(self.outcomes),
+            name=name,
+            kind=kind,
+            entries=entries,
+            value=value,
+            events=list(events),
+        )
+        self._take(outcome, after)
+        return outcome
+
+    def _take(self, outcome: Outcome, after: Baton) -> None:
+        """Make ``after`` the baton, and remember how it came to be."""
+        self.spend = sum((entry.spend for entry in outcome.entries), start=self.spend)
+        self.baton = after
+        self.outcomes.append(outcome)
+        self.entries.extend(outcome.entries)
+        self._artifacts.update((ref.id, ref.hash) for ref in after.artifacts)
+
+
+def _entry(returned: StageReturn, at: datetime, effect: PatchEffect, warnings: list[str]) -> HistoryEntry:
+    """Return the history entry of a stage."""
+    return HistoryEntry(
+        seq=returned.seq,
+        stage_id=returned.stage,
+        timestamp=at,
+        patch=returned.baton_patch,
+        change=_unless_same(effect, returned.baton_patch),
+        attempt=returned.attempt,
+        warnings=[*effect.warnings, *warnings],
+        removed_constraints=effect.removed_constraints,
+        spend=returned.spend,
+    )
+
+
+def _unless_same(effect: PatchEffect, patch: Mapping[str, Any]) -> dict[str, JsonValue] | None:
+    """Return the effective change, or None where it is the patch itself."""
+    return None if same_json(effect.change, dict(patch)) else effect.change

@@ -1,0 +1,189 @@
+"""What a receiver answers to a handoff: a verdict with findings, one code, and what becomes of the handoff.
+
+A rejection is a value and no exception. The codes are the document's four, one for seals, which it has none for
+(C-14), and one for messages that reached the wrong agent. Where several things are wrong at once, all of them are
+reported, and the gravest decides what happens: what must never be retried is graver than what is retried (C-13).
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from pydantic import Field
+
+from baton.wire.records import CompactRecord
+
+MOST_FINDINGS, LONGEST_FINDING = 20, 400
+"""Findings go back to the sender and into the ledger, so their number and length are limited."""
+MOST_ATTEMPTS = 3
+"""How often a handoff is tried before it is rolled back and a person is asked (S3-6.3-g, C-20)."""
+PENDING_HANDOFF = "PENDING_HANDOFF"
+"""The status of a task whose handoff was rolled back (S3-6.3-e)."""
+
+
+class Code(StrEnum):
+    """Why a handoff is not accepted; in the order of precedence, the gravest first."""
+
+    SIGNATURE_INVALID = "SIGNATURE_INVALID"
+    SAFETY_VIOLATION = "SAFETY_VIOLATION"
+    SCHEMA_INVALID = "SCHEMA_INVALID"
+    ROUTING_ERROR = "ROUTING_ERROR"
+    INCOMPLETE_CONTEXT = "INCOMPLETE_CONTEXT"
+    BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
+
+
+class Answer(StrEnum):
+    """What `accept_handoff` says, and the ledger records (S3-7.2-h)."""
+
+    ACCEPTED = "ACCEPTED"
+    REJECTED = "REJECTED"
+
+
+class Fate(StrEnum):
+    """What becomes of a handoff.
+
+    Every fate but RUN and BACK_TO_SENDER restores the sender's checkpoint, puts the task into PENDING_HANDOFF
+    and raises an alert with the reason.
+    """
+
+    RUN = "run"
+    """It is accepted: audited, then the receiver begins."""
+    BACK_TO_SENDER = "back_to_sender"
+    """The sender's stage runs again with the findings; the next attempt keeps the handoff's id."""
+    DEAD_LETTER = "dead_letter"
+    """It is never retried; it waits for a person, who looks, edits, releases or abandons it."""
+    TOP_UP = "top_up"
+    """It is not executed; it waits for a person to put money into the budget."""
+    REROUTE = "reroute"
+    """It reached an agent it is not meant for; it is not executed, and not sent there again."""
+    ESCALATE = "escalate"
+    """It failed as often as it may; a person decides."""
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether the sender's checkpoint is restored, the task PENDING_HANDOFF, and an alert is raised."""
+        return self not in (Fate.RUN, Fate.BACK_TO_SENDER)
+
+
+class Finding(CompactRecord):
+    """One thing that is wrong with a message.
+
+    Attributes:
+        code: What kind of fault it is.
+        text: A sentence that says what was expected and what to do; never a value of the message.
+        at: Where, as a JSON pointer; empty for the message as a whole.
+        rule: Which rule of a detector or contract found it.
+    """
+
+    code: Code = Field(strict=False)
+    text: str
+    at: str = ""
+    rule: str = ""
+
+
+class Verdict(CompactRecord):
+    """A receiver's verdict: `{"valid": true}`, or false with the reason and all findings (S3-7.1.4-a, S3-7.2-a).
+
+    Attributes:
+        valid: Whether the handoff may be accepted.
+        reason: The code that decides; absent if it is valid.
+        details: The sentences of that code's findings, joined by `"; "` (S3-7.2-b).
+        findings: Everything that is wrong, the gravest first.
+
+    Example:
+        >>> Verdict.of([]).model_dump_json()
+        '{"valid":true}'
+        >>> verdict = Verdict.of([Finding(code=Code.BUDGET_EXHAUSTED, text="No remaining budget")])
+        >>> bool(verdict), verdict.reason, verdict.fate()
+        (False, <Code.BUDGET_EXHAUSTED: 'BUDGET_EXHAUSTED'>, <Fate.TOP_UP: 'top_up'>)
+    """
+
+    valid: bool
+    reason: Code | None = Field(default=None, strict=False)
+    details: str | None = None
+    findings: list[Finding] = Field(default_factory=list)
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> "Verdict":
+        """Return the verdict that findings amount to.
+
+        Args:
+            findings: In any order; none means valid.
+
+        Returns:
+            The verdict; it keeps the gravest `MOST_FINDINGS`, each once and cut to `LONGEST_FINDING` characters.
+        """
+        shortened = [one.model_copy(update={"text": one.text[:LONGEST_FINDING]}) for one in findings]
+        if not shortened:
+            return _VALID
+        ordered = sorted(dict.fromkeys(shortened), key=lambda one: list(Code).index(one.code))
+        reason = ordered[0].code
+        sentences = dict.fromkeys(one.text for one in ordered[:MOST_FINDINGS] if one.code is reason)
+        return cls(valid=False, reason=reason, details="; ".join(sentences), findings=ordered[:MOST_FINDINGS])
+
+    def __bool__(self) -> bool:
+        """Return whether the handoff may be accepted."""
+        return self.valid
+
+    @property
+    def answer(self) -> Answer:
+        """ACCEPTED or REJECTED."""
+        return Answer.ACCEPTED if self.valid else Answer.REJECTED
+
+    def fate(self, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Fate:
+        """Return what becomes of the handoff.
+
+        Args:
+            attempt: Which attempt this verdict is on, from 1.
+            most: How many attempts there are.
+
+        Returns:
+            RUN if it is valid, else the fate of its code.
+        """
+        return Fate.RUN if self.reason is None else fate_of(self.reason, attempt, most)
+
+
+_VALID = Verdict(valid=True)
+
+
+def rejected(code: Code, text: str, at: str = "") -> Verdict:
+    """Return the verdict on a message of which one thing is known to be wrong, such as its seal.
+
+    Args:
+        code: What kind of fault it is.
+        text: What was expected and what to do.
+        at: Where, as a JSON pointer.
+
+    Returns:
+        A verdict that is not valid.
+
+    Example:
+        >>> rejected(Code.SIGNATURE_INVALID, "the key 'k7' is not known here").fate()
+        <Fate.DEAD_LETTER: 'dead_letter'>
+    """
+    return Verdict.of([Finding(code=code, text=text, at=at)])
+
+
+def fate_of(code: Code, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Fate:
+    """Return what becomes of a handoff that is rejected with a code.
+
+    Args:
+        code: The reason of the verdict.
+        attempt: Which attempt was rejected, from 1.
+        most: How many attempts there are.
+
+    Returns:
+        The fate; only faults that a sender can mend lead back to it (S3-6.1-n, S3-6.1-o).
+
+    Example:
+        >>> [fate_of(Code.INCOMPLETE_CONTEXT, attempt).value for attempt in (1, 2, 3)]
+        ['back_to_sender', 'back_to_sender', 'escalate']
+    """
+    match code:
+        case Code.SCHEMA_INVALID | Code.INCOMPLETE_CONTEXT:
+            return Fate.BACK_TO_SENDER if attempt < most else Fate.ESCALATE
+        case Code.SAFETY_VIOLATION | Code.SIGNATURE_INVALID:
+            return Fate.DEAD_LETTER
+        case Code.BUDGET_EXHAUSTED:
+            return Fate.TOP_UP
+        case Code.ROUTING_ERROR:
+            return Fate.REROUTE

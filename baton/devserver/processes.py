@@ -1,0 +1,152 @@
+"""Child processes that cannot be left behind, and files that only one of them may use.
+
+Two things that the operating system keeps for us even when a program is killed and can clean up nothing.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Self
+
+from baton.errors import ServerError
+
+if sys.platform != "win32":
+    import fcntl
+
+_RETRY_SECONDS = 0.05
+_GROUP_GRACE = 2.0  # seconds that a group has between SIGTERM and SIGKILL
+
+# Run by a fresh interpreter that becomes the command. (A hook between fork and exec would do the same in
+# fewer milliseconds, but Python code there can deadlock, and temporalio has threads.)
+_BOUND = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[1]): sys.exit("the parent ended first")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+# Run by a fresh interpreter that stays, as the head of the group, until the command has ended. A SIGTERM is for the
+# command, which gets its own: only with the parent gone it is the kernel's word that the group is to end.
+_GUARD = """\
+import ctypes, os, signal, sys, time
+parent, grace = int(sys.argv[1]), float(sys.argv[2])
+def end(*_):
+    if os.getppid() == parent: return
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+    time.sleep(grace)
+    os.killpg(0, signal.SIGKILL)
+if os.getpgrp() != os.getpid(): os.setpgid(0, 0)
+signal.signal(signal.SIGTERM, end)
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+if os.getppid() != parent: sys.exit("the parent ended first")
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.execv(sys.argv[3], sys.argv[3:])
+os.closerange(0, 3)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+if code < 0:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if -code != signal.SIGKILL: signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
+
+
+def bound_to_parent(command: list[str]) -> list[str]:
+    """Return ``command`` wrapped so that it gets SIGTERM when this process ends, however it ends.
+
+    The command keeps its process id. Linux only: elsewhere ``command`` comes back as it is, and a child
+    outlives a parent that is killed. The signal also comes when the *thread* that started the command ends.
+    """
+    if sys.platform != "linux" or not sys.executable:
+        return command
+    return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
+
+
+def group_bound_to_parent(command: list[str]) -> list[str]:
+    """Return ``command`` wrapped so that its whole process group ends when this process does, however it ends.
+
+    Whatever the command started in its group is asked to end, and killed two seconds later. The process that is
+    started is the group's head, a small guard that ends as the command does: with its exit code, or of its signal.
+    Linux only: elsewhere ``command`` comes back as it is. Start it from a thread that does not end before it does.
+    """
+    if sys.platform != "linux" or not sys.executable:
+        return command
+    return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), str(_GROUP_GRACE), *command]
+
+
+class ChildLock:
+    """A lock on a file that a child process inherits and holds for as long as it lives.
+
+    It ends with the last process that has it, so neither a crash nor a SIGKILL leaves it behind. Leaving
+    the context gives up this process's share, and the child keeps its own. The lock file stays, with a line
+    about its holder for the next one's error message. `ChildLock()` locks nothing.
+    """
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    async def take(cls, path: Path, patience: float) -> Self:
+        """Take the lock file ``path``, making it if need be. Takes nothing on Windows.
+
+        Args:
+            path: The lock file: the name of what it stands for, with one suffix more.
+            patience: How many seconds to wait for a holder that is about to end.
+
+        Raises:
+            ServerError: Somebody else holds it; the message has what that one's `describe` wrote.
+        """
+        if sys.platform == "win32":
+            return cls()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            async with asyncio.timeout(patience):
+                while not _locked(descriptor):  # noqa: ASYNC110 - the kernel gives no event, only a blocking call
+                    await asyncio.sleep(_RETRY_SECONDS)
+        except TimeoutError:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+            os.close(descriptor)
+            raise ServerError(
+                f"{str(path.with_suffix(''))!r} is in use by {holder}; connect to that one, stop it, "
+                "or choose another file"
+            ) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(descriptor)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What the child has to inherit (`pass_fds`)."""
+        return () if self._descriptor is None else (self._descriptor,)
+
+    def describe(self, holder: str) -> None:
+        """Write who holds the lock, for people."""
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{holder}\n".encode(), 0)
+
+    def __enter__(self) -> Self:
+        """Return the lock."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Give up this process's share of the lock."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _locked(descriptor: int) -> bool:
+    """Try to take the lock, and say whether that went well."""
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

@@ -1,1 +1,0 @@
-"""Where Baton touches disks, sockets and clocks; never imported by workflow code."""

@@ -1,0 +1,1 @@
+"""Handoffs between pipelines, streams, and agents outside."""

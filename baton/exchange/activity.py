@@ -1,0 +1,112 @@
+"""What a worker does for pipelines that hand off to one another: the gate, and the seals of everything else."""
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from baton.artifacts.store import ArtifactStore
+from baton.core.verdict import Answer
+from baton.exchange.admission import (
+    ACCEPT_HANDOFF,
+    ANSWER_QUESTION,
+    OPEN_MESSAGE,
+    AcceptRequest,
+    Admission,
+    Answered,
+    Opened,
+    Question,
+    reply_to_of,
+)
+from baton.exchange.records import message_digest
+from baton.handoff.activity_receive import gate_of, run_of_activity
+from baton.handoff.sealed import SealError
+from baton.handoff.store_gate import addressed_to
+from baton.handoff.store_signing import open_sealed
+from baton.pipeline.activity_context import current_parts
+from baton.telemetry.tracing import handoff_answered
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+@activity.defn(name=ACCEPT_HANDOFF)
+async def accept_handoff(request: AcceptRequest) -> Admission:
+    """Lead a handoff that a pipeline received through the worker's gate; the answer is on record when it returns.
+
+    It does not look whether the pipeline has answered the handoff before: that the pipeline itself knows.
+
+    Raises:
+        LedgerUnavailableError: The answer could not be put on record; it is tried again.
+    """
+    gate = gate_of(current_parts().gate)
+    strays = addressed_to(request.audience)
+    receipt, message = await gate.accept(
+        request.message, request.requirements, run_id=run_of_activity(), further=[strays]
+    )
+    handoff_answered(receipt.verdict.reason.value if receipt.verdict.reason else Answer.ACCEPTED.value)
+    if not message:
+        return Admission(receipt=receipt)
+    sender = message.get("fromAgent")
+    agent = sender.get("agentId") if isinstance(sender, Mapping) else None
+    return Admission(
+        receipt=receipt,
+        digest=message_digest(message),
+        sender=agent if isinstance(agent, str) else "",
+        # Whoever sends a copy on needs no key. Its sender waits for the one it asked, and our no would come first.
+        reply_to=None if strays(message) else reply_to_of(message),
+        message=dict(message) if receipt.verdict else None,
+    )
+
+
+@activity.defn(name=OPEN_MESSAGE)
+async def open_message(raw: str, scanned: bool = False) -> Opened:
+    """Verify the seal of an answer, a chunk or a move; a seal that does not hold is a value and no exception.
+
+    Args:
+        raw: The message's bytes, in base64.
+        scanned: Whether the safety scan looks at it as well: no gate sees a chunk.
+    """
+    gate = gate_of(current_parts().gate)
+    try:
+        message = dict(open_sealed(base64.b64decode(raw), gate.keyring).message)
+    except SealError as error:
+        return Opened(fault=str(error))
+    missing = await _missing(message, current_parts().artifacts)
+    return Opened(message=message, missing=missing, unsafe=gate.unsafe(message) if scanned else [])
+
+
+@activity.defn(name=ANSWER_QUESTION)
+async def answer_question(question: Question) -> Answered:
+    """Answer what a pipeline asks about a message; the answer, or the failure, names the question.
+
+    Raises:
+        ApplicationError: Whatever `accept_handoff` and `open_message` raise; its first detail is the question's key.
+    """
+    try:
+        if question.accept is not None:
+            return Answered(key=question.key, admission=await accept_handoff(question.accept))
+        return Answered(key=question.key, opened=await open_message(question.raw, question.scanned))
+    except ApplicationError as error:
+        raise ApplicationError(
+            error.message, question.key, *error.details, type=error.type, non_retryable=error.non_retryable
+        ) from error
+    except Exception as error:
+        raise ApplicationError(str(error), question.key, type=type(error).__name__) from error
+
+
+async def _missing(message: Mapping[str, Any], store: ArtifactStore | None) -> list[str]:
+    """Return the hashes of artifacts in a move's patch that a store does not have; no later stage could read them."""
+    patch = message.get("patch")
+    refs = patch.get("artifacts") if isinstance(patch, Mapping) else None
+    if store is None or not isinstance(refs, list):
+        return []
+    hashes = {ref.get("hash") for ref in refs if isinstance(ref, Mapping)}
+    wanted = sorted(one for one in hashes if isinstance(one, str) and _SHA256.fullmatch(one))
+    return [one for one in wanted if not await store.has(one)]
+
+
+EXCHANGE_ACTIVITIES = (accept_handoff, open_message, answer_question)
+"""What a worker must know so that its pipelines can hand off to one another."""

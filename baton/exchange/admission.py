@@ -1,0 +1,256 @@
+"""What a workflow asks its worker about a sealed message, and is told: the workflow itself holds no keys."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from baton.artifacts.records import Name
+from baton.core.baton import Baton
+from baton.handoff.receipts import Receipt
+from baton.handoff.records import CostTracking
+from baton.handoff.routing import ReceiverRequirements
+from baton.wire.records import CompactRecord
+from baton.wire.values import Digest
+
+ACCEPT_HANDOFF = "baton.accept_handoff"
+"""The local activity that leads a handoff through the worker's gate."""
+OPEN_MESSAGE = "baton.open_message"
+"""The local activity that verifies the seal of an answer, a chunk, or a move of an agent outside."""
+ANSWER_QUESTION = "baton.answer_question"
+"""The local activity that does either, and says which question its answer is to."""
+REPLY_TO = "replyTo"
+"""Member of a handoff's `step`: the workflow that its sender waits in."""
+ATTEMPT = "attempt"
+"""Member of a handoff's `step`: how often it was mended, from 1 (C-20)."""
+
+
+def reply_to_of(message: Mapping[str, Any]) -> str | None:
+    """Return the workflow that the sender of a handoff waits in; None if an agent did not hand it on.
+
+    Example:
+        >>> reply_to_of({"step": {"replyTo": "legal-1"}}), reply_to_of({"step": {"seq": 1}})
+        ('legal-1', None)
+    """
+    step = message.get("step")
+    named = step.get(REPLY_TO) if isinstance(step, Mapping) else None
+    return named if isinstance(named, str) else None
+
+
+class AcceptRequest(CompactRecord):
+    """A handoff as a workflow received it, and what its receiver requires.
+
+    Attributes:
+        raw: The message's bytes, in base64.
+        audience: The receiving workflow, which the message must name.
+        agent_type: What kind of agent the receiver is.
+        agent_version: Its version.
+        state: What it needs in `currentState`.
+        expects_work: Whether completed subtasks are expected.
+        schema_version: The version of the schema that it speaks.
+    """
+
+    raw: str
+    audience: str
+    agent_type: Name
+    agent_version: str
+    state: list[str] = Field(default_factory=list)
+    expects_work: bool = True
+    schema_version: str
+
+    @classmethod
+    def of(cls, raw: bytes, audience: str, receiver: ReceiverRequirements) -> "AcceptRequest":
+        """Return the request for a message and a receiver."""
+        return cls(
+            raw=base64.b64encode(raw).decode(),
+            audience=audience,
+            agent_type=receiver.agent_type,
+            agent_version=receiver.agent_version,
+            state=sorted(receiver.state),
+            expects_work=receiver.expects_work,
+            schema_version=receiver.schema_version,
+        )
+
+    @property
+    def message(self) -> bytes:
+        """The message's bytes."""
+        return base64.b64decode(self.raw)
+
+    @property
+    def requirements(self) -> ReceiverRequirements:
+        """What the receiver requires."""
+        return ReceiverRequirements(
+            self.agent_type, self.agent_version, frozenset(self.state), self.expects_work, self.schema_version
+        )
+
+
+class Admission(CompactRecord):
+    """What the gate made of a handoff; it is on record.
+
+    Attributes:
+        receipt: The answer.
+        digest: Of what the message says; absent if its seal does not hold, and then nothing else is known of it.
+        sender: Who handed on.
+        reply_to: The workflow that waits for the answer; absent if it is meant for somebody else.
+        message: The message, if it was accepted.
+    """
+
+    receipt: Receipt
+    digest: Digest | None = None
+    sender: str = ""
+    reply_to: str | None = None
+    message: dict[str, JsonValue] | None = None
+
+
+class Opened(CompactRecord):
+    """What a sealed message says.
+
+    Attributes:
+        message: The message, if its seal holds.
+        fault: Why it does not hold.
+        unsafe: What the safety scan rejects in it, if that was asked for.
+        missing: The hashes of artifacts in its patch that the worker's store does not have.
+    """
+
+    message: dict[str, JsonValue] | None = None
+    fault: str = ""
+    unsafe: list[str] = Field(default_factory=list)
+    missing: list[str] = Field(default_factory=list)
+
+
+class Question(CompactRecord):
+    """What a workflow asks about a sealed message.
+
+    Attributes:
+        accept: The handoff to be led through the gate; absent where a message is only to be opened.
+        raw: The bytes of a message to be opened, in base64.
+        scanned: Whether the safety scan looks at it as well.
+    """
+
+    accept: AcceptRequest | None = None
+    raw: str = ""
+    scanned: bool = False
+
+    @property
+    def key(self) -> str:
+        """What the answer names the question by. It is in histories: whoever changes it breaks runs.
+
+        Example:
+            >>> Question(raw="e30=").key
+            'open:a135823e1f3518ee22848a79f5427d8cee0bfb85fbc6b4e6eda61f883c057c9e'
+        """
+        kind, raw = ("accept", self.accept.raw) if self.accept else ("scan" if self.scanned else "open", self.raw)
+        return f"{kind}:{hashlib.sha256(raw.encode()).hexdigest()}"
+
+
+class Answered(CompactRecord):
+    """The answer to a question.
+
+    Attributes:
+        key: The question's.
+        admission: What became of a handoff.
+        opened: What a message says.
+    """
+
+    key: str
+    admission: Admission | None = None
+    opened: Opened | None = None
+
+
+class Received(CompactRecord):
+    """A handoff that a pipeline accepted; what `Exchange.receive` returns.
+
+    Attributes:
+        handoff_id: The handoff.
+        task_id: The task.
+        digest: Of what the message says.
+        sender: Who handed on.
+        reply_to: The workflow that was answered; absent if nobody waits there.
+        description: What the receiver is to do.
+        constraints: Rules of the form `key:value`.
+        state: The message's `currentState`; the sender's baton is in here.
+        trail: How the task came here.
+        step: What the sender sent along.
+        cost: What the chain had spent by then, and what is left.
+        flags: What the safety scan noticed and let pass.
+        anchor: The head of the task's audit chain with the acceptance in it.
+        seconds: From the sender's dispatch to the acceptance.
+    """
+
+    handoff_id: str
+    task_id: str
+    digest: Digest
+    sender: str
+    reply_to: str | None = None
+    description: str
+    constraints: list[str] = Field(default_factory=list)
+    state: dict[str, JsonValue]
+    trail: dict[str, JsonValue] | None = None
+    step: dict[str, JsonValue] = Field(default_factory=dict)
+    cost: CostTracking | None = None
+    flags: list[str] = Field(default_factory=list)
+    anchor: str | None = None
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, admission: Admission, seconds: float) -> "Received":
+        """Return what was received.
+
+        Raises:
+            ValueError: The handoff was not accepted.
+        """
+        message: Mapping[str, Any] | None = admission.message
+        if message is None or admission.digest is None:
+            raise ValueError("only an accepted handoff is received")
+        return cls(
+            handoff_id=message["handoffId"],
+            task_id=message["taskId"],
+            digest=admission.digest,
+            sender=admission.sender,
+            reply_to=admission.reply_to,
+            description=message["taskDescription"],
+            constraints=message["constraints"],
+            state=message["currentState"],
+            trail=message.get("trail"),
+            step=message.get("step") or {},
+            cost=CostTracking.model_validate(message["costTracking"], strict=False),
+            flags=admission.receipt.flags,
+            anchor=admission.receipt.anchor,
+            seconds=round(seconds, 6),
+        )
+
+
+def taken_over(baton: Baton, received: Received) -> dict[str, JsonValue]:
+    """Return the patch by which a receiver takes over the baton that it was handed; its own goal stays.
+
+    What stands in the sender's lists and not in the receiver's is added; `current_state` is the sender's.
+
+    Args:
+        baton: The receiver's baton.
+        received: What it was handed.
+
+    Returns:
+        A patch; members of `currentState` that no baton has are not in it.
+
+    Example:
+        >>> received = Received(handoff_id="h", task_id="t", digest="sha256:" + "0" * 64, sender="plan",
+        ...     description="Build it", state={"goal": "g", "decision_log": ["Use JWT"], "current_state": ["Planned"]})
+        >>> taken_over(Baton(goal="Build"), received)
+        {'current_state': ['Planned'], 'decision_log': ['Use JWT']}
+    """
+    mine = baton.to_json_object()
+    patch: dict[str, JsonValue] = {}
+    for name in Baton.FIELDS:
+        theirs = received.state.get(name)
+        if name == "goal" or not isinstance(theirs, list) or not theirs:
+            continue
+        own = mine.get(name)
+        own = own if isinstance(own, list) else []
+        new = [one for one in theirs if one not in own]
+        if name == "current_state":
+            patch[name] = theirs
+        elif new:
+            patch[name] = new if name == "decision_log" else [*own, *new]
+    return patch

@@ -1,0 +1,385 @@
+"""Handoffs between pipelines as messages that may come twice, late, out of order or not at all (S3-6.5, C-20).
+
+A sender keeps what it sent in an `Outbox`, a receiver what it answered in an `Intake`. Both are plain data that
+survives continuing as new, and neither trusts the transport: whatever it does, a handoff is accepted once, and its
+first answer counts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import Field, JsonValue
+
+from baton.artifacts.records import Name
+from baton.core.verdict import Code, Verdict
+from baton.handoff.sealed import KEY_ID, SIGNATURE
+from baton.wire.canonical import digest
+from baton.wire.records import CompactRecord, Timestamp, Whole
+from baton.wire.values import Digest, Instant, OpenRecord, Uuid4
+
+HANDOFF = "handoff"
+"""Signal: a sealed handoff, the one argument."""
+QUERY_ANSWERED = "handoff_answered"
+"""Query: the answer that this pipeline gave to a handoff, by its id; for senders that are no workflow."""
+MOST_REMEMBERED = 1_000
+"""How many handoffs an outbox or an intake remembers; what is older has expired and is refused for that."""
+
+
+class Reply(StrEnum):
+    """What a receiver answers to a handoff between pipelines."""
+
+    ACCEPTED = "accepted"
+    """It is on record, and the receiver goes on with it."""
+    REJECTED = "rejected"
+    """It is not executed, and sending it again will not help."""
+    NEEDS_INPUT = "needs_input"
+    """It is not executed; the sender can mend it, and `unmet` says by what."""
+
+
+class Acknowledgement(OpenRecord):
+    """A receiver's answer to a handoff, sealed like the handoff itself as it leaves.
+
+    Attributes:
+        handoff_id: The handoff that it answers.
+        digest: Of the message that it answers (`message_digest`); an answer to other content does not count.
+        answer: Accepted, rejected or needs-input.
+        unmet: Of needs-input: what is missing, a sentence each.
+        reason: Of a rejection: why, in a sentence.
+        code: The code of the verdict; absent where it was accepted, or an agent said no without one.
+        by: Who answers: an `agentType`.
+        at: When; on the wire it is `timestamp`, as in every sealed message.
+
+    Example:
+        >>> from datetime import UTC
+        >>> ack = Acknowledgement(
+        ...     handoff_id="7c9e6679-7425-40de-944b-e07fc1f90ae7", digest="sha256:" + "0" * 64, answer="accepted",
+        ...     by="risk-scoring-agent", at=datetime(2026, 6, 12, 9, 30, tzinfo=UTC),
+        ... )
+        >>> ack.accepted, ack.to_json_object()["timestamp"]
+        (True, '2026-06-12T09:30:00Z')
+    """
+
+    __baton_sealed__: ClassVar[bool] = True
+
+    handoff_id: Uuid4
+    digest: Digest
+    answer: Reply = Field(strict=False)
+    unmet: list[str] = Field(default_factory=list)
+    reason: str = ""
+    code: Code | None = Field(default=None, strict=False)
+    by: Name
+    at: Instant = Field(alias="timestamp")
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the receiver goes on with the handoff."""
+        return self.answer is Reply.ACCEPTED
+
+    @classmethod
+    def of_verdict(cls, handoff_id: str, message: str, verdict: Verdict, *, by: str, at: datetime) -> "Acknowledgement":
+        """Return the answer that a verdict amounts to: what a sender can mend is needs-input, not rejected.
+
+        Args:
+            handoff_id: The handoff.
+            message: The digest of its message.
+            verdict: The gate's verdict on it.
+            by: Who answers.
+            at: When.
+        """
+        mendable = verdict.reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
+        answer = Reply.ACCEPTED if verdict else Reply.NEEDS_INPUT if mendable else Reply.REJECTED
+        unmet = [one.text for one in verdict.findings if one.code is verdict.reason] if mendable else []
+        return cls(
+            handoff_id=handoff_id,
+            digest=message,
+            answer=answer,
+            unmet=unmet,
+            reason=verdict.details or "",
+            code=verdict.reason,
+            by=by,
+            at=at,
+        )
+
+
+def message_digest(message: Mapping[str, Any]) -> str:
+    """Return the digest of what a message says: of all its members but its seal.
+
+    The sender knows it before the message is sealed, and it stays the same if the message is sealed again, under
+    another key. So it, and not the digest of the bytes, tells whether two messages under one id are the same.
+
+    Args:
+        message: The message as JSON, sealed or not.
+
+    Raises:
+        rfc8785.CanonicalizationError: It holds what JSON cannot carry exactly.
+
+    Example:
+        >>> message_digest({"a": 1, "keyId": "k", "signature": "s"}) == message_digest({"a": 1})
+        True
+    """
+    return digest({name: value for name, value in message.items() if name not in (KEY_ID, SIGNATURE)})
+
+
+class Sent(CompactRecord):
+    """A handoff that was sent.
+
+    Attributes:
+        handoff_id: The handoff.
+        digest: Of its message.
+        receiver: Who is to answer: an `agentType`.
+        workflow_id: Where it was sent.
+        sent_at: When it was sent first.
+        deadline: Until when an answer is waited for.
+        mended: How many messages under this id were answered with needs-input before.
+        attempts: How often it was sent.
+        answer: The first answer, once it is here.
+        open: Whether somebody waits for the answer.
+    """
+
+    handoff_id: str
+    digest: Digest
+    receiver: str
+    workflow_id: str
+    sent_at: Timestamp
+    deadline: Timestamp
+    mended: Whole = Field(default=0, ge=0)
+    attempts: Whole = Field(default=1, ge=1)
+    answer: Acknowledgement | None = None
+    open: bool = True
+
+
+class Taken(StrEnum):
+    """What an outbox makes of an answer."""
+
+    FIRST = "first"
+    """It is the answer."""
+    REPEATED = "repeated"
+    """It came before, word for word or nearly so; it changes nothing."""
+    LATE = "late"
+    """It is the first, and nobody waits for it any more."""
+    CONTRADICTS = "contradicts"
+    """Another answer came first, and stays."""
+    OTHER_MESSAGE = "other_message"
+    """It answers a message that was not sent under this id."""
+    OTHER_AGENT = "other_agent"
+    """Somebody else accepts than was asked; a refusal counts from whoever the message has reached."""
+    UNKNOWN = "unknown"
+    """No such handoff was sent, or it was so long ago that it is forgotten."""
+
+
+class Outbox:
+    """What a sender handed on, and the answers: for each handoff the first one counts, whatever comes later.
+
+    Example:
+        >>> Outbox().take(Acknowledgement.from_json_object({
+        ...     "handoffId": "7c9e6679-7425-40de-944b-e07fc1f90ae7", "digest": "sha256:" + "0" * 64,
+        ...     "answer": "accepted", "by": "review", "timestamp": "2026-06-12T09:30:00Z",
+        ... }))
+        <Taken.UNKNOWN: 'unknown'>
+    """
+
+    def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Begin empty, or with what an earlier run carried over.
+
+        Args:
+            carried: What `carried` returned there.
+        """
+        self._sent = {one.handoff_id: one for one in (Sent.model_validate(each, strict=False) for each in carried)}
+
+    def put(self, sent: Sent) -> None:
+        """Keep a handoff that is about to be sent for the first time, or a mended one under the id of before.
+
+        Raises:
+            ValueError: One with its id was sent before, and its receiver has not asked for a mended one.
+        """
+        before = self._sent.pop(sent.handoff_id, None)
+        if before is not None and (before.open or before.answer is None or before.answer.accepted):
+            self._sent[sent.handoff_id] = before
+            raise ValueError(f"handoff {sent.handoff_id!r} was sent before; use `again`, or give it an id of its own")
+        mended = 0 if before is None else before.mended + 1
+        self._sent[sent.handoff_id] = sent.model_copy(update={"mended": mended})
+        closed = [one.handoff_id for one in self._sent.values() if not one.open]
+        for old in closed[: max(len(self._sent) - MOST_REMEMBERED, 0)]:
+            del self._sent[old]
+
+    def attempt(self, handoff_id: str) -> int:
+        """Return which attempt the next message under an id is, from 1; only a mended one is another (C-20)."""
+        before = self._sent.get(handoff_id)
+        return 1 if before is None else before.mended + 2
+
+    def again(self, handoff_id: str) -> Sent:
+        """Count another attempt of the same handoff; the message is the same (C-20)."""
+        return self._change(handoff_id, attempts=self._sent[handoff_id].attempts + 1)
+
+    def extend(self, handoff_id: str, deadline: datetime) -> Sent:
+        """Wait for the answer until a later time."""
+        return self._change(handoff_id, deadline=deadline)
+
+    def close(self, handoff_id: str) -> None:
+        """Wait no longer for an answer; one that comes is noted."""
+        self._change(handoff_id, open=False)
+
+    def take(self, ack: Acknowledgement) -> Taken:
+        """Take an answer whose seal holds.
+
+        Args:
+            ack: The answer.
+
+        Returns:
+            What it is; only a FIRST or LATE one was not there before.
+        """
+        sent = self._sent.get(ack.handoff_id)
+        if sent is None:
+            return Taken.UNKNOWN
+        if ack.digest != sent.digest:
+            return Taken.OTHER_MESSAGE
+        if ack.accepted and ack.by != sent.receiver:
+            return Taken.OTHER_AGENT
+        if sent.answer is not None:
+            return Taken.REPEATED if sent.answer.answer is ack.answer else Taken.CONTRADICTS
+        self._change(ack.handoff_id, answer=ack)
+        return Taken.FIRST if sent.open else Taken.LATE
+
+    def answer(self, handoff_id: str) -> Acknowledgement | None:
+        """Return the answer to a handoff, or None while there is none."""
+        sent = self._sent.get(handoff_id)
+        return None if sent is None else sent.answer
+
+    def waiting(self) -> list[Sent]:
+        """Return the handoffs that somebody waits for, oldest first."""
+        return [one for one in self._sent.values() if one.open]
+
+    def carried(self) -> list[JsonValue]:
+        """Return everything as JSON, for the run that continues this one."""
+        return [one.model_dump(mode="json") for one in self._sent.values()]
+
+    def _change(self, handoff_id: str, **changes: Any) -> Sent:
+        changed = self._sent[handoff_id] = self._sent[handoff_id].model_copy(update=changes)
+        return changed
+
+
+class Intake:
+    """What a receiver answered, so that a handoff that comes again gets the same answer and is not executed twice.
+
+    Same id and same content: the earlier answer again. Same id and other content after acceptance: tampering.
+    Other content after a refusal is a mended attempt, and is new (C-20).
+    """
+
+    def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Begin empty, or with what an earlier run carried over.
+
+        Args:
+            carried: What `carried` returned there.
+        """
+        self._answers = {one.handoff_id: one for one in (Acknowledgement.from_json_object(each) for each in carried)}
+
+    def before(self, handoff_id: str, message: str, *, by: str, at: datetime) -> Acknowledgement | None:
+        """Return the answer to a handoff that is settled already, or None if it is to be judged.
+
+        Args:
+            handoff_id: The handoff, its seal verified.
+            message: The digest of what it says (`message_digest`).
+            by: Who answers.
+            at: When.
+
+        Returns:
+            The earlier answer, or the rejection of tampering, or None.
+        """
+        earlier = self._answers.get(handoff_id)
+        if earlier is None or (earlier.digest != message and not earlier.accepted):
+            return None
+        if earlier.digest == message:
+            return earlier
+        return Acknowledgement(
+            handoff_id=handoff_id,
+            digest=message,
+            answer=Reply.REJECTED,
+            reason="another message with this id was accepted before; a handoff is sent again as it was",
+            code=Code.SIGNATURE_INVALID,
+            by=by,
+            at=at,
+        )
+
+    def keep(self, ack: Acknowledgement) -> None:
+        """Remember an answer; the first one to the same content stays.
+
+        Beyond `MOST_REMEMBERED` the oldest refusals are forgotten, and then the oldest acceptances.
+
+        Raises:
+            ValueError: The handoff was accepted with other content; ask `before` first.
+        """
+        earlier = self._answers.get(ack.handoff_id)
+        if earlier is not None and earlier.accepted and earlier.digest != ack.digest:
+            raise ValueError(f"handoff {ack.handoff_id!r} was accepted with other content; that answer stays")
+        if earlier is None or earlier.digest != ack.digest:
+            self._answers.pop(ack.handoff_id, None)
+            self._answers[ack.handoff_id] = ack
+        if len(self._answers) > MOST_REMEMBERED:
+            refused = (one.handoff_id for one in self._answers.values() if not one.accepted)
+            del self._answers[next(refused, next(iter(self._answers)))]
+
+    def answer(self, handoff_id: str) -> Acknowledgement | None:
+        """Return the answer to a handoff, or None if it has none yet."""
+        return self._answers.get(handoff_id)
+
+    def carried(self) -> list[JsonValue]:
+        """Return everything as JSON, for the run that continues this one."""
+        return [one.to_json_object() for one in self._answers.values()]
+
+
+class Place(CompactRecord):
+    """Where a message says that it stands in its chain; taken from bytes that nobody has verified yet.
+
+    Attributes:
+        handoff_id: The handoff.
+        parent: The handoff before it.
+        task_id: The task.
+        hops: How many handoffs came before it.
+    """
+
+    handoff_id: str = ""
+    parent: str = ""
+    task_id: str = ""
+    hops: int = -1
+
+    @classmethod
+    def of(cls, message: Any) -> "Place":
+        """Return where a message stands; what it does not say properly is left out. It never raises."""
+        if not isinstance(message, Mapping):
+            return cls()
+        trail = message.get("trail")
+        hops = trail.get("hops") if isinstance(trail, Mapping) else None
+        texts = (message.get(name) for name in ("handoffId", "parentHandoffId", "taskId"))
+        handoff, parent, task = (one if isinstance(one, str) else "" for one in texts)
+        return cls(handoff_id=handoff, parent=parent, task_id=task, hops=hops if type(hops) is int else -1)
+
+
+def next_in_line(waiting: Sequence[Place]) -> int:
+    """Return which of the waiting messages comes first: in order of arrival, but parents before their children.
+
+    Among messages of one task that both say how many handoffs came before them, the fewer go first. It decides on
+    the order only, so a sender that lies about it gains nothing but another place in the queue.
+
+    Args:
+        waiting: At least one, in order of arrival.
+
+    Returns:
+        An index.
+
+    Example:
+        >>> next_in_line([Place(handoff_id="b", parent="a", task_id="t"), Place(handoff_id="a", task_id="t")])
+        1
+    """
+    there = {one.handoff_id for one in waiting if one.handoff_id}
+    first = 0
+    for index, one in enumerate(waiting):
+        if not one.parent or one.parent not in there or one.parent == one.handoff_id:
+            first = index
+            break
+    chosen = waiting[first]
+    for index, one in enumerate(waiting):
+        if one.task_id and one.task_id == chosen.task_id and -1 < one.hops < chosen.hops:
+            first, chosen = index, one
+    return first

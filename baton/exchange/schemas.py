@@ -1,0 +1,100 @@
+"""The published JSON Schemas (draft 2020-12) of everything that crosses the wire, made of the records themselves.
+
+A schema accepts a document exactly when the record does, given a validator that also checks formats. The number
+at the end of an `$id` goes up when a document that was valid no longer is.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from baton.artifacts.records import ArtifactRef
+from baton.budget.records import Budget
+from baton.contract.explanation import Explanation, LeftOut
+from baton.core.baton import Baton, BatonPatch
+from baton.core.history import Conflict, HistoryEntry, Outcome, Spend, Undone
+from baton.core.messages import (
+    Decided,
+    Decision,
+    Origin,
+    Overview,
+    PipelineInput,
+    PipelineResult,
+    RolledBack,
+    Selected,
+    StageInput,
+    StageResult,
+    StageReturn,
+    Waiting,
+)
+from baton.core.verdict import Finding, Verdict
+from baton.handoff.pending import HandoffDecision, PendingHandoff
+from baton.report.records import HandoffReport
+from baton.wire.records import Record
+from baton.wire.schema_documents import Published
+
+SCHEMAS: Mapping[str, type[Record]] = {
+    "baton": Baton,
+    "baton-patch": BatonPatch,
+    "stage-result": StageResult,
+    "artifact-ref": ArtifactRef,
+    "history-entry": HistoryEntry,
+    "outcome": Outcome,
+    "undone": Undone,
+    "pipeline-input": PipelineInput,
+    "pipeline-result": PipelineResult,
+    "stage-input": StageInput,
+    "stage-return": StageReturn,
+    "decision": Decision,
+    "decided": Decided,
+    "rolled-back": RolledBack,
+    "overview": Overview,
+    "waiting": Waiting,
+    "spend": Spend,
+    "conflict": Conflict,
+    "selected": Selected,
+    "origin": Origin,
+    "budget": Budget,
+    "verdict": Verdict,
+    "finding": Finding,
+    "pending-handoff": PendingHandoff,
+    "handoff-decision": HandoffDecision,
+    "handoff-report": HandoffReport,
+    "explanation": Explanation,
+    "left-out": LeftOut,
+}
+"""Every record with a published schema, by the schema's name; `stage-result` is the `{"baton_patch": …}` of S1 L51."""
+
+
+def schema_names() -> list[str]:
+    """Return the names that `schema` knows.
+
+    Example:
+        >>> schema_names()[:3]
+        ['baton', 'baton-patch', 'stage-result']
+    """
+    return list(SCHEMAS)
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a record.
+
+    Args:
+        name: The schema's name, for example `"baton-patch"`.
+
+    Returns:
+        A new JSON object with its `$schema` and `$id`; it refers to nothing outside itself.
+
+    Raises:
+        ValueError: There is no schema of that name; the message has the nearest one, or all.
+
+    Example:
+        >>> schema("baton-patch")["$id"]
+        'urn:baton:schema:baton-patch:1'
+    """
+    if name not in SCHEMAS:
+        near = difflib.get_close_matches(name, SCHEMAS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SCHEMAS)}"
+        raise ValueError(f"there is no schema {name!r}; {hint}")
+    body = SCHEMAS[name].model_json_schema(mode="validation", schema_generator=Published)
+    return {"$schema": Published.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}

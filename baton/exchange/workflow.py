@@ -1,0 +1,425 @@
+"""`Exchange`: attached to a pipeline, it hands the task on to other pipelines and receives it from them, by signal.
+
+```python
+self.pipeline = Pipeline(start)
+self.exchange = Exchange(self.pipeline, agent="contract-review")
+...
+answer = await self.exchange.hand_off(Receiver("risk-7", "risk-scoring", starts="RiskScoring"), "Score the risk",
+                                      within=timedelta(hours=2))
+received = await self.exchange.receive(ReceiverRequirements("risk-scoring", "1.0.0"), within=timedelta(days=1))
+```
+
+A signal is durable with no worker running. It may all the same come twice, late or out of order, and its answer may
+be lost with a receiver that is rolled back; so a handoff is sent again until it is answered, always the same message
+under the same id, and the receiver answers the same each time and goes on with it once. Every handoff is a step of
+the pipeline, so a run that continues as new does not hand on again what it has handed on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from baton.core.baton import Baton
+from baton.core.history import StepKind
+from baton.core.messages import PipelineInput, PipelineStatus, StageReturn
+from baton.core.verdict import Fate
+from baton.errors import PatchError, StageFailedError
+from baton.exchange.admission import Received, taken_over
+from baton.exchange.records import HANDOFF, Acknowledgement, Outbox, Sent, Taken, message_digest
+from baton.exchange.workflow_arrivals import Arrivals
+from baton.exchange.workflow_asking import Questions
+from baton.exchange.workflow_messages import (
+    HANDOFF_ANSWER,
+    MARK,
+    Beside,
+    Receiver,
+    ended_once,
+    message_of,
+    start_receiver,
+    tell,
+)
+from baton.exchange.workflow_outgoing import Outgoing
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.records import Handoff
+from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.trace import handoff_span_id
+from baton.pipeline import workflow_awaiting as awaiting
+from baton.pipeline.workflow import Pipeline
+from baton.pipeline.workflow_steps import publish
+from baton.wire.json_values import Json
+
+ATTEMPTS = 3
+"""How often a handoff is sent while nobody answers, evenly over the time there is."""
+
+_TIMERS: ContextVar[tuple[list[asyncio.Task[None]], list[asyncio.Task[None]]]] = ContextVar("timers")
+"""The timers that the step before this one and this one have started; those are stopped once this one has sent."""
+
+Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
+Takes = Callable[[Baton, Received], Mapping[str, Json]]
+
+
+class Exchange:
+    """A pipeline's handoffs with other pipelines.
+
+    Attributes:
+        outgoing: What makes this pipeline's messages.
+        pipeline: The pipeline it is attached to.
+        questions: Asks the worker about messages.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        agent: str | None = None,
+        version: str = "1.0.0",
+        ask: Ask | None = None,
+    ) -> None:
+        """Attach an exchange to a pipeline, in the workflow's `__init__`.
+
+        Args:
+            pipeline: The pipeline.
+            agent: Under what name it hands on; its workflow type by default.
+            version: Its version, by semver.org.
+            ask: Asks a person what to do about a handoff that nobody answers; `pipeline.ask` puts it
+                into the pipeline's inbox. Without it the step fails.
+        """
+        carried = pipeline.carried("exchange")
+        self.pipeline = pipeline
+        self._calls = pipeline._calls
+        self.outgoing = Outgoing(pipeline, agent or workflow.info().workflow_type, version)
+        self._ask = ask
+        self._outbox = Outbox(carried.get("outbox", ()))
+        self.questions = Questions()
+        self._arrivals = Arrivals(pipeline._desk, self.questions, self.note, carried)
+        self._answers = Beside(self._take_answer, carried.get("answers", ()), in_turn=True)
+        workflow.set_signal_handler(HANDOFF_ANSWER, self._on_answer)
+        pipeline.carries["exchange"] = self.carried
+
+    @property
+    def asks(self) -> bool:
+        """Whether a person is asked about a handoff that nobody answers."""
+        return self._ask is not None
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return what the next run needs to know when this one continues as new."""
+        return {"outbox": self._outbox.carried(), "answers": self._answers.pending(), **self._arrivals.carried()}
+
+    @awaiting.step
+    async def hand_off(
+        self,
+        to: Receiver,
+        description: str,
+        *,
+        within: timedelta,
+        constraints: Sequence[str] = (),
+        state: Mapping[str, Json] | None = None,
+        mends: Acknowledgement | None = None,
+        attempts: int = ATTEMPTS,
+    ) -> Acknowledgement:
+        """Hand the task on to another pipeline, and wait until it answers.
+
+        Args:
+            to: The receiver; it is started if need be.
+            description: What it is to do.
+            within: How long to wait for the answer; the handoff expires then, unless a person is asked.
+            constraints: Rules of the form `key:value`.
+            state: What it is handed; the baton by default.
+            mends: The needs-input answer that this handoff mends: it keeps the id, and is its next attempt.
+            attempts: How often it is sent in that time while nobody answers.
+
+        Returns:
+            The answer: accepted, rejected, or needs-input with what is missing. A refusal is no exception.
+
+        Raises:
+            StageFailedError: Nobody answered, and nobody decided to go on; the message could not be made; or
+                the handoff would go round in circles.
+        """
+        name = f"hand off to {to.agent}"[:200]
+
+        async def act(seq: int) -> StageReturn:
+            mended = None if mends is None else (mends.handoff_id, self._outbox.attempt(mends.handoff_id))
+            expires = None if self.asks else within  # a person may have the same message sent much later
+            handoff = self.outgoing.message(to, description, constraints, state, expires, named=mended)
+            ack = await self.deliver(seq, to, handoff, within, attempts)
+            return StageReturn(stage=name, seq=seq, output=ack.to_json_object())
+
+        return Acknowledgement.from_json_object(await self.step(name, act))
+
+    @awaiting.step
+    async def receive(
+        self, receiver: ReceiverRequirements, *, within: timedelta, takes: Takes = taken_over
+    ) -> Received:
+        """Wait for a handoff that passes the gate, answer its sender, and take over the baton that it brings.
+
+        Every other one that comes meanwhile is answered as well. The answer is on record before it is given, and
+        before this returns.
+
+        Args:
+            receiver: What this pipeline requires of a handoff.
+            within: How long to wait.
+            takes: Makes the patch for this pipeline's baton out of the baton and what was received.
+
+        Returns:
+            What was received.
+
+        Raises:
+            StageFailedError: None came in time, or what one brought breaks a rule of this pipeline.
+        """
+        name = f"receive as {receiver.agent_type}"[:200]
+        is_past = True
+
+        async def act(seq: int) -> StageReturn:
+            nonlocal is_past
+            is_past = False
+            received = await self._arrivals.next(receiver, within)
+            patch = dict(takes(self.pipeline.baton, received))
+            return StageReturn(stage=name, seq=seq, baton_patch=patch, output=received.model_dump(mode="json"))
+
+        received = Received.model_validate(await self.step(name, act), strict=False)
+        self.outgoing.follows(received)
+        if received.cost and received.task_id == self.pipeline.task_id:
+            comes_back = self.outgoing.comes_back(received)
+            self.pipeline._purse.relay(received.cost, comes_back=comes_back, taken_over=is_past)
+        return received
+
+    async def step(self, name: str, act: Callable[[int], Awaitable[StageReturn]]) -> Any:
+        """Run something as a step of the pipeline, which is not executed again in a run that continues this one.
+
+        Args:
+            name: The step's name.
+            act: Does it, given the step's number.
+
+        Returns:
+            The output of what it returned, as JSON.
+
+        Raises:
+            StageFailedError: It failed, or its patch breaks a rule of the pipeline.
+        """
+        _TIMERS.set((_TIMERS.get(([], []))[1], []))
+        pipeline = self.pipeline
+        seq, past = await pipeline._steps.begin(name, StepKind.STAGE)
+        if past is not None:
+            return past.value
+        with pipeline._steps.under_way(StepKind.STAGE, name, seq):
+            returned = await act(seq)
+            try:
+                outcome = pipeline.state.record_stage(returned, workflow.now())
+            except PatchError as error:
+                raise StageFailedError(f"{name}: what came back is refused: {error}") from error
+        publish(outcome)
+        return outcome.value
+
+    async def deliver(
+        self, seq: int, to: Receiver, handoff: Handoff, within: timedelta, attempts: int = ATTEMPTS
+    ) -> Acknowledgement:
+        """Send a handoff until it is answered.
+
+        Args:
+            seq: The step's number.
+            to: The receiver.
+            handoff: The message; the same at each attempt.
+            within: How long to wait, and again as long each time a person says so.
+            attempts: How often to send it in that time.
+
+        Raises:
+            StageFailedError: Nobody answered, and nobody decided to go on.
+        """
+        id = handoff.handoff_id
+        with self.expecting(to, id, message_digest(handoff.to_json_object()), within):
+            await self._send(to, handoff, may_start=True)
+            while (ack := await self.answer(id, within, attempts, lambda: self._send_again(to, handoff))) is None:
+                if await self._escalate(seq, to, handoff, within, attempts):
+                    self._outbox.extend(id, workflow.now() + within)
+                    await self._send_again(to, handoff)
+        if not ack.accepted:
+            self.note(f"{to.agent!r} answered {ack.answer.value} to handoff {id}: {ack.reason or '; '.join(ack.unmet)}")
+        return ack
+
+    async def offer(
+        self, to: Receiver, handoff: Handoff, within: timedelta, attempts: int, *, sent: Callable[[], None]
+    ) -> Acknowledgement | None:
+        """Send a handoff until it is answered or the time is up, and leave it at that.
+
+        Args:
+            to: The receiver.
+            handoff: The message; the same at each attempt.
+            within: How long to wait.
+            attempts: How often to send it in that time.
+            sent: Called once it is sent for the first time, and its receiver started if need be.
+
+        Returns:
+            The answer, or None if there is none.
+        """
+        with self.expecting(to, handoff.handoff_id, message_digest(handoff.to_json_object()), within):
+            await self._send(to, handoff, may_start=True)
+            sent()
+            return await self.answer(handoff.handoff_id, within, attempts, lambda: self._send_again(to, handoff))
+
+    @contextmanager
+    def expecting(self, to: Receiver, id: str, digest: str, within: timedelta) -> Iterator[None]:
+        """Take the answer to something that is sent while the block runs; one that comes later is noted.
+
+        Args:
+            to: Who is to answer.
+            id: What the answer names as its handoff.
+            digest: What it names as its digest.
+            within: How long it may take.
+        """
+        now = workflow.now()
+        self._outbox.put(
+            Sent(
+                handoff_id=id,
+                digest=digest,
+                receiver=to.agent,
+                workflow_id=to.workflow_id,
+                sent_at=now,
+                deadline=now + within,
+            )
+        )
+        try:
+            yield
+        finally:
+            self._outbox.close(id)
+
+    async def answer(
+        self, id: str, within: timedelta, attempts: int, again: Callable[[], Awaitable[None]]
+    ) -> Acknowledgement | None:
+        """Wait for an answer, sending again now and then, evenly over the time there is.
+
+        Args:
+            id: What the answer names as its handoff.
+            within: How long to wait.
+            attempts: How often it is sent in that time, the first one included.
+            again: Sends it again.
+
+        Returns:
+            The answer, or None if the time is up.
+        """
+        before, now = _TIMERS.get()
+        for timer in before:
+            timer.cancel()
+        for attempt in range(1, attempts + 1):
+            summary = f"answer to handoff {id}, attempt {attempt}"
+            now.append(
+                await self._answers.once(lambda: self._outbox.answer(id) is not None, within / attempts, summary)
+            )
+            if self._outbox.answer(id) is not None:
+                break
+            if attempt < attempts:
+                await again()
+        return self._outbox.answer(id)
+
+    async def _send_again(self, to: Receiver, handoff: Handoff) -> None:
+        """Send the same message again; whoever has answered it answers the same."""
+        self._outbox.again(handoff.handoff_id)
+        await self._send(to, handoff, may_start=False)
+
+    async def _send(self, to: Receiver, handoff: Handoff, *, may_start: bool) -> None:
+        """Signal the handoff; start the receiver if that is allowed and it is not there.
+
+        Only the first attempt may start it: a receiver that has accepted and ended must not do it all again.
+        """
+        if await tell(to.workflow_id, HANDOFF, handoff):
+            return
+        if may_start and to.starts is not None:
+            start = PipelineInput(
+                goal=handoff.task_description,
+                params=dict(to.params),
+                task_id=handoff.task_id,
+                traceparent=handoff.traceparent,
+                follows=handoff_span_id(handoff.handoff_id, to.agent),
+            )
+            await start_receiver(to, start, searchable=self.pipeline._desk.visibility.enabled)
+            if await tell(to.workflow_id, HANDOFF, handoff):
+                return
+        self.note(f"nothing runs as {to.workflow_id!r} to receive handoff {handoff.handoff_id}; it waits")
+
+    async def _escalate(self, seq: int, to: Receiver, handoff: Handoff, within: timedelta, attempts: int) -> bool:
+        """Put the task into PENDING_HANDOFF and ask a person; return whether it is to be sent again.
+
+        It is not where the answer comes while the person is asked: then there is nothing to decide any more.
+
+        Raises:
+            StageFailedError: There is nobody to ask, or they gave it up.
+        """
+        reason = f"{to.agent!r} ({to.workflow_id}) has not answered handoff {handoff.handoff_id} within {within}"
+        self.note(f"escalated: {reason}")
+        visibility = self.pipeline._desk.visibility
+        name = f"hand off to {to.agent}"[:200]
+        if self._ask is None:
+            visibility.gave_up(name)
+            raise StageFailedError(reason)
+        since = workflow.now()
+        pending = PendingHandoff(
+            handoff_id=handoff.handoff_id,
+            seq=seq,
+            sender=handoff.from_agent.agent_id,
+            receiver=to.agent,
+            fate=Fate.ESCALATE,
+            details=reason,
+            attempts=attempts,
+            since=since,
+            until=since + within,
+            only_as_sent=True,
+        )
+        with visibility.waiting(PipelineStatus.PENDING_HANDOFF, name):
+            decision = await self._decision_or_answer(pending, within)
+        visibility.goes_on()
+        if decision is None:
+            self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; nobody needs to decide about it")
+            return False
+        if decision.action is not HandoffAction.REQUEUE:
+            late = self._outbox.answer(handoff.handoff_id)
+            came = "" if late is None else f" (since then {to.agent!r} answered {late.answer.value})"
+            raise StageFailedError(f"{reason}; {decision.who} gave it up: {decision.why}{came}")
+        return True
+
+    async def _decision_or_answer(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision | None:
+        """Return what the person who is asked decides, or None if the receiver answers before that."""
+        assert self._ask is not None  # noqa: S101 - the caller has looked
+        id, inbox = pending.handoff_id, self.pipeline._handing.escalation.inbox
+        asking = asyncio.ensure_future(self._ask(pending, within))
+
+        def answered() -> bool:
+            return self._outbox.answer(id) is not None and not inbox.has_decision(id)
+
+        await ended_once(lambda: asking.done() or answered(), [asking])
+        return None if asking.cancelled() else asking.result()
+
+    def _on_answer(self, *given: Any) -> None:
+        """Answer a handoff of this pipeline: one sealed acknowledgement."""
+        raw = message_of(given)
+        if raw is None:
+            what = "no sealed answer of 4 MiB at most"
+            self.note(f"refused a signal {HANDOFF_ANSWER!r} that is {what}, marked as one by {MARK}")
+        else:
+            self._answers.put(raw)
+
+    async def _take_answer(self, raw: bytes) -> None:
+        """Take an answer once its seal was verified."""
+        try:
+            answer = await self.questions.opened(raw)
+            ack = None if answer.message is None else Acknowledgement.from_json_object(answer.message)
+        except ActivityError as error:
+            self.note(f"an answer could not be verified: {error.cause or error}")
+        except ValidationError:
+            self.note("refused an answer that is no acknowledgement, though its seal holds")
+        else:
+            if ack is None:
+                self.note(f"refused an answer: {answer.fault}")
+                return
+            taken = self._outbox.take(ack)
+            if taken not in (Taken.FIRST, Taken.REPEATED):
+                self.note(f"an answer of {ack.by!r} to handoff {ack.handoff_id} ({ack.answer.value}) is {taken.value}")
+
+    def note(self, text: str) -> None:
+        """Keep a note for the pipeline's operators."""
+        self.pipeline._desk.note(text[:1_000])

@@ -1,0 +1,378 @@
+"""`Streams`: attached to an exchange, it hands on in chunks, so that the receiver can begin before the sender is done.
+
+The handoff goes first and passes the gate like any other. Then come the chunks, each sealed; the last one has the
+digest of them all. The receiver answers twice: whether it takes the handoff, and whether it has all of it (S3-14.1).
+"""
+
+import asyncio
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from baton.core.messages import StageReturn
+from baton.errors import StageFailedError
+from baton.exchange.admission import Received
+from baton.exchange.chunks import MOST_AHEAD, Arrival, CheckChunk, Chunk, ChunkStream, whole_digest
+from baton.exchange.records import MOST_REMEMBERED, Acknowledgement, Reply
+from baton.exchange.workflow import ATTEMPTS, Exchange
+from baton.exchange.workflow_messages import HANDOFF_ANSWER, Beside, Receiver, message_of, tell
+from baton.handoff.routing import ReceiverRequirements
+from baton.pipeline.workflow_awaiting import step
+from baton.wire.json_values import Json, unwritable
+from baton.wire.misfit import misfit
+from baton.wire.names import HANDOFF_CHUNK
+
+STREAM = "stream"
+"""Member of a handoff's `step`: the id under which its chunks come."""
+MOST_EVENTS, MOST_BYTES = 40_000, 40_000_000
+"""How long a history may be for a chunk to be sent: at 51,200 events or 50 MiB the server ends the run."""
+MOST_STREAMS = 100
+"""How many streams chunks are kept for that nobody has received yet."""
+
+_LONGEST_FAULT = 500
+
+
+class Streams:
+    """A pipeline's streamed handoffs."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Attach to an exchange, in the workflow's `__init__`."""
+        self._exchange = exchange
+        self._calls = exchange._calls
+        carried = exchange.pipeline.carried("streams")
+        self._chunks: dict[str, list[Chunk]] = {
+            id: [Chunk.from_json_object(one) for one in chunks] for id, chunks in carried.get("chunks", {}).items()
+        }
+        # What was received stays: a run that continues this one goes through the same code, and asks for it again.
+        self._ended: dict[str, list[Chunk]] = {
+            id: [Chunk.from_json_object(one) for one in chunks] for id, chunks in carried.get("ended", {}).items()
+        }
+        self._answered: dict[str, tuple[str, Acknowledgement]] = {
+            id: (reply_to, Acknowledgement.from_json_object(ack))
+            for id, (reply_to, ack) in carried.get("answered", {}).items()
+        }
+        self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
+        self._answered_before = frozenset(self._answered)
+        self._opening = Beside(self._take_chunk, carried.get("opening", ()))
+        self._timers: dict[str, list[asyncio.Task[None]]] = {}
+        workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
+        exchange.pipeline.carries["streams"] = self.carried
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return what the next run needs to know when this one continues as new."""
+        return {
+            "chunks": _as_json(self._chunks),
+            "ended": _as_json(self._ended),
+            "answered": {id: [reply_to, ack.to_json_object()] for id, (reply_to, ack) in self._answered.items()},
+            "opening": self._opening.pending(),
+            **({"unsafe": {id: [*faults] for id, faults in self._unsafe.items()}} if self._unsafe else {}),
+        }
+
+    @step
+    async def send(
+        self,
+        to: Receiver,
+        description: str,
+        chunks: AsyncIterable[Mapping[str, Json]] | Iterable[Mapping[str, Json]],
+        *,
+        within: timedelta,
+        state: Mapping[str, Json] | None = None,
+        attempts: int = ATTEMPTS,
+    ) -> Acknowledgement:
+        """Hand on in chunks: open, send each one as it comes, close, and wait until the receiver has all of it.
+
+        Args:
+            to: The receiver.
+            description: What it is to do.
+            chunks: The contents. They may be waited for, but making them must not run steps of this pipeline.
+            within: How long each of the two answers may take; the handoff expires then, unless a person is asked.
+            state: What the handoff itself brings; the baton by default.
+            attempts: How often it is sent in that time while nobody answers.
+
+        Returns:
+            The answer to the whole; or to the handoff, if that was refused.
+
+        Raises:
+            StageFailedError: Nobody answered, a chunk is no JSON that can be sent, or there are so many that the
+                server would end the run: some 8,000.
+        """
+        name, exchange = f"stream to {to.agent}"[:200], self._exchange
+
+        async def act(seq: int) -> StageReturn:
+            stream = str(workflow.uuid4())
+            expires = None if exchange.asks else within
+            handoff = exchange.outgoing.message(to, description, (), state, expires, step={STREAM: stream})
+            ack = await exchange.deliver(seq, to, handoff, within, attempts)
+            if ack.accepted:
+                ack = await self._send_all(to, stream, chunks, within, attempts)
+            return StageReturn(stage=name, seq=seq, output=ack.to_json_object())
+
+        return Acknowledgement.from_json_object(await exchange.step(name, act))
+
+    async def _send_all(
+        self,
+        to: Receiver,
+        stream: str,
+        chunks: AsyncIterable[Mapping[str, Json]] | Iterable[Mapping[str, Json]],
+        within: timedelta,
+        attempts: int,
+    ) -> Acknowledgement:
+        """Send the chunks and what closes them; return the answer to the whole."""
+        sent: list[Chunk] = []
+        events, size = _history()
+
+        async def put(content: Mapping[str, Json], whole: str | None = None) -> None:
+            seq, last = len(sent) + 1, whole is not None
+            if not last and _would_end_the_run(0, 0):
+                raise StageFailedError(
+                    f"chunk {seq} of the stream to {to.agent!r} cannot be sent: this run's history has "
+                    "{:,} events and {:,} bytes, and the server would end it soon; ".format(*_history())
+                    + "put more into each chunk, and what is large into an artifact"
+                )
+            try:
+                ending: dict[str, Any] = {"last": True, "whole": whole} if last else {"content": _writable(content)}
+                sent.append(Chunk(handoff_id=stream, seq=seq, at=workflow.now(), **ending))
+            except ValueError as error:
+                why = (misfit(error) if isinstance(error, ValidationError) else str(error))[:_LONGEST_FAULT]
+                raise StageFailedError(f"chunk {seq} of the stream to {to.agent!r} cannot be sent: {why}") from error
+            await tell(to.workflow_id, HANDOFF_CHUNK, sent[-1])
+
+        async def again() -> None:
+            for one in sent[-1:] if _would_end_the_run(*took) else sent:  # the last one asks for the answer
+                await tell(to.workflow_id, HANDOFF_CHUNK, one)
+
+        if isinstance(chunks, AsyncIterable):
+            async for content in chunks:
+                await put(content)
+        else:
+            for content in chunks:
+                await put(content)
+        whole = whole_digest([one.content for one in sent])
+        with self._exchange.expecting(to, stream, whole, within):
+            await put({}, whole)
+            took = _history()[0] - events, _history()[1] - size
+            ack = await self._exchange.answer(stream, within, attempts, again)
+        if ack is None:
+            raise StageFailedError(f"{to.agent!r} has not said within {within} that it has all of a streamed handoff")
+        return ack
+
+    @step
+    async def receive(
+        self,
+        receiver: ReceiverRequirements,
+        *,
+        within: timedelta,
+        minimum: int = 1,
+        check: CheckChunk | None = None,
+    ) -> "Incoming":
+        """Wait for a streamed handoff, and for as many chunks as are needed to begin.
+
+        Args:
+            receiver: What this pipeline requires of a handoff.
+            within: How long to wait for the handoff, and then for the chunks.
+            minimum: The least number of chunks with which the pipeline can begin.
+            check: A check of each chunk's content.
+
+        Raises:
+            StageFailedError: No handoff came, it is not streamed, or too few sound chunks came.
+        """
+        received = await self._exchange.receive(receiver, within=within)
+        id = received.step.get(STREAM)
+        if not isinstance(id, str):
+            raise StageFailedError(
+                f"handoff {received.handoff_id} of {received.sender!r} is not streamed; use `receive`"
+            )
+        incoming = Incoming(self, received, ChunkStream(id, minimum=minimum, check=check), receiver.agent_type, id)
+        await incoming.until(lambda stream: stream.may_begin, within)
+        return incoming
+
+    def taken_by(self, id: str, stream: ChunkStream, seen: int) -> int:
+        """Give a stream the chunks that came since, and return how many there were in all."""
+        arrived = self._ended[id] if id in self._ended else self._chunks.setdefault(id, [])
+        for chunk in arrived[seen:]:
+            if stream.take(chunk) is Arrival.DUPLICATE:
+                self._exchange.note(f"chunk {chunk.seq} of stream {id} came again; it changes nothing")
+        stream.refuse(self._unsafe.get(id, ()))
+        return len(arrived)
+
+    async def in_time(self, true: Callable[[], bool], within: timedelta, id: str) -> None:
+        """Wait until chunks make something true of a stream, or the time is up."""
+        summary = f"chunks of stream {id}"
+        self._timers.setdefault(id, []).append(await self._opening.once(true, within, summary))
+
+    async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
+        """Tell the sender whether all of a stream is here; whoever sends it again is told the same."""
+        if id in self._answered_before:  # by the run that this one continues
+            return
+        ack = Acknowledgement(
+            handoff_id=id,
+            digest=whole,
+            answer=Reply.REJECTED if fault else Reply.ACCEPTED,
+            reason=fault,
+            by=by,
+            at=workflow.now(),
+        )
+        self._ended[id] = self._chunks.pop(id, [])
+        self._answered[id] = (received.reply_to or "", ack)
+        if len(self._answered) > MOST_REMEMBERED:
+            del self._answered[next(iter(self._answered))]
+        if await self._answer_again(id):  # in a later task than the one that started the timers
+            for timer in self._timers.pop(id, ()):
+                timer.cancel()
+
+    async def _answer_again(self, id: str) -> bool:
+        reply_to, ack = self._answered[id]
+        return bool(reply_to) and await tell(reply_to, HANDOFF_ANSWER, ack)
+
+    def _on_chunk(self, *given: Any) -> None:
+        """Hand a part of a streamed handoff to this pipeline: one sealed chunk."""
+        raw = message_of(given)
+        if raw is None:
+            self._exchange.note(f"refused a signal {HANDOFF_CHUNK!r} that is no sealed chunk of 4 MiB at most")
+        else:
+            self._opening.put(raw)
+
+    async def _take_chunk(self, raw: bytes) -> None:
+        """Keep a chunk once its seal was verified and the safety scan has nothing against it."""
+        try:
+            said = await self._exchange.questions.opened(raw, scanned=True)
+            chunk = None if said.message is None else Chunk.from_json_object(said.message)
+        except (ActivityError, ValidationError) as error:
+            self._exchange.note(f"refused a chunk: {type(error).__name__}")
+            return
+        if chunk is None:
+            self._exchange.note(f"refused a chunk: {said.fault}")
+        elif chunk.handoff_id in self._answered:
+            if chunk.last:
+                await self._answer_again(chunk.handoff_id)
+        elif said.unsafe:
+            self._refuse(chunk, "; ".join(said.unsafe))
+        elif chunk.handoff_id not in self._chunks and len(self._chunks) >= MOST_STREAMS:
+            self._exchange.note(f"refused a chunk: {MOST_STREAMS} streams have begun already")
+        else:
+            self._keep(chunk, self._chunks.setdefault(chunk.handoff_id, []))
+
+    def _keep(self, chunk: Chunk, kept: list[Chunk]) -> None:
+        """Keep a chunk, unless it is too far ahead of the first one that is missing; two that differ break a stream."""
+        if chunk.seq > MOST_AHEAD and chunk.seq >= (missing := _first_missing(kept)) + MOST_AHEAD:
+            text = f"chunk {missing} is missing, and at most {MOST_AHEAD - 1} may wait for it"
+            self._exchange.note(f"refused chunk {chunk.seq} of stream {chunk.handoff_id}: {text}")
+            return
+        same = [one.to_json_object() for one in kept if one.seq == chunk.seq]
+        if len(same) < 2 and chunk.to_json_object() not in same:
+            kept.append(chunk)
+
+    def _refuse(self, chunk: Chunk, why: str) -> None:
+        """Remember that a stream had an unsafe chunk, which is not kept: the stream is broken."""
+        faults = self._unsafe.setdefault(chunk.handoff_id, [])
+        fault = f"chunk {chunk.seq}: the safety scan rejects it: {why}"
+        if fault not in faults:
+            faults.append(fault)
+        if len(self._unsafe) > MOST_REMEMBERED:
+            del self._unsafe[next(iter(self._unsafe))]
+
+
+def _history() -> tuple[int, int]:
+    """Return how many events this run's history has, and how many bytes."""
+    info = workflow.info()
+    return info.get_current_history_length(), info.get_current_history_size()
+
+
+def _would_end_the_run(events: int, size: int) -> bool:
+    """Return whether the history would be too long with so many events and bytes more."""
+    has_events, has_size = _history()
+    return has_events + events > MOST_EVENTS or has_size + size > MOST_BYTES
+
+
+def _writable(content: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the content of a chunk over which a seal can be made.
+
+    Raises:
+        ValueError: None can, or it is no object.
+    """
+    if not isinstance(content, Mapping):
+        raise ValueError(f"expected an object, got {type(content).__name__}")
+    if faults := unwritable({"content": dict(content)}):
+        raise ValueError("; ".join(faults))
+    return dict(content)
+
+
+def _first_missing(kept: Iterable[Chunk]) -> int:
+    """Return the number of the first chunk that is not here."""
+    here, number = {one.seq for one in kept}, 1
+    while number in here:
+        number += 1
+    return number
+
+
+def _as_json(streams: Mapping[str, list[Chunk]]) -> dict[str, JsonValue]:
+    return {id: [one.to_json_object() for one in chunks] for id, chunks in streams.items()}
+
+
+class Incoming:
+    """A streamed handoff that is being received.
+
+    Attributes:
+        received: The handoff itself.
+        stream: What is here of it.
+    """
+
+    def __init__(self, streams: Streams, received: Received, stream: ChunkStream, by: str, id: str) -> None:
+        self.received = received
+        self.stream = stream
+        self._streams = streams
+        self._calls = streams._calls
+        self._by = by
+        self._id = id
+        self._seen = 0
+
+    @property
+    def chunks(self) -> list[dict[str, Json]]:
+        """The contents so far, in order, without a gap."""
+        self._take()
+        return self.stream.taken
+
+    @step
+    async def rest(self, *, within: timedelta) -> list[dict[str, Json]]:
+        """Wait until the whole is here, answer the sender, and return all contents.
+
+        Args:
+            within: How long to wait.
+
+        Raises:
+            StageFailedError: It did not come in time, or is not what its sender closed it with.
+        """
+        await self.until(lambda stream: stream.complete, within)
+        await self._streams.answer(self.received, self._id, whole_digest(self.stream.taken), "", self._by)
+        return self.stream.taken
+
+    async def until(self, true: Callable[[ChunkStream], bool], within: timedelta) -> None:
+        """Wait for something to be so of the stream.
+
+        Raises:
+            StageFailedError: It is broken, or the time is up.
+        """
+        sound = False
+
+        def settled() -> bool:
+            nonlocal sound
+            self._take()
+            sound = true(self.stream) and not self.stream.faults
+            # The sender of a broken one hears of it once it says what it has sent.
+            return sound or (bool(self.stream.faults) and self.stream.closed_with is not None)
+
+        await self._streams.in_time(settled, within, self._id)
+        if sound:
+            return
+        gap = f"chunk {self.stream.missing} is missing" if self.stream.missing else f"{len(self.stream.taken)} came"
+        fault = "; ".join(self.stream.faults) or f"{gap} after {within}"
+        if self.stream.closed_with is not None:
+            await self._streams.answer(self.received, self._id, self.stream.closed_with, fault, self._by)
+        raise StageFailedError(f"the streamed handoff {self.received.handoff_id} is not whole: {fault}")
+
+    def _take(self) -> None:
+        self._seen = self._streams.taken_by(self._id, self.stream, self._seen)

@@ -1,0 +1,341 @@
+"""How a stage receives a handoff: through its worker's gate, before any of its own code runs."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from baton.contract.tools import TOOL_DENIED
+from baton.core.history import Spend, told_spend
+from baton.core.messages import StageInput, StageReturn
+from baton.core.stages import StageSpec
+from baton.core.verdict import Code, Finding, Verdict
+from baton.handoff.receipts import Receipt
+from baton.handoff.relay import STEP_WORKFLOW
+from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.sealed import UnverifiedHandoff
+from baton.handoff.store_gate import contract_check, now_utc
+from baton.handoff.validation import Check
+from baton.keys.store_keyring import Keyring, KeyringError
+from baton.ledger.chain import CANCELED, ChainHead
+from baton.ledger.entries import cost_after, run_name
+from baton.ledger.errors import LedgerError, LedgerUnavailableError
+from baton.ledger.records import AuditEntry, Kind
+from baton.telemetry.metering import tell_answer
+from baton.telemetry.metric_names import Transport
+from baton.telemetry.workflow_metrics import Metrics
+
+_PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a stage returned
+_PATIENCE = (0.2, 0.5, 1.0)  # between the tries to put an answer on record
+_log = logging.getLogger(__name__)
+
+
+class ReceiversGate(Protocol):
+    """What a worker needs to answer handoffs; `baton.handoff.store_gate.Gate` is one."""
+
+    @property
+    def keyring(self) -> Keyring:
+        """The keys that open seals."""
+
+    def unsafe(self, message: Any) -> list[str]:
+        """Return what the safety scan rejects in a message that is no handoff."""
+
+    async def accept(
+        self,
+        raw: bytes,
+        receiver: ReceiverRequirements,
+        *,
+        run_id: str | None = None,
+        task_id: str | None = None,
+        further: Iterable[Check] = (),
+        remade: bool = False,
+    ) -> tuple[Receipt, Mapping[str, Any]]:
+        """Answer a handoff, on record."""
+
+    async def returned(
+        self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
+    ) -> ChainHead:
+        """Put on record what a receiver made of a handoff."""
+
+    async def failed(
+        self,
+        message: Mapping[str, Any],
+        error: str,
+        attempt: int,
+        *,
+        spend: Spend | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        """Put on record that a receiver failed after it had accepted, and what it had spent."""
+
+    async def record(self, entry: AuditEntry) -> str:
+        """Put anything else on record, and return the head of its chain."""
+
+
+def requirements(spec: StageSpec) -> ReceiverRequirements:
+    """Return what a stage requires of a handoff.
+
+    Example:
+        >>> requirements(StageSpec("review", version="1.2.0")).agent_version
+        '1.2.0'
+    """
+    return ReceiverRequirements(spec.name, spec.version, spec.requires)
+
+
+def not_empty(fields: frozenset[str]) -> Check:
+    """Return the check that required fields of the baton hold something; one that is empty was not sent (S3-6.1-g).
+
+    Example:
+        >>> [finding.at for finding in not_empty(frozenset({"constraints"}))({"currentState": {"constraints": []}})]
+        ['/currentState/constraints']
+    """
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        state = message["currentState"]
+        return [
+            Finding(
+                code=Code.INCOMPLETE_CONTEXT,
+                text=f"currentState holds nothing in {name!r}, which the receiver requires; fill it",
+                at=f"/currentState/{name}",
+            )
+            for name in sorted(fields)
+            if not name.startswith("/") and name in state and not state[name] and state[name] not in (0, False)
+        ]
+
+    return check
+
+
+def gate_of(gate: ReceiversGate | None) -> ReceiversGate:
+    """Return the worker's gate.
+
+    Raises:
+        ApplicationError: It has none; another worker may, so the stage is tried again.
+    """
+    if gate is None:
+        raise ApplicationError(
+            "this worker was handed a sealed handoff and has no gate to verify it with; start it with "
+            "BatonPlugin(safeguards=…)",
+            type="NoGate",
+        )
+    return gate
+
+
+async def accepted(
+    gate: ReceiversGate,
+    metrics: Metrics,
+    sealed: UnverifiedHandoff,
+    spec: StageSpec,
+    clock: Callable[[], datetime] = now_utc,
+) -> tuple[Receipt, StageInput | None, Mapping[str, Any]]:
+    """Answer the handoff that a stage was sent.
+
+    Args:
+        gate: The worker's gate.
+        metrics: The worker's metrics.
+        sealed: The handoff.
+        spec: The stage.
+        clock: Tells the time, for contracts that expire.
+
+    Returns:
+        The answer on record, the stage's input if it was accepted, and the message.
+
+    Raises:
+        LedgerUnavailableError: The ledger could not be written for two seconds; the worker tries again.
+    """
+    held: list[StageInput] = []  # read once: the checks and the stage use the same
+    further = [not_empty(spec.requires), _of_this_workflow, _readable(held), contract_check(clock)]
+    # A short outage is no failure of the stage, whose own retries are for what it does itself: it is waited for here.
+    for pause in (*_PATIENCE, None):
+        try:
+            receipt, message = await gate.accept(
+                sealed.raw, requirements(spec), run_id=run_of_activity(), further=further, remade=_is_light()
+            )
+            break
+        except LedgerUnavailableError as error:
+            if pause is None:
+                raise
+            _log.warning("a handoff to %s waits for the ledger: %s", spec.name, error)
+            await asyncio.sleep(pause)
+    tell_answer(metrics, receipt, message, spec.name, Transport.QUEUE)
+    return receipt, held[0] if receipt.verdict else None, message
+
+
+def _of_this_workflow(message: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding if a handoff was made for a stage of another workflow: its seal holds there as well as here."""
+    named = message.get("step", {}).get(STEP_WORKFLOW)
+    if not activity.in_activity() or named == activity.info().workflow_id:
+        return []
+    text = "the handoff was made for a stage of another workflow; one that is sent on to this one is a replay"
+    return [Finding(code=Code.SIGNATURE_INVALID, text=text, at=f"/step/{STEP_WORKFLOW}")]
+
+
+def _readable(held: list[StageInput]) -> Check:
+    """Return the check that a handoff has what a stage needs beside the document's members; what it read is kept."""
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        try:
+            held[:] = [StageInput.of_handoff(message)]
+        except ValidationError as error:
+            faults = error.errors(include_input=False)
+            places = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in faults}))
+            text = f"'step' is not what a pipeline sends its stages: see {places}"
+            return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/step")]
+        return []
+
+    return check
+
+
+def refused(receipt: Receipt, spec: StageSpec, message: Mapping[str, Any]) -> StageReturn:
+    """Return what a stage answers to a handoff that it did not accept; a rejection is a value and no exception."""
+    step = message.get("step")
+    seq = step.get("seq", 1) if isinstance(step, Mapping) else 1
+    seq = seq if isinstance(seq, int) and seq > 0 else 1
+    # What is not genuine, or of another task, is on record in the chain that it names: no anchor of this run's chain.
+    anchor = None if receipt.verdict.reason is Code.SIGNATURE_INVALID else receipt.anchor
+    return StageReturn(stage=spec.name, seq=seq, attempt=receipt.attempt, verdict=receipt.verdict, anchor=anchor)
+
+
+def expired_return(given: StageInput, findings: list[Finding]) -> StageReturn:
+    """Return what a stage answers to a plain input whose contract has expired; it did not run."""
+    verdict = Verdict(
+        valid=False, reason=Code.INCOMPLETE_CONTEXT, details="; ".join(one.text for one in findings), findings=findings
+    )
+    return StageReturn(
+        stage=given.stage, seq=given.seq, attempt=given.attempt, branch=given.branch, after=given.after, verdict=verdict
+    )
+
+
+async def returned_on_record(
+    gate: ReceiversGate, message: Mapping[str, Any], returned: StageReturn, anchor: str | None
+) -> str | None:
+    """Put on record what a stage returned, and return the chain's head after it.
+
+    The stage has run, and must not run again because of this: what cannot be recorded within a few tries is
+    left out with a warning. Its acceptance is on record, and the next handoff tells its cost.
+
+    Args:
+        gate: The worker's gate.
+        message: The handoff that the stage had accepted.
+        returned: What it returned.
+        anchor: The head when it was accepted.
+    """
+    answer = {"baton_patch": returned.baton_patch, "output": returned.output, "findings": returned.findings}
+
+    async def put() -> str:
+        return (await gate.returned(message, answer, returned.spend, run_id=run_of_activity())).anchor
+
+    return await put_or_warn(put, f"what {returned.stage} returned") or anchor
+
+
+async def put_or_warn(put: Callable[[], Awaitable[str]], what: str) -> str | None:
+    """Put something on record that was paid for and must not be done again for want of the ledger.
+
+    Args:
+        put: Puts it there; called a few times, with pauses, while the ledger cannot be written, or a key for it lacks.
+        what: What it is, for the worker's log.
+
+    Returns:
+        The chain's head after it; None if it is not on record, which is in the log then.
+    """
+    for pause in (*_PAUSES, None):
+        try:
+            return await put()
+        except (LedgerUnavailableError, KeyringError) as error:
+            if pause is None:
+                _log.warning("%s is not on record: %s", what, error)
+                break
+            await asyncio.sleep(pause)
+    return None
+
+
+async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], error: Exception) -> None:
+    """Put on record that a stage failed after it had accepted; without the ledger it is left to the worker's log."""
+    attempt = activity.info().attempt if activity.in_activity() else 1
+    spend = told_spend(error.details) if isinstance(error, ApplicationError) else Spend()
+    try:
+        await gate.failed(message, f"{type(error).__name__}: {error}", attempt, spend=spend, run_id=run_of_activity())
+    except (LedgerError, KeyringError) as unrecorded:
+        _log.warning("that a stage failed is not on record: %s", unrecorded)
+
+
+async def canceled_on_record(gate: ReceiversGate, message: Mapping[str, Any], given: StageInput, spend: Spend) -> None:
+    """Put on record what a stage had charged that nobody waits for any more, so that no run will tell of it.
+
+    One that Temporal runs again tells of it then itself: its worker was stopped, it was paused, or took too long.
+
+    Args:
+        gate: The worker's gate.
+        message: The handoff that the stage had accepted.
+        given: The stage's input.
+        spend: What it had charged.
+    """
+    why = activity.cancellation_details() if activity.in_activity() else None
+    if not spend or why is None or not (why.cancel_requested or why.not_found):
+        return
+    entry = AuditEntry(
+        kind=Kind.ROLLBACK,
+        task_id=given.task_id,
+        event_id=f"{given.handoff_id}.{given.attempt}",
+        status=CANCELED,
+        timestamp=now_utc(),
+        to_agent=given.stage,
+        run_id=run_of_activity(),
+        cost=cost_after(message, spend),
+        message={"charged": spend.model_dump(mode="json")},
+    )
+    try:
+        await gate.record(entry)
+    except (LedgerError, KeyringError) as error:
+        _log.warning("what %s had charged when it was canceled is not on record: %s", given.stage, error)
+
+
+async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, handoff_id: str, number: int) -> None:
+    """Put on record that a stage called a tool that its contract does not allow; without the ledger it is in the log.
+
+    Args:
+        gate: The worker's gate.
+        given: The stage's input.
+        tool: The tool.
+        handoff_id: The handoff under which it was called.
+        number: Which denial of this run it was, from 1.
+    """
+    info = activity.info() if activity.in_activity() else None
+    run = info.attempt if info else 1
+    entry = AuditEntry(
+        kind="denial",
+        task_id=given.task_id,
+        event_id=f"{given.handoff_id}.{given.attempt}.{run}.{number}",
+        attempt=given.attempt,
+        status=TOOL_DENIED,
+        timestamp=now_utc(),
+        from_agent=given.stage,
+        details=f"{tool!r} is not among the tools of handoff {handoff_id!r}; it did not run",
+        run_id=run_of_activity(),
+        message={"tool": tool, "handoffId": handoff_id},
+    )
+    try:
+        await gate.record(entry)
+    except (LedgerError, KeyringError) as error:
+        _log.warning("a denied call of %r is not on record: %s", tool, error)
+
+
+def _is_light() -> bool:
+    """Return whether the stage runs within its pipeline's workflow task.
+
+    When that task is lost with its worker, the next one makes the handoff anew, at another time. Nobody else can have
+    sent another one: it never left the worker.
+    """
+    return activity.in_activity() and activity.info().is_local
+
+
+def run_of_activity() -> str | None:
+    """Return the workflow and run that the running stage belongs to, as its records name them."""
+    if not activity.in_activity():
+        return None
+    info = activity.info()
+    return run_name(info.workflow_id or "", info.workflow_run_id or "")

@@ -1,0 +1,298 @@
+"""`baton inbox`: the handoffs that wait for a person, and the person's word about each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import JsonValue, ValidationError
+from temporalio.client import Client
+
+from baton.cli.command import command
+from baton.cli.output import plain
+from baton.cli.session import Session, who_is
+from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption, json_object
+from baton.client import WaitingHandoff, resolve_handoff, run_inbox
+from baton.client import inbox as all_inboxes
+from baton.core.patching import patch_effect
+from baton.errors import PipelineError
+from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_card, handoff_page, inbox_table, named
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
+from baton.runs.cli_asking import answer_of, must_be_answerable, nobody
+from baton.runs.client_handoffs import RunHandoffs, read_handoffs
+from baton.wire.counting import counted
+from baton.wire.money import MICRO_PER_USD, MOST_USD, micro_usd
+
+HandoffArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="HANDOFF", help="Its id, or the first eight characters of it; by default the only one that waits."
+    ),
+]
+LimitOption = Annotated[int, typer.Option(min=1, max=1000, help="How many runs are asked at most.")]
+
+
+def _micro_usd(given: str) -> int:
+    """Return an amount of US dollars in millionths, or refuse it."""
+    try:
+        amount = Decimal(given.removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or not 1 <= amount * MICRO_PER_USD <= MOST_USD * MICRO_PER_USD:
+        raise typer.BadParameter(f"{given!r} is no amount above zero in US dollars, such as 5.00", param_hint="--usd")
+    return micro_usd(amount)
+
+
+UsdOption = Annotated[
+    str, typer.Option("--usd", metavar="AMOUNT", help="How much, in US dollars, such as 5.00.", show_default=False)
+]
+EditOption = Annotated[
+    Path,
+    typer.Option(
+        "--patch",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="A patch of the baton, as JSON.",
+        show_default=False,
+    ),
+]
+
+
+@command
+async def list_(session: Session, limit: LimitOption = 100) -> None:
+    """List the handoffs that wait for a person, the oldest first.
+
+    Each run is asked itself; of those whose worker does not answer, it is what their history tells. The server's
+    index may lag behind by a moment.
+    """
+    client = await session.client()
+    with session.progress("asking the runs"):
+        waiting = await all_inboxes(client, limit=limit)
+    if session.json:
+        session.write_json([one.to_json_object() for one in waiting])
+        return
+    if not waiting:
+        session.note("no handoff waits for a person")
+        return
+    session.show(inbox_table(waiting, datetime.now(UTC)))
+    for told in dict.fromkeys(f"{one.workflow_id}: {one.trouble}" for one in waiting if one.trouble):
+        session.note(told)
+    silent = sorted({one.workflow_id for one in waiting if not one.answered and not one.trouble})
+    if silent:
+        session.note(f"no worker answers for {', '.join(silent)}; shown is what the history tells")
+    if len({one.workflow_id for one in waiting}) >= limit:
+        session.note(f"the first {counted(limit, 'run')}; --limit asks more")
+    session.say("baton inbox show RUN", "dim")
+
+
+@command
+async def show(session: Session, run: RunArgument, handoff: HandoffArgument = None) -> None:
+    """Show one: why it waits, all findings, its message, and what can be decided.
+
+    The message is shown as data inside a fence, with all that could steer a terminal made visible. Needs no
+    worker; without one it is what the run's history tells.
+    """
+    target = Target.of(run)
+    client = await session.client()
+    with session.progress("asking the run"):
+        looked = await _look(client, target, handoff)
+    if session.json:
+        session.write_json({**looked.one.to_json_object(), "message": looked.message, "baton": looked.baton})
+        return
+    session.show(handoff_page(looked.one, looked.pending, looked.message, looked.baton))
+
+
+@command
+async def release(
+    session: Session,
+    run: RunArgument,
+    handoff: HandoffArgument = None,
+    why: WhyOption = "",
+    who: WhoOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Say that a safety finding is a false alarm; the handoff is audited again with your name.
+
+    Only the texts that are shown are released. The same text passes in later handoffs of the task, any other one
+    is rejected as before.
+    """
+    await _resolve(session, run, handoff, _Wanted(HandoffAction.RELEASE, why, who, yes=yes))
+
+
+@command
+async def requeue(
+    session: Session,
+    run: RunArgument,
+    handoff: HandoffArgument = None,
+    why: WhyOption = "",
+    who: WhoOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Send a handoff again as it is; it is judged and audited again.
+
+    For example once its receiver was repaired. What is still wrong with it is found again.
+    """
+    await _resolve(session, run, handoff, _Wanted(HandoffAction.REQUEUE, why, who, yes=yes))
+
+
+@command
+async def edit(
+    session: Session,
+    run: RunArgument,
+    patch: EditOption,
+    handoff: HandoffArgument = None,
+    why: WhyOption = "",
+    who: WhoOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Change the baton by a patch, and send what follows from it.
+
+    The edit is in the run's history with your name and reason. A patch that does not fit the baton is refused
+    before anything is decided.
+    """
+    wanted = _Wanted(HandoffAction.EDIT, why, who, yes=yes, edit=json_object(patch, "--patch"))
+    await _resolve(session, run, handoff, wanted)
+
+
+@command
+async def top_up(
+    session: Session,
+    run: RunArgument,
+    usd: UsdOption,
+    handoff: HandoffArgument = None,
+    why: WhyOption = "",
+    who: WhoOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Put money into a run's budget, and send the handoff that waits for it."""
+    wanted = _Wanted(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=_micro_usd(usd))
+    await _resolve(session, run, handoff, wanted)
+
+
+@command
+async def abandon(
+    session: Session,
+    run: RunArgument,
+    handoff: HandoffArgument = None,
+    why: WhyOption = "",
+    who: WhoOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Give a handoff up: its stage fails.
+
+    What that means is up to the pipeline; the run fails with it unless the pipeline says otherwise.
+    """
+    await _resolve(session, run, handoff, _Wanted(HandoffAction.ABANDON, why, who, yes=yes))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a person wants to decide."""
+
+    action: HandoffAction
+    why: str
+    who: str | None
+    yes: bool
+    edit: Mapping[str, JsonValue] | None = None
+    micro_usd: int = 0
+
+    def decision(self, pending: PendingHandoff) -> HandoffDecision:
+        """Return the decision about a handoff, as the person was shown it.
+
+        Raises:
+            typer.BadParameter: The person's name is none.
+        """
+        try:
+            return HandoffDecision(
+                handoff_id=pending.handoff_id,
+                action=self.action,
+                who=who_is(self.who),
+                why=self.why,
+                edit=None if self.edit is None else dict(self.edit),
+                micro_usd=self.micro_usd,
+                since=pending.since,
+            )
+        except ValidationError as error:
+            raise typer.BadParameter(error.errors()[0]["msg"], param_hint="--who") from error
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """One handoff, and what its run's history has of it."""
+
+    one: WaitingHandoff
+    pending: PendingHandoff
+    read: RunHandoffs
+
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """The message as it was sent last, if the history has it."""
+        return self.read.messages.get(self.pending.handoff_id)
+
+    @property
+    def baton(self) -> dict[str, Any]:
+        """The baton as it was before the handoff."""
+        return self.read.run.baton.to_json_object()
+
+
+async def _look(client: Client, target: Target, handoff: str | None) -> _Looked:
+    """Return the handoff that is meant.
+
+    Raises:
+        PipelineError: None waits, or not this one.
+        typer.BadParameter: Several wait, and none was named.
+    """
+    waiting = await run_inbox(client, target.workflow_id, target.run_id)
+    pending = [one.handoff for one in waiting if one.handoff is not None]
+    found = chosen(pending, handoff)
+    if not found:
+        what = f"no handoff {handoff!r}" if handoff else "no handoff"
+        raise PipelineError(f"{target.workflow_id!r} has {what} that waits for a person; waiting: {named(pending)}")
+    if len(found) > 1:
+        raise typer.BadParameter(f"several handoffs wait, name one: {named(found)}", param_hint="HANDOFF")
+    [one] = [one for one in waiting if one.handoff is found[0]]
+    return _Looked(one, found[0], await read_handoffs(client, one.workflow_id, one.run_id))
+
+
+async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wanted) -> None:
+    """Show the handoff, ask once more, and decide.
+
+    Raises:
+        typer.BadParameter: There is no reason, or the person's name is none.
+        PipelineError: The decision does not fit, or nobody answers.
+        PatchError: The edit does not fit the baton.
+        typer.Exit: The person said no.
+    """
+    target = Target.of(run)
+    if not wanted.why.strip():
+        raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
+    who_is(wanted.who)
+    client = await session.client()
+    with session.progress("asking the run"):
+        task_queue = await must_be_answerable(client, target)
+        looked = await _look(client, target, handoff)
+    if not looked.one.answered:
+        raise PipelineError(looked.one.trouble) if looked.one.trouble else nobody(task_queue)
+    decision = wanted.decision(looked.pending)
+    refused = refusal(decision, looked.pending)
+    if refused:
+        raise PipelineError(refused)
+    if wanted.edit is not None:
+        patch_effect(looked.read.run.baton, wanted.edit, looked.read.run.state.stage_rules())
+    if not session.json:
+        session.err.print(handoff_card(looked.one, looked.pending, looked.message))
+    question = f"{wanted.action.value.replace('_', ' ')} the handoff to {plain(looked.pending.receiver).plain!r}?"
+    session.confirm(question, yes=wanted.yes)
+    with session.progress("deciding"):
+        decided = await answer_of(
+            client, target, resolve_handoff(client, target.workflow_id, decision, looked.one.run_id)
+        )
+    if session.json:
+        session.write_json({"workflow_id": target.workflow_id, **decided.model_dump(mode="json")})
+        return
+    session.show(decided_line(looked.pending, decided))

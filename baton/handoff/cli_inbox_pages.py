@@ -1,0 +1,224 @@
+"""How handoffs that wait for a person look: the list, one on a page, and the text that was found unsafe.
+
+All of it is text from elsewhere, some of it known to be hostile: control characters are made visible, no markup is
+obeyed, and what stood in the message stands inside the fence that says "data only".
+"""
+
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from baton.cli.output import Command, ago, json_text, make_table, moment, one_line, plain, stack
+from baton.client import WaitingHandoff
+from baton.core.verdict import Code, Fate, Finding
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.wire.fencing import fence
+
+_ENVELOPE = frozenset(
+    {"schemaVersion", "handoffId", "taskId", "fromAgent", "toAgent", "timestamp", "traceparent", "parentHandoffId"}
+    | {"signature", "keyId", "audience", "expiresAt", "trail", "step", "personalDataPayload"}
+)
+_LONGEST_EXCERPT = 2_000
+_FEWEST_SIGNS = 8
+_NAME_AT_LEAST = 18
+
+_MEANINGS = {
+    HandoffAction.RELEASE: "a false alarm: send it with my name, audited again",
+    HandoffAction.TOP_UP: "put money into the budget and send it",
+    HandoffAction.REQUEUE: "send it again as it is",
+    HandoffAction.EDIT: "change the baton by a patch and send what follows",
+    HandoffAction.ABANDON: "give it up: the stage fails",
+}
+_OPTIONS = {HandoffAction.TOP_UP: " --usd 5.00", HandoffAction.EDIT: " --patch fix.json"}
+_DONE = {
+    HandoffAction.RELEASE: "released",
+    HandoffAction.TOP_UP: "topped up",
+    HandoffAction.REQUEUE: "requeued",
+    HandoffAction.EDIT: "edited",
+    HandoffAction.ABANDON: "abandoned",
+}
+
+
+def inbox_table(waiting: Sequence[WaitingHandoff], now: datetime) -> Table:
+    """Return the list of handoffs that wait, a line for each.
+
+    Args:
+        waiting: The handoffs.
+        now: The time by which "ago" is meant.
+    """
+    longest = max((len(one.workflow_id) for one in waiting), default=0)
+    whole = ("since", "deadline")
+    table = make_table("run", "step", "since", "deadline", "from → to, why", whole=whole, leading=longest)
+    words = [1]
+    for one in waiting:
+        pending = one.handoff
+        between = f"{pending.sender} → {pending.receiver}" if pending else f"? → {one.stage or '?'}"
+        why = Text.assemble(one_line(between), ", ", plain(reason(pending) if pending else "unreadable", "red"))
+        words.extend(map(len, why.plain.split()))
+        table.add_row(
+            one_line(one.workflow_id, "bold"),
+            str(pending.seq) if pending else "?",
+            ago(pending.since, now) if pending else "",
+            moment(pending.until, now) if pending else "",
+            why,
+        )
+    table.columns[-1].min_width = min(max(words), _NAME_AT_LEAST)
+    return table
+
+
+def reason(pending: PendingHandoff) -> str:
+    """Return why a handoff waits in a word or two: its code, or that its receiver failed."""
+    if pending.reason is not None:
+        return pending.reason.value
+    return "receiver failed" if pending.fate is Fate.ESCALATE else pending.fate.value
+
+
+def handoff_page(
+    one: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None, baton: Mapping[str, Any]
+) -> RenderableType:
+    """Return one handoff on a page: why it waits, everything that was found, the message, what can be decided.
+
+    Args:
+        one: The handoff with its run.
+        pending: The handoff.
+        message: The message as the history has it, or None.
+        baton: The baton that it was made of, shown where there is no message.
+    """
+    return stack(
+        handoff_card(one, pending, message),
+        "",
+        *_message_rows(message, baton),
+        "",
+        *_decision_rows(one, pending),
+    )
+
+
+def handoff_card(one: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None) -> RenderableType:
+    """Return why a handoff waits, with all findings and the texts that were found unsafe."""
+    until = f", until {moment(pending.until)}" if pending.until else ""
+    sent = f", sent {pending.attempts} times" if pending.attempts > 1 else ""
+    rows: list[RenderableType] = [
+        Text.assemble(
+            one_line(one.workflow_id, "bold cyan"),
+            f"  step {pending.seq}: ",
+            one_line(f"{pending.sender} → {pending.receiver}", "bold"),
+        ),
+        Text.assemble(plain(reason(pending), "bold red"), f" ({pending.fate.value}): ", one_line(pending.details)),
+        plain(f"waits since {moment(pending.since)}{until}{sent}", "dim"),
+        one_line(f"handoff {pending.handoff_id}", "dim"),
+    ]
+    for finding in pending.findings:
+        rows.append(_finding(finding))
+        text = text_at(message, finding.at) if message and finding.code is Code.SAFETY_VIOLATION else None
+        if text is not None:
+            rows.append(Padding(_fenced(text[:_LONGEST_EXCERPT]), (0, 0, 0, 4)))
+    return stack(*rows)
+
+
+def decided_line(pending: PendingHandoff, decided: HandoffDecision) -> Text:
+    """Return what was decided, by whom and why."""
+    why = f": {decided.why}" if decided.why else ""
+    return Text.assemble(
+        (_DONE[decided.action], "red" if decided.action is HandoffAction.ABANDON else "green"),
+        one_line(f" the handoff {pending.sender} → {pending.receiver} by {decided.who}{why}"),
+    )
+
+
+def named(waiting: Sequence[PendingHandoff]) -> str:
+    """Return the handoffs that wait in one line, for a message."""
+    return ", ".join(f"{one.handoff_id} (to {one.receiver!r})" for one in waiting) or "none"
+
+
+def chosen(waiting: Sequence[PendingHandoff], handoff: str | None) -> list[PendingHandoff]:
+    """Return the handoffs that a person means.
+
+    Args:
+        waiting: Those that wait.
+        handoff: An id, or its beginning of at least eight signs; None means any.
+
+    Returns:
+        Those that fit; exactly one if it is clear.
+    """
+    if handoff is None:
+        return [*waiting]
+    whole = [one for one in waiting if one.handoff_id == handoff]
+    begins = [one for one in waiting if len(handoff) >= _FEWEST_SIGNS and one.handoff_id.startswith(handoff)]
+    return whole or begins
+
+
+def text_at(message: Mapping[str, Any], pointer: str) -> str | None:
+    """Return the text that a finding is about, or None where it cannot be found.
+
+    Args:
+        message: The message.
+        pointer: A JSON pointer; a key that is no plain name is told by its position, as in `/notes/{2}`, and
+            comes with its value then.
+
+    Example:
+        >>> text_at({"notes": {"a": "x", "b c!": "y"}}, "/notes/{1}"), text_at({"a": ["x"]}, "/a/0")
+        ('b c!: y', 'x')
+    """
+    value: Any = message
+    key = ""
+    for token in pointer.split("/")[1:]:
+        step, key = token.replace("~1", "/").replace("~0", "~"), ""
+        position = step[1:-1] if step.startswith("{") and step.endswith("}") else ""
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, Mapping) and position.isdecimal() and int(position) < len(value):
+            key = [*value][int(position)]
+            value = value[key]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    text = value if isinstance(value, str) else json_text(value, lines=True)
+    return f"{key}: {text}" if key else text
+
+
+def _finding(finding: Finding) -> Text:
+    """Return one thing that was found, on a line."""
+    where = f" at {finding.at}" if finding.at else ""
+    rule = f" [{finding.rule}]" if finding.rule else ""
+    return Text.assemble(
+        "  · ",
+        plain(finding.code.value, "yellow"),
+        one_line(where, "bold"),
+        one_line(f": {finding.text}"),
+        one_line(rule, "dim"),
+    )
+
+
+def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -> list[RenderableType]:
+    """Return what was handed on, or the baton that it would have been made of."""
+    if message is None:
+        heading = "The message is not in the run's history (a light stage, or never sent). Its baton:"
+        return [plain(heading, "bold"), _fenced(json_text(baton))]
+    said = {name: value for name, value in message.items() if name not in _ENVELOPE and value not in ("", [], None)}
+    return [plain("The message as it was sent, without its envelope:", "bold"), _fenced(json_text(said))]
+
+
+def _decision_rows(one: WaitingHandoff, pending: PendingHandoff) -> list[RenderableType]:
+    """Return what can be decided, as commands."""
+    if not one.answered:
+        why = f"{one.trouble}: nothing can be decided from here" if one.trouble else ""
+        return [one_line(why or "no worker answers: nothing can be decided until one does", "yellow")]
+    target = shlex.quote(one.workflow_id)
+    rows: list[RenderableType] = [plain("What you can decide:", "bold")]
+    for action in pending.actions:
+        word = action.value.replace("_", "-")
+        line = f"baton inbox {word} {target} {pending.handoff_id[:_FEWEST_SIGNS]}{_OPTIONS.get(action, '')} --why '…'"
+        rows += [plain(f"  {_MEANINGS[action]}:", "dim"), Command(f"    {line}", "")]
+    return rows
+
+
+def _fenced(text: str) -> Text:
+    """Return ``text`` inside the fence that nothing in it can end, for the terminal."""
+    return plain(fence(text, secrets.token_hex(8)).rstrip("\n"))

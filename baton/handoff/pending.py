@@ -1,0 +1,186 @@
+"""Handoffs that wait for a person: dead letters, spent budgets, escalations; and what the person may decide.
+
+A handoff that was not accepted and cannot be mended by its sender is neither lost nor tried again by itself: the
+task is `PENDING_HANDOFF`, its baton as it was before the handoff, until somebody decides (S3-6.3, S3-11-d).
+"""
+
+from enum import StrEnum
+
+from pydantic import Field, JsonValue
+
+from baton.artifacts.records import Name
+from baton.core.verdict import Code, Fate, Finding
+from baton.wire.fencing import is_shown
+from baton.wire.records import CompactRecord, Timestamp, Whole
+from baton.wire.values import Count
+
+LONGEST_REASON = 10_000
+"""How many characters a reason may have: a run remembers it to its end, and says it again where it fails by it."""
+NOTHING_SAID = "this update takes one decision, an object with who, why and what is decided; found null"
+"""Why a decision that is null is refused: null passes for a value of any type."""
+_LONGEST_NAME, _LONGEST_QUOTED = 200, 60
+
+
+class HandoffAction(StrEnum):
+    """What a person decides about a handoff that waits."""
+
+    REQUEUE = "requeue"
+    """Send it again as it is, for example once a receiver was repaired."""
+    EDIT = "edit"
+    """Change the baton by a patch and send what follows from it."""
+    RELEASE = "release"
+    """Say that a safety finding is a false alarm: it is sent with the reviewer's name, and audited again."""
+    TOP_UP = "top_up"
+    """Put money into the budget and send it again."""
+    ABANDON = "abandon"
+    """Give it up: the stage fails, and the pipeline's code goes on from there."""
+
+
+class PendingHandoff(CompactRecord):
+    """A handoff that waits for a person.
+
+    Attributes:
+        handoff_id: The handoff.
+        seq: The number of the step that it was to begin.
+        sender: Who handed on.
+        receiver: Who did not accept, or failed right after accepting.
+        reason: The code of the verdict; absent where the receiver failed.
+        fate: What became of it, for example `"dead_letter"`.
+        details: The reason in a sentence.
+        findings: Everything that was wrong with it.
+        attempts: How often it was sent.
+        since: Since when it waits (workflow time).
+        until: When it counts as abandoned.
+        only_as_sent: Whether it can only be sent again as it was, because its receiver may have it already.
+    """
+
+    handoff_id: str
+    seq: Whole = Field(ge=1)
+    sender: str
+    receiver: str
+    reason: Code | None = Field(default=None, strict=False)
+    fate: Fate = Field(strict=False)
+    details: str
+    findings: list[Finding] = Field(default_factory=list)
+    attempts: Whole = Field(default=1, ge=1)
+    since: Timestamp
+    until: Timestamp | None = None
+    only_as_sent: bool = False
+
+    @property
+    def actions(self) -> tuple[HandoffAction, ...]:
+        """What may be decided about it: a release is for safety findings, a top-up for a spent budget."""
+        if self.only_as_sent:
+            return (HandoffAction.REQUEUE, HandoffAction.ABANDON)
+        special = {
+            Fate.DEAD_LETTER: (HandoffAction.RELEASE,) if self.reason is Code.SAFETY_VIOLATION else (),
+            Fate.TOP_UP: (HandoffAction.TOP_UP,),
+        }
+        return (*special.get(self.fate, ()), HandoffAction.REQUEUE, HandoffAction.EDIT, HandoffAction.ABANDON)
+
+
+class HandoffDecision(CompactRecord):
+    """What a person decides about a handoff that waits: the argument of the update `resolve_handoff`.
+
+    Attributes:
+        handoff_id: The handoff, as the query `inbox` shows it.
+        action: What to do.
+        who: The person who decides.
+        why: Their reason; it goes on record.
+        edit: Of an edit: the patch for the baton.
+        micro_usd: Of a top-up: how much, in millionths of a US dollar.
+        since: Since when the handoff waits, as they were shown it. It may wait again, with another message under the
+            same id: then the decision does not count. Without it the decision is about whatever waits under the id.
+
+    Example:
+        >>> decision = HandoffDecision(
+        ...     handoff_id="7c9e6679-7425-40de-944b-e07fc1f90ae7", action="release", who="ann", why="a quoted mail"
+        ... )
+        >>> decision.action
+        <HandoffAction.RELEASE: 'release'>
+    """
+
+    handoff_id: str
+    action: HandoffAction = Field(strict=False)
+    who: Name
+    why: str = ""
+    edit: dict[str, JsonValue] | None = None
+    micro_usd: Count = 0
+    since: Timestamp | None = None
+
+    @property
+    def content(self) -> dict[str, JsonValue]:
+        """What goes on record of it beside who, what and why: the patch of an edit, the amount of a top-up."""
+        match self.action:
+            case HandoffAction.EDIT:
+                return {"patch": self.edit or {}}
+            case HandoffAction.TOP_UP:
+                return {"microUsd": self.micro_usd}
+        return {}
+
+
+def reason_refusal(why: str) -> str | None:
+    """Return why a person's reason cannot be taken, or None.
+
+    A run that fails says it again in its failure, and one that says more than the server takes never ends.
+
+    Args:
+        why: The reason.
+
+    Example:
+        >>> reason_refusal("x" * 10_001)
+        'the reason has 10,001 characters, and 10,000 is the most; say it in short'
+    """
+    if len(why) <= LONGEST_REASON:
+        return None
+    return f"the reason has {len(why):,} characters, and {LONGEST_REASON:,} is the most; say it in short"
+
+
+def name_refusal(who: str) -> str | None:
+    r"""Return why a person's name cannot be taken, or None: terminals, logs and records show it to others.
+
+    Args:
+        who: The name.
+
+    Example:
+        >>> print(name_refusal("Ann Smith"))
+        None
+        >>> print(name_refusal("ann\x1b[2K"))
+        a person's name goes on record: give it in one line, without control characters; found 'ann\x1b[2K'
+    """
+    if len(who) > _LONGEST_NAME:
+        return f"a person's name goes on record: {_LONGEST_NAME} characters are the most; found {len(who):,}"
+    if is_shown(who) and who.strip():
+        return None
+    wanted = "give it in one line, without control characters" if who.strip() else "give one"
+    return f"a person's name goes on record: {wanted}; found {who[:_LONGEST_QUOTED]!a}"
+
+
+def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | None:
+    """Return why a decision cannot count, or None.
+
+    Args:
+        decision: What was decided.
+        pending: The handoff that it is about, if it waits.
+
+    Example:
+        >>> refusal(HandoffDecision(handoff_id="h", action="abandon", who="ann"), None)
+        "no handoff 'h' waits for a person; look at the inbox again"
+    """
+    if pending is None:
+        return f"no handoff {decision.handoff_id!r} waits for a person; look at the inbox again"
+    if decision.since not in (None, pending.since):
+        return (
+            f"handoff {decision.handoff_id!r} was decided about meanwhile, and waits again since "
+            f"{pending.since.isoformat()}, maybe for another reason; look at it again"
+        )
+    if decision.action not in pending.actions:
+        allowed = ", ".join(action.value for action in pending.actions)
+        return f"a handoff with the fate {pending.fate.value!r} takes no {decision.action.value!r}; decide on {allowed}"
+    if unnamed := name_refusal(decision.who):
+        return unnamed
+    if decision.action is HandoffAction.EDIT and not decision.edit:
+        return "an edit needs a patch for the baton"
+    if decision.action is HandoffAction.TOP_UP and not decision.micro_usd:
+        return "a top-up needs an amount above zero, in millionths of a US dollar"
+    return reason_refusal(decision.why)

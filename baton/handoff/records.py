@@ -1,0 +1,268 @@
+"""The handoff message, schema 2: the signed envelope at every boundary between two agents (EAAPL-MAG006 §5.2).
+
+All eighteen members of the document are required and none has a default, because a default would fill in what a
+sender forgot (C-47). What came later is optional, and absent rather than null. The record is one reading of a
+message; signatures are made and verified over the received JSON itself, never over a record that was written anew.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, JsonValue
+
+from baton.artifacts.records import Name
+from baton.handoff.hops import Trail
+from baton.wire.money import Usd, UsdSpent, micro_usd
+from baton.wire.records import Statement
+from baton.wire.values import (
+    NOT_NULL,
+    AgentVersion,
+    Count,
+    Digest,
+    Instant,
+    KeyValue,
+    OpenRecord,
+    Receivers,
+    SchemaVersion,
+    Share,
+    Signature,
+    Traceparent,
+    Uuid4,
+    VersionRange,
+)
+
+INITIAL = "INITIAL"
+"""The task description of a handoff that begins a task (S3-7.2-c); it counts only without a parent (C-16)."""
+
+
+@dataclass(frozen=True)
+class Since:
+    """Marks a member that came with a later minor version of the schema.
+
+    Attributes:
+        minor: The first minor version that has it: 1 for 2.1.
+    """
+
+    minor: int
+
+
+class Sender(OpenRecord):
+    """Who hands on (`fromAgent`).
+
+    Attributes:
+        agent_id: The agent's name, for example `"legal-analysis-agent"`.
+        agent_version: Its version, by semver.org.
+        execution_id: This execution of it.
+    """
+
+    agent_id: Name
+    agent_version: AgentVersion
+    execution_id: Uuid4
+
+
+class Target(OpenRecord):
+    """Who is to receive (`toAgent`).
+
+    Attributes:
+        agent_type: What kind of agent, for example `"risk-scoring-agent"`.
+        agent_version: Which of its versions will do, for example `">=1.5.0"`.
+    """
+
+    agent_type: Name
+    agent_version: VersionRange
+
+
+class CompletedSubtask(OpenRecord):
+    """A part of the task that is done.
+
+    Attributes:
+        subtask_id: Names it within the task.
+        description: What was to be done.
+        result: What came of it.
+        completed_at: When it was done.
+    """
+
+    subtask_id: Name
+    description: Statement
+    result: dict[str, JsonValue]
+    completed_at: Instant
+
+
+class Subtask(OpenRecord):
+    """A part of the task that is left to do.
+
+    Attributes:
+        subtask_id: Names it within the task.
+        description: What is to be done.
+    """
+
+    subtask_id: Name
+    description: Statement
+
+
+class ContextItem(OpenRecord):
+    """An excerpt that the receiver will need (`relevantContext`).
+
+    Attributes:
+        source: Where it is from.
+        excerpt: The text itself.
+        relevance_score: How much it matters, from 0 to 1.
+    """
+
+    source: Statement
+    excerpt: str
+    relevance_score: Share
+
+
+class TokenSpent(OpenRecord):
+    """Tokens that the task has used so far.
+
+    Attributes:
+        prompt: Tokens that models read.
+        completion: Tokens that models wrote.
+    """
+
+    prompt: Count
+    completion: Count
+
+
+class CostTracking(OpenRecord):
+    """What the task has cost up to this handoff, and what is left; together always the budget (C-12).
+
+    Attributes:
+        cost_spent_so_far_usd: Spent since the task began, US dollars; it only grows.
+        cost_budget_remaining_usd: What is left, US dollars; at or below zero nobody may execute.
+        token_spent: Tokens used since the task began.
+    """
+
+    cost_spent_so_far_usd: UsdSpent = Field(alias="costSpentSoFarUSD")
+    cost_budget_remaining_usd: Usd = Field(alias="costBudgetRemainingUSD")
+    token_spent: TokenSpent
+
+    @property
+    def spent_micro_usd(self) -> int:
+        """What was spent, in millionths of a US dollar."""
+        return micro_usd(self.cost_spent_so_far_usd)
+
+    @property
+    def remaining_micro_usd(self) -> int:
+        """What is left, in millionths of a US dollar."""
+        return micro_usd(self.cost_budget_remaining_usd)
+
+
+class Turn(OpenRecord):
+    """One turn of the conversation, word for word.
+
+    Attributes:
+        content: What was said.
+        role: Who said it; absent where the sender does not know.
+    """
+
+    content: str
+    role: Annotated[Name | None, NOT_NULL] = None
+
+
+class ToolCall(OpenRecord):
+    """A tool that was called.
+
+    Attributes:
+        tool: The tool's name.
+        called_at: When.
+        input_hash: The digest of what it was given; the input itself stays with the agent.
+        output_tokens: How long its answer was.
+    """
+
+    tool: Name
+    called_at: Instant
+    input_hash: Digest
+    output_tokens: Count
+
+
+class Handoff(OpenRecord):
+    """A handoff message of schema 2: what a receiver is told, by whom, at what cost so far.
+
+    Unknown members are kept. Optional members are absent where they do not apply; schema 2.0 has those that the
+    document itself names, later minors added the others.
+
+    Attributes:
+        schema_version: The version of the schema that the message follows, for example `"2.0"`.
+        handoff_id: Names this handoff; a repeated attempt keeps it (C-20).
+        task_id: Names the task, the same for the whole chain.
+        parent_handoff_id: The handoff that brought the task to the sender, or null for the first.
+        from_agent: Who hands on.
+        to_agent: Who is to receive.
+        timestamp: When the message was built.
+        task_description: What the receiver is to do.
+        completed_subtasks: What is done; empty only in a first handoff.
+        remaining_subtasks: What is left to do.
+        current_state: The state of the work; its members are the pipeline's own.
+        relevant_context: Excerpts that the receiver will need.
+        constraints: Rules of the form `key:value`.
+        cost_tracking: What the task has cost, and what is left of its budget.
+        conversation_history_summary: The older turns in short; empty if nothing was compressed.
+        conversation_history_verbatim: The newest turns, word for word.
+        tool_call_history: Which tools were called.
+        traceparent: The trace that the handoff belongs to.
+        signature: What seals the message, made over all its other members.
+        receiver_list: Of a fan-out, every receiver; each gets a copy.
+        personal_data_payload: Personal data, encrypted per subject; nowhere else in the message.
+        key_id: Which key sealed it.
+        audience: The one address that it is meant for.
+        expires_at: From when on nobody may accept it.
+        initial: True for a handoff that begins a task, and so has no completed subtasks.
+        contract_id: The handoff contract that goes with it.
+        trail: How the task came here; what the ping-pong guard looks at.
+        step: What a pipeline sends along for its own stages; of no meaning to other receivers.
+    """
+
+    __baton_sealed__: ClassVar[bool] = True  # as a payload it is sealed as it leaves its sender
+
+    schema_version: SchemaVersion
+    handoff_id: Uuid4
+    task_id: Uuid4
+    parent_handoff_id: Uuid4 | None
+    from_agent: Sender
+    to_agent: Target
+    timestamp: Instant
+    task_description: Statement
+    completed_subtasks: list[CompletedSubtask]
+    remaining_subtasks: list[Subtask]
+    current_state: dict[str, JsonValue]
+    relevant_context: list[ContextItem]
+    constraints: list[KeyValue]
+    cost_tracking: CostTracking
+    conversation_history_summary: str
+    conversation_history_verbatim: list[Turn]
+    tool_call_history: list[ToolCall]
+    traceparent: Traceparent
+
+    signature: Annotated[Signature | None, NOT_NULL] = None
+    receiver_list: Annotated[Receivers | None, NOT_NULL] = None
+    personal_data_payload: Annotated[dict[str, JsonValue] | None, NOT_NULL] = None
+
+    key_id: Annotated[Name | None, NOT_NULL, Since(minor=1)] = None
+    audience: Annotated[Name | None, NOT_NULL, Since(minor=1)] = None
+    expires_at: Annotated[Instant | None, NOT_NULL, Since(minor=1)] = None
+
+    initial: Annotated[bool | None, NOT_NULL, Since(minor=2)] = None
+    contract_id: Annotated[Name | None, NOT_NULL, Since(minor=2)] = None
+    trail: Annotated[Trail | None, NOT_NULL, Since(minor=2)] = None
+    step: Annotated[dict[str, JsonValue] | None, NOT_NULL, Since(minor=2)] = None
+
+
+def begins_task(message: Mapping[str, Any]) -> bool:
+    """Return whether a message begins a task, and so may come without completed work.
+
+    It says so, by the flag or by the document's word, and no handoff came before it: the word alone would let
+    any sender skip the completeness check (C-16).
+
+    Args:
+        message: A message whose schema holds, as a JSON object.
+
+    Example:
+        >>> begins_task({"taskDescription": "INITIAL", "parentHandoffId": None})
+        True
+    """
+    says_so = message.get("initial") is True or message["taskDescription"] == INITIAL
+    return says_so and message["parentHandoffId"] is None

@@ -1,0 +1,441 @@
+"""The receiver's gate: what every handoff passes before anybody acts on it, the same for all kinds of receivers.
+
+The seal is verified over the received bytes, then the message is read; then come its age, its schema, completeness,
+safety and budget, all reported. Whatever the verdict, it is written to the ledger before the caller learns it: a
+handoff whose record could not be written is not accepted and nothing runs (S3-6.1, S3-6.2-a, S3-7.1.5-a).
+"""
+
+import contextlib
+import hmac
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from baton.contract.checks import validate_contract
+from baton.contract.expiry import expiry_findings
+from baton.core.history import Spend
+from baton.core.verdict import Code, Finding, Verdict, rejected
+from baton.exchange.admission import reply_to_of
+from baton.handoff.errors import HandoffError
+from baton.handoff.freshness import stale_or_misaddressed
+from baton.handoff.receipts import Receipt
+from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.sealed import SealError
+from baton.handoff.store_schema import handoff_gate
+from baton.handoff.store_signing import open_sealed
+from baton.handoff.validation import Check, Scan, Unsafe, validate_handoff
+from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.ledger.chain import ChainHead
+from baton.ledger.entries import AGAIN, LONGEST_NAME, cost_after, handoff_entry, usable_name
+from baton.ledger.errors import LedgerConflictError
+from baton.ledger.privacy import RedactionPolicy, redact
+from baton.ledger.records import FAILED, AuditEntry, Kind, Status
+from baton.ledger.store import Ledger
+from baton.ledger.store_writer import Appended
+from baton.personal.records import is_payload, recordable
+from baton.safety.detector import detect
+from baton.safety.policy import labels, violations
+from baton.safety.scan import Detector, ScanPolicy, scan
+from baton.safety.waivers import after_release
+from baton.wire.hashing import digest_of, sha256
+from baton.wire.strict_json import loads_strict
+
+START = "start"
+"""The kind of record of a first agent's start: no agent handed on to it, so it is no handoff record (C-50)."""
+LONGEST_ERROR = 1_000
+"""How much of what a receiver raised is put on record, in characters."""
+LONGEST_RAW = 64 * 1024
+"""How much of a message that is no JSON is put on record, in bytes."""
+
+
+def now_utc() -> datetime:
+    """Return the time, in UTC."""
+    return datetime.now(UTC)
+
+
+def addressed_to(audience: str) -> Check:
+    """Return the check that a message names this receiver; sent on to another one, it would be a replay.
+
+    Args:
+        audience: The receiver's workflow id, or the name of an agent outside.
+    """
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        if message.get("audience") == audience:
+            return []
+        return [
+            Finding(
+                code=Code.SIGNATURE_INVALID,
+                text=f"the message is not for {audience!r}; its member 'audience' must name the receiver",
+                at="/audience",
+            )
+        ]
+
+    return check
+
+
+def contract_check(clock: Callable[[], datetime]) -> Check:
+    """Return the check of a contract where it is received: that it is whole, and has not expired (X-7, C-36).
+
+    Args:
+        clock: Tells the receiver's time.
+
+    Example:
+        >>> check = contract_check(now_utc)
+        >>> check({"step": {}})
+        []
+        >>> [finding.at for finding in check({"step": {"contract": {"task": "Review"}}})][:1]
+        ['/step/contract/handoffId']
+    """
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        contract = message.get("step", {}).get("contract")
+        if contract is None:
+            return []
+        now = clock()
+        if faults := validate_contract(contract, now=now).findings():
+            return [one.model_copy(update={"at": f"/step/contract{one.at}"}) for one in faults]
+        return expiry_findings(contract, now)
+
+    return check
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """How old a handoff may be, and to whom it may be addressed.
+
+    Attributes:
+        max_age: The oldest that is accepted; None leaves it to the message's own `expiresAt`.
+        tolerance: How far ahead of the receiver's clock a sender's may be.
+        audience: The receiver's own address, if it has one.
+    """
+
+    max_age: timedelta | None = None
+    tolerance: timedelta = timedelta(minutes=5)
+    audience: str | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the gate makes of a handoff before it is on record.
+
+    Attributes:
+        verdict: The verdict; no person's release is in it.
+        message: The message as it was read: empty if its seal does not hold.
+        flags: What the safety scan noticed and let pass.
+    """
+
+    verdict: Verdict
+    message: Mapping[str, Any]
+    flags: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Everything a receiver needs in order to answer handoffs.
+
+    Attributes:
+        keyring: Opens seals.
+        ledger: Where each answer is put on record; it must be open.
+        policy: What to make of suspicions.
+        detector: The safety detector.
+        freshness: How old a handoff may be.
+        clock: Tells the time.
+        redact: What goes on record as a commitment only, or None; see `Safeguards.redact`.
+    """
+
+    keyring: Keyring
+    ledger: Ledger
+    policy: ScanPolicy = field(default_factory=ScanPolicy)
+    detector: Detector = detect
+    freshness: Freshness = field(default_factory=Freshness)
+    clock: Callable[[], datetime] = now_utc
+    redact: RedactionPolicy | None = None
+
+    async def accept(
+        self,
+        raw: bytes,
+        receiver: ReceiverRequirements,
+        *,
+        run_id: str | None = None,
+        task_id: str | None = None,
+        further: Iterable[Check] = (),
+        remade: bool = False,
+    ) -> tuple[Receipt, Mapping[str, Any]]:
+        """Answer a handoff, and return the answer once it is on record.
+
+        Args:
+            raw: The message as it was received.
+            receiver: What the receiving agent requires.
+            run_id: The receiver's workflow and run, for the record.
+            task_id: The task as the receiver knows it; a message of another task is not accepted.
+            further: Further checks of a message whose schema holds.
+            remade: Whether its sender may have to make it anew, with another time, although it was answered: then
+                another message with its id is answered for itself, on record beside the first, and refused otherwise.
+
+        Returns:
+            The answer, and the message as it was read: empty if its seal does not hold.
+
+        Raises:
+            LedgerUnavailableError: The answer could not be written. Nothing may run; try again.
+        """
+        judged = self.judge(raw, receiver, task_id=task_id, further=further)
+        message = judged.message
+        at, digest = self.clock(), digest_of(sha256(raw))
+        shown = message or _unread(raw)
+        attempt = _attempt(shown)
+        verdict, released = after_release(judged.verdict, message)
+        chain = task_id or usable_name(shown.get("taskId")) or "unknown"
+        begins = verdict and message.get("initial") is True and reply_to_of(message) is None
+        entry = handoff_entry(
+            self._recorded(shown),
+            task_id=chain,
+            kind=START if begins else Kind.HANDOFF,
+            status=Status(verdict.answer.value),
+            timestamp=at,
+            attempt=attempt,
+            reason=None if verdict.reason is None else verdict.reason.value,
+            details=verdict.details,
+            actor=released,
+            run_id=run_id,
+        )
+        if not message:  # whoever wrote it chose its id: what really has it is not to be taken for a second one
+            entry = entry.model_copy(update={"event_id": _second_id(entry.event_id, digest)})
+        try:
+            head, again = await self._answer(entry, shown)
+        except LedgerConflictError:
+            second: dict[str, Any] = {"event_id": _second_id(entry.event_id, digest)}
+            if not remade:
+                verdict = rejected(
+                    Code.SIGNATURE_INVALID,
+                    "another message with this handoff id was answered before; a handoff is sent again as it was",
+                    "/handoffId",
+                )
+                second |= {"status": Status.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
+            head, again = await self.ledger.append_once(entry.model_copy(update=second))
+        receipt = Receipt(
+            handoff_id=usable_name(shown.get("handoffId")) or "",
+            task_id=chain,
+            digest=digest,
+            attempt=attempt,
+            verdict=verdict,
+            flags=[*judged.flags] if verdict.valid else [],
+            anchor=head.anchor,
+            at=at,
+            again=again,
+        )
+        return receipt, message
+
+    def judge(
+        self,
+        raw: bytes,
+        receiver: ReceiverRequirements,
+        *,
+        task_id: str | None = None,
+        further: Iterable[Check] = (),
+    ) -> Judged:
+        """Return what a handoff is worth, without putting anything on record: nothing may follow from it yet.
+
+        Args:
+            raw: As for `accept`.
+            receiver: As for `accept`.
+            task_id: As for `accept`.
+            further: As for `accept`.
+        """
+        try:
+            message = open_sealed(raw, self.keyring).message
+        except SealError as error:
+            return Judged(rejected(Code.SIGNATURE_INVALID, str(error)), {})
+        checks: list[Check] = [self._freshness_check, _personal_check, *further]
+        if task_id is not None:
+            checks.append(_task_check(task_id))
+        flags: list[str] = []
+        verdict = validate_handoff(message, receiver, self._scan(flags), check_schema=handoff_gate(), further=checks)
+        return Judged(verdict, message, flags)
+
+    def unsafe(self, message: Any) -> list[str]:
+        """Return what the safety scan rejects in a message that is no handoff; none of it quotes the text."""
+        return [f"{one.rule} at {one.at or '/'}" for one in violations(scan(message, self.detector, self.policy))]
+
+    async def returned(
+        self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
+    ) -> ChainHead:
+        """Put on record what a receiver made of a handoff, with its own cost in it (C-12).
+
+        A receiver that ran again because its first answer was lost may answer otherwise: both are on record.
+
+        Args:
+            message: The handoff that it had accepted.
+            answer: What it returned, as JSON.
+            spend: What it cost.
+            run_id: The receiver's workflow and run.
+
+        Raises:
+            LedgerUnavailableError: It could not be written.
+        """
+        entry = AuditEntry(
+            kind="completion",
+            task_id=message["taskId"],
+            event_id=message["handoffId"],
+            attempt=_attempt(message),
+            status="RETURNED",
+            timestamp=self.clock(),
+            from_agent=message["toAgent"]["agentType"],
+            run_id=run_id,
+            cost=cost_after(message, spend),
+            message=self._redacted(dict(answer), message["handoffId"]),
+        )
+        # A run before this one may be on record, and have answered otherwise.
+        return await self._append(entry, flush=False)
+
+    async def failed(
+        self,
+        message: Mapping[str, Any],
+        error: str,
+        attempt: int,
+        *,
+        spend: Spend | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        """Put on record that a receiver failed after it had accepted, and what it had spent (S3-6.3-b).
+
+        Args:
+            message: The handoff that it had accepted.
+            error: What it raised.
+            attempt: Which run of the receiver it was, from 1.
+            spend: What it had charged by then, its runs before this one included.
+            run_id: The receiver's workflow and run.
+
+        Raises:
+            LedgerUnavailableError: It could not be written.
+        """
+        await self.ledger.append(
+            AuditEntry(
+                kind="completion",
+                task_id=message["taskId"],
+                event_id=message["handoffId"],
+                attempt=attempt,
+                status=f"{FAILED}_{_attempt(message)}",
+                timestamp=self.clock(),
+                from_agent=message["toAgent"]["agentType"],
+                details=error[:LONGEST_ERROR],
+                run_id=run_id,
+                cost=cost_after(message, spend) if spend else None,
+                message={},
+            )
+        )
+
+    async def record(self, entry: AuditEntry) -> str:
+        """Put anything else on record, and return the head of its chain as a text.
+
+        An event that is on record with another message, as an earlier version of Baton told it, is so once more.
+
+        Args:
+            entry: What happened.
+
+        Raises:
+            LedgerUnavailableError: It could not be written.
+        """
+        if self.redact is not None and isinstance(entry.message, dict):
+            entry = entry.model_copy(update={"message": self._redacted(entry.message, entry.event_id)})
+        return (await self._append(entry)).anchor
+
+    async def _append(self, entry: AuditEntry, *, flush: bool = True) -> ChainHead:
+        """Put an entry on record: beside the one that is there if that has its id and another message."""
+        try:
+            return await self.ledger.append(entry, flush=flush)
+        except LedgerConflictError:
+            second = _second_id(entry.event_id, digest_of(sha256(entry.message_bytes())))
+            return await self.ledger.append(entry.model_copy(update={"event_id": second}))
+
+    async def _answer(self, entry: AuditEntry, shown: Mapping[str, Any]) -> Appended:
+        """Put an answer on record, unless it is: also with the commitments of an INDEX key that is retired by now.
+
+        Raises:
+            LedgerConflictError: Another message was answered.
+        """
+        try:
+            return await self.ledger.append_once(entry)
+        except LedgerConflictError:
+            for key in self.keyring.all_keys(Purpose.INDEX)[1:]:
+                earlier = self._recorded(shown, key)
+                if earlier != entry.message:
+                    with contextlib.suppress(LedgerConflictError):
+                        return await self.ledger.append_once(entry.model_copy(update={"message": earlier}))
+            raise
+
+    def _recorded(self, shown: Mapping[str, Any], key: Key | None = None) -> dict[str, Any]:
+        """Return a handoff as it may go on record, with commitments under an INDEX key, the current one by default."""
+        event = shown.get("handoffId")
+        return self._redacted(recordable(shown, lambda: self._salt(event, key)), event, key)
+
+    def _redacted(self, message: dict[str, Any], event: object, key: Key | None = None) -> dict[str, Any]:
+        """Return a message as the data policy lets it go on record (S3-6.2-b)."""
+        policy = self.redact
+        if policy is None:
+            return message
+        salt = self._salt(event, key)
+        return redact(message, policy, lambda at: hmac.digest(salt, at.encode("utf-8", "replace"), "sha256")).message
+
+    def _salt(self, event: object, key: Key | None = None) -> bytes:
+        """Return the salt of an event's commitments: nobody can guess it, and a repeated answer has the same."""
+        named = f"commitment {event}".encode("utf-8", "replace")
+        return hmac.digest((key or self.keyring.current(Purpose.INDEX)).secret, named, "sha256")
+
+    def _scan(self, flags: list[str]) -> Scan:
+        """Return the safety scan of one message, which leaves in ``flags`` what it notices and lets pass."""
+
+        def look(message: Any) -> list[Unsafe]:
+            report = scan(message, self.detector, self.policy)
+            flags.extend(labels(report))
+            return violations(report)
+
+        return look
+
+    def _freshness_check(self, message: Mapping[str, Any]) -> list[Finding]:
+        """Return a finding if a message is stale, from the future, or meant for another address."""
+        terms = self.freshness
+        reason = stale_or_misaddressed(message, self.clock(), terms.audience, terms.max_age, terms.tolerance)
+        return [Finding(code=Code.SIGNATURE_INVALID, text=reason, at="/timestamp")] if reason else []
+
+
+def _task_check(task_id: str) -> Check:
+    """Return the check that a message belongs to the receiver's task: one from another task is a replay."""
+
+    def check(message: Mapping[str, Any]) -> list[Finding]:
+        if message["taskId"] == task_id:
+            return []
+        return [Finding(code=Code.SIGNATURE_INVALID, text="the message is of another task", at="/taskId")]
+
+    return check
+
+
+def _second_id(event_id: str, digest: str) -> str:
+    """Return the id under which something else of an event that is on record already goes on record as well."""
+    return f"{event_id[: LONGEST_NAME - 17]}{AGAIN}{digest[7:23]}"
+
+
+def _unread(raw: bytes) -> dict[str, Any]:
+    """Return a message whose seal does not hold, for the record only: read if it can be, else as a text."""
+    try:
+        message = loads_strict(raw)
+    except HandoffError:
+        message = None
+    if isinstance(message, dict):
+        return message
+    return {"raw": raw[:LONGEST_RAW].decode("utf-8", "backslashreplace")}
+
+
+def _personal_check(message: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding if personal data is in clear: it is never in a message, and so never on record (S3-12.3-b)."""
+    if is_payload(message.get("personalDataPayload", {})):
+        return []
+    text = "personalDataPayload holds what no vault sealed; seal it with the vault before it is handed on"
+    return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/personalDataPayload")]
+
+
+def _attempt(message: Mapping[str, Any]) -> int:
+    step = message.get("step")
+    attempt = step.get("attempt", 1) if isinstance(step, Mapping) else 1
+    return attempt if isinstance(attempt, int) and 0 < attempt < 1_000_000 else 1

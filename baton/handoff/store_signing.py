@@ -1,0 +1,225 @@
+"""Sealing handoffs as they leave, and opening them where they arrive, before anything else looks at them (S3-10.2).
+
+A seal is HMAC-SHA256, or an Ed25519 signature, over the canonical form (RFC 8785) of the whole message but for its
+member `signature`; which key made it, `keyId`, is inside. The key's purpose decides on the algorithm; the name of
+the algorithm in the message must agree, and can never choose.
+"""
+
+import hmac
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import rfc8785
+from rfc8785 import CanonicalizationError
+
+from baton.handoff.errors import MalformedMessageError
+from baton.handoff.sealed import ED25519, HMAC_SHA256, KEY_ID, SIGNATURE, SealError, VerifiedHandoff
+from baton.keys.store_key import Key, Purpose, UnknownKeyError
+from baton.keys.store_keyring import Keyring
+from baton.keys.store_public import RETIRED_GRACE, PublicKey, PublicKeys
+from baton.ledger.chain import from_base64url, to_base64url
+from baton.wire.canonical_json import canonical_json
+from baton.wire.hashing import fed
+from baton.wire.strict_json import loads_strict
+
+_NAMES = {Purpose.SEAL: HMAC_SHA256, Purpose.SIGN: ED25519}
+_PURPOSES = {name: purpose for purpose, name in _NAMES.items()}
+# Where `seal` puts the signature, and how long that is: at the very end, in one spelling.
+_TAILS = (
+    (Purpose.SEAL, re.compile(rb',"signature":"(hmac-sha256:[0-9a-f]{64})"\}'), 92),
+    (Purpose.SIGN, re.compile(rb',"signature":"(ed25519:[0-9A-Za-z_-]{86})"\}'), 110),
+)
+_KEY_IDS = re.compile(rb'"keyId":"([0-9A-Za-z._-]{1,80})"')
+_MOST_GUESSES = 3
+
+
+def seal(message: Mapping[str, Any], keyring: Keyring) -> bytes:
+    """Return the sealed bytes of a message, with `keyId` and `signature` set; what it had of these is replaced.
+
+    Args:
+        message: JSON as Python.
+        keyring: Whose current key seals; its `seal_with` says with which algorithm.
+
+    Returns:
+        The canonical form (RFC 8785) of the message, but for the signature, which is the last member.
+
+    Raises:
+        SealError: The message is not JSON that every reader reads alike.
+        KeyringError: There is no current key.
+
+    Example:
+        >>> keyring = Keyring.generate()
+        >>> open_sealed(seal({"taskDescription": "Score the risk"}, keyring), keyring).message["taskDescription"]
+        'Score the risk'
+    """
+    key = keyring.current(keyring.seal_with)
+    try:
+        body = rfc8785.dumps(_body(message, key.id))
+    except (CanonicalizationError, RecursionError) as error:
+        raise SealError(f"the message cannot be sealed: {error}") from error
+    return _sealed(body, key)
+
+
+def seal_json(raw: bytes, keyring: Keyring) -> bytes:
+    """Return the sealed bytes of a message that is JSON text already; several times faster than `seal`.
+
+    Args:
+        raw: The text, UTF-8.
+        keyring: As for `seal`.
+
+    Raises:
+        SealError: The text is not strict JSON, or no object.
+        KeyringError: There is no current key.
+    """
+    key = keyring.current(keyring.seal_with)
+    return _sealed(canonical_json(_body(_read(raw, "the message cannot be sealed"), key.id)), key)
+
+
+def open_sealed(raw: bytes, keys: Keyring | PublicKeys) -> VerifiedHandoff:
+    """Return a message whose seal holds.
+
+    It does not check the schema, the age, the audience, nor whether the message came before.
+
+    Args:
+        raw: The message as it was received.
+        keys: All keys, or the public ones: those open what was sealed with Ed25519 only.
+
+    Raises:
+        SealError: It is not sealed, not with a key of ours, or not as it is now; or it is dated more than a day
+            after its key was retired.
+    """
+    return _open_quickly(raw, keys) or _open(raw, keys)
+
+
+def _open_quickly(raw: bytes, keys: Keyring | PublicKeys) -> VerifiedHandoff | None:
+    """Return a message that `seal` wrote, verified before a byte of it is parsed; None if it may be another.
+
+    `seal` writes the canonical body without its last brace, then the signature. So the body is cut out of the
+    received bytes, and its seal verified as it stands. Why that is as good as canonicalising again:
+
+    1. A key only ever seals canonical bodies: objects that name the key and have no member `signature`. (Its other
+       use, Ed25519 over the ledger's heads, is over bytes that begin with `DSSEv1`, never with a brace.)
+    2. So if the seal holds for the bytes before the tail, closed with a brace, these are such a body, whatever the
+       sender or anybody on the way intended. Where the tail is not the message's own end (it is inside a string or
+       an inner object), the bytes before it are no whole object: no key ever sealed them, and no seal holds.
+    3. The message is then, byte for byte, that body and one member more, so reading it gives what was sealed. It is
+       still read strictly, and must say the same key and signature that were used.
+
+    The key is guessed from the bytes. A wrong guess can only fail, or find the key that really made the seal.
+    """
+    for purpose, pattern, length in _TAILS:
+        found = pattern.fullmatch(raw, max(0, len(raw) - length))
+        if found is None:
+            continue
+        signature = found[1].decode()
+        body = raw[: found.start()] + b"}"
+        for guess in islice(_KEY_IDS.finditer(raw), _MOST_GUESSES):
+            key = _find(keys, purpose, guess[1].decode())
+            if key is not None and _holds(key, body, signature):
+                message = _read(raw, "its seal holds, but it")
+                if message.get(KEY_ID) == key.id and message.get(SIGNATURE) == signature:
+                    return _opened(raw, message, key)
+    return None
+
+
+def _open(raw: bytes, keys: Keyring | PublicKeys) -> VerifiedHandoff:
+    """Return a message in whatever spelling its sender chose, verified over its canonical form."""
+    message = _read(raw, "the seal cannot be verified: the message")
+    signature, key_id = message.get(SIGNATURE), message.get(KEY_ID)
+    if signature is None:
+        raise SealError("it is not sealed: it has no member 'signature'")
+    name, _, _ = signature.partition(":") if isinstance(signature, str) else ("", "", "")
+    purpose = _PURPOSES.get(name)
+    if purpose is None:
+        raise SealError(f"its signature is none of {', '.join(f'{one}:…' for one in _PURPOSES)}")
+    if not isinstance(key_id, str):
+        raise SealError("it does not say which key sealed it: it has no member 'keyId' that is a string")
+    key = _find(keys, purpose, key_id)
+    if key is None:
+        raise SealError(_unknown(keys, purpose, key_id))
+    body = canonical_json({member: value for member, value in message.items() if member != SIGNATURE})
+    if not _holds(key, body, signature):
+        raise SealError(
+            f"its seal does not hold: key {key_id!r} did not seal this message as it is now, so it was changed on "
+            "the way or sealed by somebody else"
+        )
+    return _opened(raw, message, key)
+
+
+def _opened(raw: bytes, message: dict[str, Any], key: Key | PublicKey) -> VerifiedHandoff:
+    """Return the verified message, unless it claims to be written after its key was retired."""
+    if key.retired_at is not None:
+        written = message.get("timestamp")
+        try:
+            late = not isinstance(written, str) or datetime.fromisoformat(written) > key.retired_at + RETIRED_GRACE
+        except (ValueError, TypeError):  # no time, or one without its offset
+            late = True
+        if late:
+            raise SealError(
+                f"it was sealed with the key {key.id!r}, which was retired at {key.retired_at.isoformat()}, and is "
+                f"not dated before that, nor within {RETIRED_GRACE} after it"
+            )
+    algorithm = ED25519 if isinstance(key, PublicKey) else _NAMES[key.purpose]
+    return VerifiedHandoff(raw, message, key.id, algorithm)
+
+
+def _body(message: Mapping[str, Any], key_id: str) -> dict[str, Any]:
+    """Return what is sealed."""
+    body = {**message, KEY_ID: key_id}
+    body.pop(SIGNATURE, None)
+    return body
+
+
+def _sealed(body: bytes, key: Key) -> bytes:
+    """Return a canonical body with its signature as the last member."""
+    return b"".join((body[:-1], b',"signature":"', _signature(key, body).encode(), b'"}'))
+
+
+def _signature(key: Key, body: bytes) -> str:
+    """Return the member `signature` over a body."""
+    if key.purpose is Purpose.SEAL:
+        return f"{HMAC_SHA256}:{fed(key.mac.copy(), body).hexdigest()}"
+    return f"{ED25519}:{to_base64url(key.private.sign(body))}"
+
+
+def _holds(key: Key | PublicKey, body: bytes, signature: str) -> bool:
+    """Return whether the key made this signature over the body; takes equally long wherever they differ."""
+    if isinstance(key, Key):
+        if key.purpose is Purpose.SEAL:
+            return hmac.compare_digest(_signature(key, body).encode(), signature.encode())
+        key = key.public
+    name, _, text = signature.partition(":")
+    try:
+        return name == ED25519 and key.verifies(body, from_base64url(text))
+    except ValueError:
+        return False
+
+
+def _find(keys: Keyring | PublicKeys, purpose: Purpose, key_id: str) -> Key | PublicKey | None:
+    """Return the key of that id if it is there for that purpose."""
+    if isinstance(keys, PublicKeys):
+        return keys.get(key_id) if purpose is Purpose.SIGN else None
+    try:
+        return keys.find(purpose, key_id)
+    except UnknownKeyError:
+        return None
+
+
+def _unknown(keys: Keyring | PublicKeys, purpose: Purpose, key_id: str) -> str:
+    if isinstance(keys, PublicKeys) and purpose is Purpose.SEAL:
+        return "it is sealed with a shared secret (hmac-sha256), which public keys cannot verify"
+    return f"it says that the key {key_id[:80]!r} sealed it, and there is no such key to {purpose.value}"
+
+
+def _read(raw: bytes, failed: str) -> dict[str, Any]:
+    """Return the object that strict JSON reads."""
+    try:
+        message = loads_strict(raw)
+    except MalformedMessageError as error:
+        raise SealError(f"{failed} is refused: {error}") from error
+    if not isinstance(message, dict):
+        raise SealError(f"{failed} is refused: it is a {type(message).__name__}, not an object")
+    return message

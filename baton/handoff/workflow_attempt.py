@@ -1,0 +1,46 @@
+"""A handoff to a stage on its way, with all that its attempts have left behind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from baton.core.messages import StageInput, StageReturn
+from baton.core.stages import StageSpec
+from baton.handoff.records import Handoff
+
+
+@dataclass
+class Passage:
+    """One handoff on its way: from the sender's checkpoint until a receiver has accepted it.
+
+    Attributes:
+        spec: The receiving stage.
+        given: Its input but for the baton.
+        handoff_id: Names the handoff in all its attempts.
+        receivers: Of a fan-out, all its stages.
+        sent: How often it was sent.
+        asked: How often a person was asked about it.
+        outages: How often its stage could not begin for want of the ledger.
+        rejected: How often it was not accepted and its sender was to mend it.
+        expired: How often its contract had expired when the receiver looked.
+        mended: What its sender answered meanwhile, to be recorded once the handoff is accepted.
+        message: The message that was sent last.
+        task_queue: Where the receiver's workers listen, or None for the pipeline's own queue.
+    """
+
+    spec: StageSpec
+    given: StageInput
+    handoff_id: str
+    receivers: Sequence[str] = ()
+    sent: int = 0
+    asked: int = 0
+    outages: int = 0
+    rejected: int = 0
+    expired: int = 0
+    mended: list[StageReturn] = field(default_factory=list)
+    message: Handoff | None = None
+    task_queue: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of its reservation in the budget."""
+        return f"{self.given.seq}:{self.spec.name}"

@@ -1,0 +1,228 @@
+"""Escalation: a handoff waits for a person, whose decision is put on record and done.
+
+Until it is made, the baton is as it was before the handoff (S3-6.3, C-20, C-21).
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from baton.budget.workflow import Purse
+from baton.core.history import Outcome, Spend
+from baton.core.messages import PipelineStatus
+from baton.core.state import PipelineState
+from baton.core.verdict import Code, Fate, Verdict
+from baton.errors import PatchError, StageFailedError
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.workflow_attempt import Passage
+from baton.handoff.workflow_inbox import Inbox
+from baton.ledger.entries import cost_after
+from baton.ledger.recording import EventKind
+from baton.ledger.workflow import decided_on_record, put_on_record
+from baton.pipeline.workflow_handlers import Desk
+from baton.safety.waivers import digests_of
+from baton.wire.canonical import digest
+
+
+class Escalation:
+    """Puts handoffs before a person, and does what the person decides.
+
+    Args:
+        desk: The pipeline's front desk.
+        state: The pipeline's state.
+        purse: Its budget.
+        within: How long a decision may take.
+        publish: Leaves an outcome in the history.
+
+    Attributes:
+        inbox: Where the person finds them.
+        on_record: Whether what becomes of handoffs is put on record; None until a worker has said so.
+        released: Who released what, by its digest: it is let through from then on.
+    """
+
+    def __init__(
+        self, desk: Desk, state: PipelineState, purse: Purse, within: timedelta, publish: Callable[[Outcome], None]
+    ) -> None:
+        self.inbox = Inbox(state, purse)
+        self.on_record: bool | None = None
+        self.released: dict[str, str] = {}
+        self._desk = desk
+        self._state = state
+        self._purse = purse
+        self._within = within
+        self._publish = publish
+        self._asked = 0
+        self._told: list[dict[str, Any]] = []  # what people decided where the pipeline's code asked, in order
+        self._untold: list[dict[str, Any]] = []  # of an earlier run, until the code asks for it again
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return what the next run needs to know when this one continues as new."""
+        return {
+            "released": {**self.released},
+            "on_record": self.on_record,
+            "decided": self.inbox.carried(),
+            "asked": self._asked,
+            "told": [*self._told],
+        }
+
+    def restore(self, carried: Mapping[str, Any]) -> None:
+        """Go on where the run before left off."""
+        self.released = carried.get("released", {})
+        self.on_record = carried.get("on_record")
+        self.inbox.restore(carried.get("decided", ()))
+        self._asked = carried.get("asked", 0)
+        self._told = [*carried.get("told", ())]
+        self._untold = [*self._told]
+
+    async def ask(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
+        """Wait for a person's decision about a handoff that the pipeline's own code sends; both are on record.
+
+        It is no step: in a run that continues another one the code asks again, and is told what was decided then.
+
+        Args:
+            pending: The handoff.
+            within: How long a decision may take.
+            task_id: The task.
+        """
+        about = digest(pending.model_dump(mode="json", exclude={"since", "until"}))
+        for told in self._untold:
+            if told["about"] == about:
+                self._untold.remove(told)
+                return HandoffDecision.model_validate(told["decision"], strict=False)
+        try:
+            decision = await self._asked_about(pending, within, task_id)
+        finally:
+            self.inbox.done(pending.handoff_id)  # the pipeline's code sees to it
+        self._told.append({"about": about, "decision": decision.model_dump(mode="json")})
+        return decision
+
+    async def _asked_about(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
+        """Wait for the decision about a handoff, on record as soon as anything of the run is."""
+        if self.on_record is False:
+            return await self.inbox.wait(pending, within)
+        self._asked += 1
+        tell = partial(
+            self._put_on_record,
+            task_id=task_id,
+            event_id=f"{pending.handoff_id}.{self._asked}",
+            agent=pending.receiver,
+            seq=pending.seq,
+        )
+        return await decided_on_record(self.inbox, pending, within, tell)
+
+    async def decided(self, passage: Passage, verdict: Verdict, fate: Fate, sender: str) -> None:
+        """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then.
+
+        Args:
+            passage: The handoff.
+            verdict: Why it was not accepted.
+            fate: What that means for it.
+            sender: The agent that hands on.
+
+        Raises:
+            StageFailedError: A person, or the deadline, gave it up, or an edit breaks a rule.
+        """
+        since = workflow.now()
+        passage.asked += 1
+        pending = PendingHandoff(
+            handoff_id=passage.handoff_id,
+            seq=passage.given.seq,
+            sender=sender,
+            receiver=passage.spec.name,
+            reason=verdict.reason,
+            fate=fate,
+            details=verdict.details or "",
+            findings=verdict.findings,
+            attempts=max(passage.sent, 1),
+            since=since,
+            until=since + self._within,
+        )
+        self._desk.note(f"handoff to {passage.spec.name!r} waits for a person ({fate.value}): {pending.details}")
+        if verdict.reason is not None:  # a receiver that failed was counted when it did
+            self._desk.metrics.rolled_back(fate.value)
+        visibility, tell = self._desk.visibility, partial(self.record, passage, verdict.reason)
+        try:
+            with visibility.waiting(PipelineStatus.PENDING_HANDOFF, passage.spec.name):
+                decision = await decided_on_record(self.inbox, pending, self._within, tell)
+        finally:
+            self.inbox.done(pending.handoff_id)  # nothing can come between this and what is done below
+            if not self.inbox.pending():
+                visibility.goes_on(passage.spec.name)
+        self._obey(passage, decision, pending)
+
+    async def record(
+        self,
+        passage: Passage,
+        reason: Code | None,
+        kind: EventKind,
+        status: str,
+        details: str,
+        decision: HandoffDecision | None = None,
+        spend: Spend | None = None,
+    ) -> None:
+        """Put on record what became of a handoff, before anything follows from it; tried until it is there.
+
+        Args:
+            passage: The handoff.
+            reason: The code of its verdict.
+            kind: What kind of event.
+            status: What became of it, or what was decided.
+            details: Why, in words.
+            decision: Of a decision: the decision.
+            spend: What a receiver that failed had spent.
+        """
+        if self.on_record is False:
+            return
+        cost = None
+        if spend and passage.message is not None:
+            cost = cost_after(passage.message.to_json_object(), spend)
+        # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
+        nth = f".{passage.asked}" if passage.asked > 1 and not passage.sent else ""
+        await self._put_on_record(
+            kind,
+            status,
+            details,
+            decision,
+            task_id=passage.given.task_id,
+            event_id=f"{passage.handoff_id}.{passage.sent}{nth}",
+            agent=passage.spec.name,
+            seq=passage.given.seq,
+            reason=reason,
+            cost=cost,
+        )
+
+    async def _put_on_record(self, *event: Any, **further: Any) -> None:
+        """Put an event on record, and note whether this run's workers keep one at all."""
+        self.on_record = await put_on_record(*event, **further)
+
+    def _obey(self, passage: Passage, decision: HandoffDecision, pending: PendingHandoff) -> None:
+        """Do what a person decided, so that the handoff can be sent again.
+
+        Raises:
+            StageFailedError: They gave it up, or their edit breaks a rule.
+        """
+        self._desk.note(f"{decision.who} decided about the handoff to {pending.receiver!r}: {decision.action.value}")
+        match decision.action:
+            case HandoffAction.ABANDON:
+                why = f": {decision.why}" if decision.why else ""
+                raise StageFailedError(
+                    f"the handoff to {pending.receiver!r} was abandoned by {decision.who}{why}. It had been refused: "
+                    f"{pending.details}"
+                )
+            case HandoffAction.EDIT:
+                edit = decision.edit or {}
+                try:
+                    self._publish(self._state.record_edit(edit, workflow.now(), decision.who, decision.why))
+                except PatchError as error:
+                    raise StageFailedError(f"the edit of {decision.who} is refused: {error}") from error
+            case HandoffAction.RELEASE:
+                sent = {} if passage.message is None else passage.message.to_json_object()
+                self.released |= dict.fromkeys(digests_of(sent, pending.findings), decision.who)
+            case HandoffAction.TOP_UP:
+                self._purse.top_up(decision.micro_usd)
+            case HandoffAction.REQUEUE:
+                pass

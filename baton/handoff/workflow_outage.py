@@ -1,0 +1,39 @@
+"""Waiting for a ledger that cannot be written: an outage of it is no failure of the stage that is to begin."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError
+
+from baton.ledger.errors import LedgerUnavailableError
+from baton.pipeline.workflow_handlers import Desk
+
+_FIRST, _LONGEST = timedelta(seconds=5), timedelta(minutes=1)
+_MOST = 60  # times, which is an hour; each begins with the stage's own retries
+
+
+def is_outage(error: FailureError) -> bool:
+    """Return whether a stage did not begin because its acceptance could not be put on record."""
+    cause = error.cause if isinstance(error, ActivityError) else error
+    return isinstance(cause, ApplicationError) and cause.type == LedgerUnavailableError.__name__
+
+
+async def sit_out(desk: Desk, stage: str, seq: int, nth: int) -> bool:
+    """Wait a while before a stage is sent again that cannot begin for want of the ledger.
+
+    Args:
+        desk: Where operators read why nothing happens.
+        stage: The stage.
+        seq: The number of its step.
+        nth: How often it has been sent in vain.
+
+    Returns:
+        False once the outage has lasted an hour and more: then it is a failure like any other.
+    """
+    if nth > _MOST:
+        return False
+    if nth == 1:
+        desk.note(f"the handoff to {stage!r} waits for the ledger, which cannot be written; see the worker's log")
+    pause = min(_FIRST * 2 ** min(nth - 1, 10), _LONGEST)
+    await workflow.sleep(pause, summary=f"step {seq}: {stage} waits for the ledger"[:200])
+    return True

@@ -1,0 +1,1 @@
+"""The keys of a deployment, and the public keys that verify its signatures."""

@@ -1,0 +1,383 @@
+"""Chains and their heads: what a signature covers, what an anchor holds, and the proof that a chain is whole.
+
+A hash chain alone shows neither that its end was cut off nor that all of it was written anew. So each append
+gives a **head**, which the ledger signs and the caller keeps somewhere else (in the run's history): an
+**anchor**. What was never anchored and never signed is reported as such, not as valid (C-26).
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from pydantic_core import to_json
+
+from baton.ledger.records import FAILED, AuditRecord, CamelRecord, ChainLink, Claims, Kind
+from baton.wire.hashing import digest_of, hash_of
+from baton.wire.pae import pae
+from baton.wire.values import Count, Digest
+
+CANCELED = "CANCELED"
+"""The status of a roll-back that tells what a stage had charged until nobody waited for it any more."""
+_HEAD = "baton/audit-head/v1"
+
+
+class ChainHead(CamelRecord):
+    """The end of a task's chain after an append: whoever keeps one can tell later whether the chain still has it.
+
+    Attributes:
+        ledger: The ledger's name.
+        task_id: The task.
+        sequence: How many records the chain had.
+        record_hash: The hash of the last of them.
+        key_id: The key that signed, or None.
+        signature: Base64url without padding, or None.
+
+    Example:
+        >>> head = ChainHead(ledger="baton", task_id="t-1", sequence=3, record_hash="sha256:" + "0" * 64)
+        >>> ChainHead.from_anchor("baton", "t-1", head.anchor) == head
+        True
+    """
+
+    ledger: str
+    task_id: str
+    sequence: Count
+    record_hash: Digest
+    key_id: str | None = None
+    signature: str | None = None
+
+    @classmethod
+    def of(cls, record: AuditRecord) -> "ChainHead":
+        """Return the head of a chain that ends with ``record``."""
+        members = record.members
+        return cls(
+            ledger=members["ledger"],
+            task_id=members["taskId"],
+            sequence=members["sequence"],
+            record_hash=digest_of(record.hash),
+            key_id=members.get("keyId"),
+            signature=None if record.signature is None else to_base64url(record.signature),
+        )
+
+    @classmethod
+    def from_anchor(cls, ledger: str, task_id: str, anchor: str) -> "ChainHead":
+        """Return the head that a short `anchor` stands for.
+
+        Raises:
+            ValueError: ``anchor`` is not one.
+        """
+        sequence, _, digest = anchor.partition(":")
+        return cls(ledger=ledger, task_id=task_id, sequence=int(sequence), record_hash=digest)
+
+    @property
+    def anchor(self) -> str:
+        """The head in 75 characters or so, for a workflow's history: the sequence and the hash."""
+        return f"{self.sequence}:{self.record_hash}"
+
+    @property
+    def statement(self) -> bytes:
+        """The bytes that are signed."""
+        return head_statement(self.ledger, self.task_id, self.sequence, hash_of(self.record_hash), self.key_id)
+
+
+class SignatureCheck(StrEnum):
+    """What a keyring says of a signature; only `GOOD` counts."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNKNOWN_KEY = "unknown key"
+    RETIRED_KEY = "key retired before the record"
+
+
+class HeadSigner(Protocol):
+    """A private key that signs heads and checkpoints, with Ed25519; the keyring has it, the ledger borrows it."""
+
+    @property
+    def key_id(self) -> str:
+        """The id under which verifiers find the public key."""
+
+    def sign(self, statement: bytes) -> bytes:
+        """Return the signature over ``statement``."""
+
+
+class HeadVerifier(Protocol):
+    """The public keys that heads and checkpoints are verified with, the retired ones among them."""
+
+    def check(self, key_id: str, statement: bytes, signature: bytes, at: datetime) -> SignatureCheck:
+        """Return what the signature is worth.
+
+        Args:
+            key_id: The key that is said to have signed.
+            statement: The bytes that were signed.
+            signature: The signature, of any length.
+            at: When the record was written: a key that was retired before then may not have signed it.
+        """
+
+
+class Verdict(StrEnum):
+    """How a chain, or a whole ledger, stands."""
+
+    VALID = "valid"
+    """Every record is proved: by a signature, or by an anchor, over the last of them."""
+    UNVERIFIED = "unverified"
+    """Nothing contradicts, but nothing proves it either: no key was given, or the end is unsigned."""
+    INVALID = "invalid"
+    """Something was changed, removed, added, moved or forged; the first bad record is named."""
+
+
+class Flaw(StrEnum):
+    """What is wrong with a chain, by its first bad record."""
+
+    HEADER = "header"
+    MESSAGE = "message"
+    PLACE = "place"
+    SEQUENCE = "sequence"
+    LINK = "link"
+    TIME = "time"
+    REPEATED = "repeated"
+    INDEX = "index"
+    SIGNATURE = "signature"
+    KEY = "key"
+    ANCHOR = "anchor"
+    TRUNCATED = "truncated"
+    EXTRA = "extra"
+    GONE = "gone"
+    MISSING = "missing"
+    UNSIGNED = "unsigned"
+    EMPTY = "empty"
+
+
+_REASONS = {
+    Flaw.MESSAGE: "its message is not the one that was recorded",
+    Flaw.PLACE: "it was recorded for another task or in another ledger",
+    Flaw.SEQUENCE: "a record with another number stands in its place: one was removed, added or moved",
+    Flaw.LINK: "it does not continue the record before it: one of the two is not the one that was recorded",
+    Flaw.TIME: "it claims to be older than the record before it",
+    Flaw.INDEX: "the ledger's index says something else than the record itself",
+    Flaw.ANCHOR: "an anchor knows another record of this number",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One flaw: the record it was found at, and a sentence about it."""
+
+    flaw: Flaw
+    sequence: int
+    reason: str
+
+
+class ChainReport(CamelRecord):
+    """What the verification of one chain found; true only if it is valid.
+
+    Attributes:
+        verdict: The verdict.
+        ledger: The ledger's name.
+        task_id: The task.
+        records: How many records were proved to hang together, from the first.
+        sequence: The first bad record, or the first one that nothing proves; None if there is none.
+        flaw: What is wrong with it.
+        reason: The same in words.
+        head: The head of what hangs together; None of an empty chain.
+        signed_through: The last record that a verified signature covers; 0 for none.
+        anchored_through: The last record that an anchor covers: behind it a cut would not show.
+        completed: Whether the last record, but for erasures and late bills, is a completion: nobody is known to be at
+            work, or to be waited for.
+    """
+
+    verdict: Verdict
+    ledger: str
+    task_id: str
+    records: int
+    sequence: int | None = None
+    flaw: Flaw | None = None
+    reason: str | None = None
+    head: ChainHead | None = None
+    signed_through: int = 0
+    anchored_through: int = 0
+    completed: bool = False
+
+    def __bool__(self) -> bool:
+        return self.verdict is Verdict.VALID
+
+
+class ChainWalk:
+    """A chain on its way through verification, one record after the other; it keeps a few hashes, no records.
+
+    Args:
+        ledger: The ledger the chain must belong to.
+        task_id: The task the chain must belong to.
+        anchors: The hashes that are known from outside, by sequence.
+    """
+
+    # Of slots, because a whole ledger is walked with one of these for each task.
+    __slots__ = (
+        "anchored",
+        "anchors",
+        "completed",
+        "hash",
+        "key_id",
+        "ledger",
+        "rank",
+        "recorded_at",
+        "sequence",
+        "signature",
+        "task_id",
+        "unsigned",
+    )
+
+    def __init__(self, ledger: str, task_id: str, anchors: Mapping[int, bytes] | None = None) -> None:
+        link = ChainLink.genesis(ledger, task_id)
+        self.ledger, self.task_id = ledger, task_id
+        self.sequence, self.hash, self.recorded_at = 0, link.record_hash, ""
+        self.signature: bytes | None = None
+        self.key_id: str | None = None
+        self.anchors = anchors or {}
+        self.anchored = self.rank = self.unsigned = 0
+        self.completed = False
+
+    def step(self, record: AuditRecord) -> Finding | None:
+        """Go on to ``record``; if something is wrong with it, return that and stay."""
+        sequence = self.sequence + 1
+        if record.absence is not None:
+            return Finding(Flaw.GONE if record.lost else Flaw.MISSING, sequence, record.absence)
+        try:
+            members = record.members
+        except ValueError as error:
+            return Finding(Flaw.HEADER, sequence, f"its header cannot be read: {error}")
+        flaw = self._flaw(record, members, sequence)
+        if flaw is not None:
+            return Finding(flaw, sequence, _REASONS[flaw])
+        if sequence in self.anchors:
+            self.anchored = sequence
+        elif record.signature is None and self.signature is not None and not self.unsigned:
+            self.unsigned = sequence
+        self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
+        self.signature, self.key_id = record.signature, members.get("keyId")
+        # Both may come after the end: an erasure long after, and a bill once its worker knows that nobody waits for it.
+        if members["kind"] != Kind.ERASURE and members["status"] != CANCELED:
+            self.completed = members["kind"] == Kind.COMPLETION and not members["status"].startswith(FAILED)
+        return None
+
+    def _flaw(self, record: AuditRecord, members: Mapping[str, Any], sequence: int) -> Flaw | None:
+        """Return the first thing that is wrong with the record as the next one of this chain."""
+        if (flaw := own_flaw(record, members)) is not None:
+            return flaw
+        if members["taskId"] != self.task_id or members["ledger"] != self.ledger:
+            return Flaw.PLACE
+        if members["sequence"] != sequence:
+            return Flaw.SEQUENCE
+        if members["previousRecordHash"] != "sha256:" + self.hash.hex():
+            return Flaw.LINK
+        if members["recordedAt"] < self.recorded_at:
+            return Flaw.TIME
+        if self.anchors and self.anchors.get(sequence, record.hash) != record.hash:
+            return Flaw.ANCHOR
+        return None
+
+    def check_signature(self, verifier: HeadVerifier) -> Finding | None:
+        """Return what is wrong with the signature at the record the walk stands at."""
+        if self.signature is None:
+            return Finding(Flaw.UNSIGNED, self.sequence, "it is not signed")
+        if self.key_id is None:
+            return Finding(Flaw.KEY, self.sequence, "it has a signature and names no key")
+        at = datetime.fromisoformat(self.recorded_at)
+        statement = head_statement(self.ledger, self.task_id, self.sequence, self.hash, self.key_id)
+        check = verifier.check(self.key_id, statement, self.signature, at)
+        if check is SignatureCheck.GOOD:
+            return None
+        flaw = Flaw.SIGNATURE if check is SignatureCheck.BAD else Flaw.KEY
+        reason = f"its signature by the key {self.key_id!r} does not count: {check.value}"
+        if check is SignatureCheck.UNKNOWN_KEY:
+            reason += " (if keys were rotated since you got yours, get the public keys anew)"
+        elif check is SignatureCheck.RETIRED_KEY:
+            reason += f" (or the clock of who wrote it was ahead: it says {self.recorded_at})"
+        return Finding(flaw, self.sequence, reason)
+
+    def missing_anchor(self) -> Finding | None:
+        """Return the finding that the chain ends before a record that an anchor knows."""
+        last = max(self.anchors, default=0)
+        if last <= self.sequence:
+            return None
+        found = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has none: all of it is gone"
+        reason = f"an anchor knows {last} records, and the chain {found}"
+        return Finding(Flaw.TRUNCATED, self.sequence + 1, reason)
+
+    def missing_signature(self) -> Finding | None:
+        """Return the finding that a signed chain has a record that is not: a later signature was put over it unseen."""
+        if not self.unsigned:
+            return None
+        reason = "it is not signed, and the one before it is: it may be of somebody who can write and has no key"
+        return Finding(Flaw.UNSIGNED, self.unsigned, reason)
+
+    @property
+    def head(self) -> ChainHead | None:
+        """The head of what was walked."""
+        if not self.sequence:
+            return None
+        return ChainHead(
+            ledger=self.ledger,
+            task_id=self.task_id,
+            sequence=self.sequence,
+            record_hash=digest_of(self.hash),
+            key_id=self.key_id,
+            signature=None if self.signature is None else to_base64url(self.signature),
+        )
+
+
+def own_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | None:
+    """Return what is wrong with a record whose header has ``members``, whatever chain it is in."""
+    if members["messageHash"] != "sha256:" + hashlib.sha256(record.message).hexdigest():
+        return Flaw.MESSAGE
+    if record.claimed_hash is not None and record.claimed_hash != record.hash:
+        return Flaw.INDEX
+    if record.claims is not None and record.claims != Claims.of(members):
+        return Flaw.INDEX
+    return None
+
+
+def head_statement(ledger: str, task_id: str, sequence: int, record_hash: bytes, key_id: str | None) -> bytes:
+    """Return the bytes that the signature of a head is over."""
+    members = {
+        "keyId": key_id,
+        "ledger": ledger,
+        "recordHash": digest_of(record_hash),
+        "sequence": sequence,
+        "taskId": task_id,
+    }
+    return pae(_HEAD, to_json(members))  # in order and without fractions, this is RFC 8785
+
+
+def anchors_by_task(anchors: Iterable[ChainHead], ledger: str) -> dict[str, dict[int, bytes]]:
+    """Return the hashes that heads know, by task and sequence; heads of other ledgers are left out.
+
+    Two heads that contradict each other leave no hash that could match, so the chain will not verify: that
+    is a fork, whichever of them is right (two views of one ledger).
+    """
+    found: dict[str, dict[int, bytes]] = {}
+    for head in anchors:
+        if head.ledger == ledger and head.sequence:
+            known = found.setdefault(head.task_id, {})
+            wanted = hash_of(head.record_hash)
+            known[head.sequence] = wanted if known.get(head.sequence, wanted) == wanted else b""
+    return found
+
+
+def to_base64url(data: bytes) -> str:
+    """Return bytes as base64url without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def from_base64url(text: str) -> bytes:
+    """Return the bytes of base64url without padding.
+
+    Raises:
+        ValueError: The text is something else, or another spelling of the same bytes.
+    """
+    data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if to_base64url(data) != text:
+        raise ValueError("it is not base64url without padding")
+    return data

@@ -1,0 +1,249 @@
+"""`baton audit`: what the ledger knows of a task, whether it is the truth, and evidence for those who ask."""
+
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+from rich.console import RenderableType
+
+from baton.cli.command import command
+from baton.cli.exits import ExitCode
+from baton.cli.options import ForceOption, check_new
+from baton.cli.output import plain, stack
+from baton.cli.session import Session
+from baton.ledger.chain import ChainReport, Verdict
+from baton.ledger.cli_pages import bundle_page, chain_page, ledger_page, record_line, trace_page
+from baton.ledger.cli_sources import (
+    Anchors,
+    AnchorsOption,
+    Keys,
+    KeysOption,
+    LedgerOption,
+    NameOption,
+    RunOption,
+    bundle_of,
+    heads_of_run,
+    ledger_name,
+    opened,
+    task_of,
+)
+from baton.ledger.cli_unused import unused_anchors, unused_run
+from baton.ledger.errors import LedgerError
+from baton.ledger.proof import LedgerReport
+from baton.ledger.store_bundles import verify_bundle
+from baton.wire.counting import counted
+
+_EXITS = {Verdict.VALID: ExitCode.OK, Verdict.UNVERIFIED: ExitCode.UNVERIFIED, Verdict.INVALID: ExitCode.NO}
+
+TaskArgument = Annotated[
+    str, typer.Argument(metavar="TASK|RUN", help="A task's id, or the workflow id of a run of it.", show_default=False)
+]
+
+
+@command
+async def trace(
+    session: Session,
+    task: TaskArgument,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+    keys: KeysOption = None,
+    anchors: AnchorsOption = None,
+) -> None:
+    """Tell everything that happened to a task, from the ledger.
+
+    Which agent handed what to which, in the chain's order, what was rejected and why, what it cost, and what
+    came out. With --json every record comes with its whole message. The exit code is 1 if the chain is not
+    whole; the records before the first bad one are shown then.
+    """
+    known, kept = Keys.of(keys), Anchors.of(anchors)
+    async with opened(session, ledger, name) as open_ledger:
+        task_id = await task_of(session, open_ledger, task)
+        with session.progress("reading the records"):
+            found = await open_ledger.trace(task_id, verifier=known.public, anchors=kept.heads)
+    if session.json:
+        session.write_json(found.to_json_object())
+    else:
+        session.show(trace_page(found))
+    if found.report.verdict is Verdict.INVALID:
+        raise typer.Exit(ExitCode.NO)
+
+
+@command
+async def verify(
+    session: Session,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="TASK|BUNDLE", help="A task's id, a run's workflow id, or a file of evidence."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="The whole ledger, every chain of it.")] = False,
+    run: RunOption = None,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+    keys: KeysOption = None,
+    anchors: AnchorsOption = None,
+) -> None:
+    """Verify a task, the whole ledger, or an evidence bundle.
+
+    That is, that nothing on record was changed, removed, added or moved. A bundle is checked offline: with the
+    public keys only, without ledger and server. The exit code is 0 if all of it is proved (valid), 1 if
+    something is wrong, and the first bad record is named (invalid), and 4 if nothing is wrong and nothing
+    proves it (unverified): give --keys, --anchors or --run. With --run the task is the run's, if none is named.
+    What of --anchors and --run says nothing of the records is told as well, with --json as `unused`.
+    """
+    if ((target or run) is None) is not everything:
+        raise typer.BadParameter("name a task, a bundle or --run, or else say --all", param_hint="TASK|BUNDLE")
+    known, file, of_run = Keys.of(keys), Anchors.of(anchors), None
+    kept, unused = file, []
+    if run is not None:
+        of_run, heads = await heads_of_run(session, run, ledger_name(name))
+        target, kept, unused = target or of_run, file.with_heads(heads), unused_run(run, heads)
+    report, page = (
+        _verified_bundle(bundle, ledger_name(name), known, kept)
+        if target is not None and (bundle := bundle_of(target)) is not None
+        else await _verified_ledger(session, target, known, kept, ledger, name, of_run)
+    )
+    if anchors is not None:
+        unused += unused_anchors(report, anchors, file, ledger_name(name))
+    if session.json:
+        session.write_json(report.model_dump(mode="json", exclude_none=True) | ({"unused": unused} if unused else {}))
+    else:
+        session.show(stack(page, *(plain(f"  not used: {one}", "yellow") for one in unused)))
+    raise typer.Exit(_EXITS[report.verdict])
+
+
+@command
+async def export(
+    session: Session,
+    task: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TASK|RUN", help="Tasks, or runs of them; --all for the whole ledger."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Where the bundle goes.")
+    ] = Path("evidence.zst"),
+    everything: Annotated[bool, typer.Option("--all", help="The whole ledger.")] = False,
+    force: ForceOption = False,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+    keys: KeysOption = None,
+) -> None:
+    """Write the evidence of a task into one file.
+
+    Others check that file without the ledger. It holds the records as they are stored, the signed heads, a
+    signed checkpoint with the proofs that these records stand in it, and the public keys for reading. A keyring
+    at hand signs the bundle as a whole.
+    """
+    if bool(task) is everything:
+        raise typer.BadParameter("name the tasks, or say --all", param_hint="TASK|RUN")
+    check_new(output, force, "--output")  # what was given to others is kept
+    known = Keys.of(keys)
+    async with opened(session, ledger, name, signer=known.signer) as open_ledger:
+        tasks = None if everything else [await task_of(session, open_ledger, one) for one in task or []]
+        with session.progress("writing the bundle"):
+            manifest = await open_ledger.export(output, tasks, keys=known.as_jwks)
+    about = {"file": str(output), "ledger": manifest.ledger, "records": manifest.records, "tasks": tasks}
+    if session.json:
+        session.write_json(about)
+        return
+    session.show(f"{output}: {counted(manifest.records, 'record')} of the ledger {manifest.ledger!r}")
+    session.say(f"check it with `baton audit verify {output} --keys FILE`", "dim")
+
+
+@command
+async def import_(
+    session: Session,
+    bundle: Annotated[
+        Path,
+        typer.Argument(metavar="BUNDLE", exists=True, dir_okay=False, readable=True, help="A bundle of evidence."),
+    ],
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+    keys: KeysOption = None,
+) -> None:
+    """Put the records of an evidence bundle into a ledger.
+
+    Byte for byte, into a ledger of the same name. The bundle is verified first, and one that is invalid adds
+    nothing. Records that are there already stay as they are, so importing twice does no harm. A ledger that is
+    not there yet is made.
+    """
+    known = Keys.of(keys)
+    async with opened(session, ledger, name, create=True) as open_ledger:
+        with session.progress("adding the records"):
+            report = await open_ledger.restore(bundle, verifier=known.public)
+    if session.json:
+        session.write_json(report.model_dump(mode="json", exclude_none=True))
+    else:
+        session.show(bundle_page(report, str(bundle)))
+    if report.verdict is Verdict.UNVERIFIED:
+        session.note("nothing proves these records: give the public keys with --keys, and verify the ledger")
+
+
+@command
+async def tail(
+    session: Session,
+    task: Annotated[str | None, typer.Argument(metavar="TASK|RUN", help="Of this task, or of a run's, only.")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="Begin with the last N.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on with what comes, until Ctrl-C.")] = True,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+) -> None:
+    """Follow the ledger as records come.
+
+    Shows the newest records, and then those that come, until Ctrl-C. Nothing is verified. With --json each line
+    is an object: the record's header.
+    """
+    async with opened(session, ledger, name) as open_ledger:
+        # A task's own id may stand here before its first record does.
+        task_id = task if task is None or _is_task_id(task) else await task_of(session, open_ledger, task)
+        end = await open_ledger.end()
+        for record in await open_ledger.newest(lines, task_id=task_id, through=end):
+            session.write(record_line(record, as_json=session.json))
+        if follow:
+            async for record in open_ledger.tail(after=end, task_id=task_id):
+                session.write(record_line(record, as_json=session.json))
+
+
+def _is_task_id(named: str) -> bool:
+    try:
+        return str(UUID(named)) == named
+    except ValueError:
+        return False
+
+
+Verified = tuple[ChainReport | LedgerReport, RenderableType]
+
+
+def _verified_bundle(bundle: Path, ledger: str, known: Keys, kept: Anchors) -> Verified:
+    report = verify_bundle(
+        bundle, verifier=known.public, ledger=ledger, anchors=kept.heads, checkpoints=kept.checkpoints
+    )
+    return report, bundle_page(report, str(bundle))
+
+
+async def _verified_ledger(
+    session: Session,
+    target: str | None,
+    known: Keys,
+    kept: Anchors,
+    ledger: str | None,
+    name: str | None,
+    of_run: str | None,
+) -> Verified:
+    """Return the report on a task's chain, or on the whole ledger if none is named, and its page.
+
+    Raises:
+        LedgerError: The task is not the one of the run that it was to be checked with.
+    """
+    async with opened(session, ledger, name) as open_ledger:
+        if target is not None:
+            task_id = target if kept.knows(target) else await task_of(session, open_ledger, target)
+            if of_run not in (None, task_id):
+                raise LedgerError(f"the run is one of task {of_run!r}, whose heads tell nothing of task {task_id!r}")
+            chain = await open_ledger.verify(task_id, verifier=known.public, anchors=kept.heads)
+            return chain, chain_page(chain)
+        with session.progress("verifying the ledger"):
+            whole = await open_ledger.verify_all(
+                verifier=known.public, anchors=kept.heads, checkpoints=kept.checkpoints
+            )
+        return whole, ledger_page(whole, open_ledger.where)

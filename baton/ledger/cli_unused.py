@@ -1,0 +1,43 @@
+"""What was given to `baton audit verify` and says nothing of what is verified: that it counted must not be thought."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from baton.ledger.chain import ChainHead, ChainReport
+from baton.ledger.cli_sources import Anchors
+from baton.ledger.evidence import EvidenceReport
+from baton.ledger.proof import LedgerReport
+
+
+def unused_anchors(report: ChainReport | LedgerReport, file: Path, kept: Anchors, ledger: str) -> list[str]:
+    """Return what of an anchor file says nothing of a report's records, a sentence each.
+
+    Args:
+        report: The report.
+        file: The anchor file.
+        kept: What it holds.
+        ledger: The name of the ledger that was asked for.
+    """
+    if not kept.heads and not kept.checkpoints:
+        return [f"{file} holds neither heads nor checkpoints"]
+    if isinstance(report, ChainReport):
+        if any(head.ledger == ledger and head.task_id == report.task_id for head in kept.heads):
+            return []
+        further = "; its checkpoints count with --all, and for bundles" if kept.checkpoints else ""
+        return [f"{file} holds no head of task {report.task_id!r} in the ledger {ledger!r}{further}"]
+    told = [*(report.unused or ())] if isinstance(report, EvidenceReport) else []
+    others = sorted({head.ledger for head in kept.heads} - {report.ledger})
+    return [*told, *(f"heads of the ledger {other!r} say nothing of {report.ledger!r}" for other in others)]
+
+
+def unused_run(run: str, heads: Iterable[ChainHead]) -> list[str]:
+    """Return that the history of a run has nothing to compare with; nothing where it has.
+
+    Args:
+        run: The run, as it was named.
+        heads: The heads that its history holds.
+    """
+    if any(True for _ in heads):
+        return []
+    why = "its workers have no safeguards, or no stage of it has ended yet"
+    return [f"the history of {run!r} holds no heads, so --run compares nothing: {why}"]

@@ -1,0 +1,35 @@
+"""What the ledger raises, in one tree below `BatonError`.
+
+```
+LedgerError                   catch this for "the ledger did not do it"; no handoff may go on without its record
+├── LedgerUnavailableError        it cannot be reached, read or written right now: try again
+├── LedgerConflictError           the event is on record already, and with another message
+├── LedgerSchemaError             its tables are not those of this version: migrate them
+└── EvidenceError                 a bundle or a segment is torn, of an unknown format, or of another ledger
+```
+
+A chain that does not verify is no exception but a report (`baton.ledger.chain`): whoever looks into
+a tampered ledger needs to see it.
+"""
+
+from baton.errors import BatonError
+
+
+class LedgerError(BatonError):
+    """The ledger did not do what was asked; a handoff whose record is refused must not be executed."""
+
+
+class LedgerUnavailableError(LedgerError):
+    """The ledger cannot be reached, read or written right now; appending again later is safe."""
+
+
+class LedgerConflictError(LedgerError):
+    """The same event is already on record with another message; appending again will not help."""
+
+
+class LedgerSchemaError(LedgerError):
+    """The tables of a ledger are not those that this version of Baton works with."""
+
+
+class EvidenceError(LedgerError):
+    """A bundle or a cold segment cannot be read: torn, of an unknown format, or of another ledger."""

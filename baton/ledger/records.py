@@ -1,0 +1,445 @@
+"""The audit record: one link of a task's hash chain, as bytes that are made once and never made again.
+
+A record is two texts of canonical JSON (RFC 8785), the **header** and the whole redacted **message**. The
+header names the message by its hash and the record before it by that one's hash; the record's own hash is over
+the header. So a chain is checked over the bytes as they are stored, and what was checked is what is parsed.
+Header and hash are bound to their purpose by DSSE's pre-authentication encoding: nothing that was hashed or
+signed for another purpose passes for a record (EAAPL-MAG006 §6.2, §10.3; C-22, C-26).
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+from pydantic_core import from_json, to_json
+
+from baton.wire.canonical_json import canonical_json
+from baton.wire.hashing import digest_of, hash_of, sha256
+from baton.wire.pae import pae
+from baton.wire.records import Record
+from baton.wire.strict_json import loads_strict
+from baton.wire.values import Count, Digest, Instant
+
+FORMAT = "baton.audit/1"
+"""The member `format` of every header; another layout would be another number."""
+
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""A name of something: 1 to 255 characters, none of them a control character."""
+Word = Annotated[str, StringConstraints(max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$")]
+"""A code such as `"handoff"` or `"ACCEPTED"`."""
+
+_RECORD, _GENESIS = "baton/audit-record/v1", "baton/audit-genesis/v1"
+
+
+class Kind(StrEnum):
+    """What a record is about; the ledger takes other words too, and gives a meaning to these (C-50)."""
+
+    HANDOFF = "handoff"
+    """A receiver's answer to a handoff: status ACCEPTED or REJECTED. Its event id is the handoffId."""
+    ROLLBACK = "rollback"
+    """A task went back to the state before a handoff."""
+    DECISION = "decision"
+    """What a person decided about a handoff; the actor is the person, the reason is theirs."""
+    COMPLETION = "completion"
+    """The end of a task: its final output, and the cost with the last stage in it (C-12)."""
+    SUMMARY = "summary"
+    """A model was paid for a summary of the conversation that the next handoff carries."""
+    ERASURE = "erasure"
+    """The key of a data subject was destroyed, so some of the chain's texts can't be read any more (C-24)."""
+
+
+class Status(StrEnum):
+    """The statuses of handoff records; records of other kinds have words of their own."""
+
+    ACCEPTED = "ACCEPTED"
+    REJECTED = "REJECTED"
+
+
+FAILED = "FAILED"
+"""How the status of a completion begins whose agent failed; `_` and the number of the attempt follow."""
+
+
+class CamelRecord(Record):
+    """A closed record in camelCase on the wire, in snake_case here."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_alias=True, validate_by_name=True, serialize_by_alias=True
+    )
+
+
+class AuditCost(CamelRecord):
+    """The money and tokens of a task as a record saw them, in whole millionths of a US dollar.
+
+    Attributes:
+        spent_micro_usd: Spent by the task so far (`costSpentSoFarUSD`), so the last record's is the largest.
+        remaining_micro_usd: What the budget still held (`costBudgetRemainingUSD`); None without a budget.
+        own_micro_usd: What the sending agent alone spent, if that is known; otherwise it is the difference to
+            the record before.
+        prompt_tokens: Tokens sent to models by the task so far.
+        completion_tokens: Tokens that models answered with so far.
+    """
+
+    spent_micro_usd: Count
+    remaining_micro_usd: Annotated[int, Field(ge=-(2**53 - 1), le=2**53 - 1)] | None = None
+    own_micro_usd: Count | None = None
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+
+
+class _Event(CamelRecord):
+    """What an entry and the header of its record have in common."""
+
+    kind: Word
+    task_id: Identifier
+    event_id: Identifier
+    attempt: Annotated[Count, Field(ge=1)] = 1
+    status: Word
+    timestamp: Instant
+    from_agent: Identifier | None = None
+    to_agent: Identifier | None = None
+    reason: Identifier | None = None
+    details: Annotated[str, StringConstraints(max_length=16_000)] | None = None
+    actor: Identifier | None = None
+    run_id: Identifier | None = None
+    cost: AuditCost | None = None
+
+    @property
+    def event_key(self) -> str:
+        """What happens once in a task: the event id, its attempt, its status and its kind (C-25)."""
+        return f"{self.kind}/{self.status}/{self.attempt}/{self.event_id}"
+
+
+class AuditEntry(_Event):
+    """What somebody wants on record: an event of a task, before it has a place in the chain.
+
+    Attributes:
+        kind: What it is about, mostly one of `Kind`.
+        task_id: The task, which has one chain.
+        event_id: The id of the event: of a handoff its `handoffId`. An event is recorded once for each
+            attempt, status and kind, however often it is appended.
+        attempt: The number of the attempt, from 1 (C-20).
+        status: What became of it, such as `"ACCEPTED"`.
+        timestamp: When it happened, by the clock of whoever tells it; the chain's order does not rest on it.
+        from_agent: The sender's agent id.
+        to_agent: The receiver's agent type.
+        reason: Why, as a code: of a rejection its code.
+        details: Why, in words: the findings. Never a text from the message.
+        actor: The person who decided, if one did.
+        run_id: The workflow and run in which it happened.
+        cost: Money and tokens so far; None where none are known.
+        message: The whole message, its personal data redacted (`baton.ledger.privacy`), as JSON or
+            as the canonical bytes of it.
+    """
+
+    message: dict[str, Any] | bytes
+
+    def message_bytes(self) -> bytes:
+        """Return the message in canonical form (RFC 8785); bytes are taken for that as they are.
+
+        Raises:
+            rfc8785.CanonicalizationError: The message has a value that JSON cannot carry exactly. What a
+                hostile sender wrote is recorded as a text instead: `{"raw": "…"}`.
+            ValueError: The bytes have a line break, which canonical JSON has not.
+        """
+        if not isinstance(self.message, bytes):
+            return canonical_json(self.message)
+        if b"\n" in self.message:
+            raise ValueError("the message has line breaks, so it is not in canonical form: give it as an object")
+        return self.message
+
+
+class AuditHeader(_Event):
+    """A record's header, parsed from bytes that were verified.
+
+    Attributes:
+        format: `"baton.audit/1"`.
+        ledger: The name of the ledger the record was written to.
+        sequence: The record's place in its chain, from 1.
+        previous_record_hash: The hash of the record before it, or of the chain's genesis.
+        recorded_at: When the ledger wrote it; never before the record before it.
+        message_hash: The digest of the message's bytes.
+        key_id: The key that signed the chain's head at this record; None for an unsigned one.
+    """
+
+    format: str
+    ledger: Identifier
+    sequence: Annotated[Count, Field(ge=1)]
+    previous_record_hash: Digest
+    recorded_at: Instant
+    message_hash: Digest
+    key_id: Identifier | None = None
+
+
+@dataclass(frozen=True)
+class ChainLink:
+    """The end of a chain: what the next record joins to.
+
+    Attributes:
+        ledger: The ledger's name.
+        task_id: The task.
+        sequence: The number of the last record; 0 for none.
+        record_hash: Its hash, 32 bytes.
+        recorded_at: When it was recorded, as `stamp` writes it.
+    """
+
+    ledger: str
+    task_id: str
+    sequence: int
+    record_hash: bytes
+    recorded_at: str = ""
+
+    @classmethod
+    def genesis(cls, ledger: str, task_id: str) -> "ChainLink":
+        """Return the beginning of a task's chain: no record of another task or ledger joins to it."""
+        names = to_json({"ledger": ledger, "taskId": task_id})  # of texts alone, this is RFC 8785
+        return cls(ledger, task_id, 0, hashlib.sha256(pae(_GENESIS, names)).digest())
+
+
+class Claims(NamedTuple):
+    """What the index beside a stored record says of it; each of it must be what the header says."""
+
+    task_id: str
+    sequence: int
+    previous_hash: bytes
+    event_key: str
+    message_hash: bytes
+    recorded_at: str
+    key_id: str | None
+
+    @classmethod
+    def of(cls, members: Mapping[str, Any]) -> "Claims":
+        """Return what the index has to say of a record whose header has these members."""
+        return cls(
+            members["taskId"],
+            members["sequence"],
+            hash_of(members["previousRecordHash"]),
+            event_key(members),
+            hash_of(members["messageHash"]),
+            members["recordedAt"],
+            members.get("keyId"),
+        )
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """A record as it is stored: bytes, and what they say once somebody asks.
+
+    Attributes:
+        header: The header, canonical JSON.
+        message: The message, canonical JSON.
+        signature: The signature over the chain's head at this record; None for an unsigned one.
+        position: Its number in the order in which the ledger took all records; 0 outside a ledger.
+        claimed_hash: The hash that whoever gives the record says it has, or None.
+        claims: What the ledger's index says of it, or None where there is no index.
+        absence: Why header and message are not at hand, both empty then; None if they are.
+        lost: Whether they are gone, and not only out of reach.
+        hash: The record's hash: 32 bytes over the whole header; of an absent record what is claimed.
+    """
+
+    header: bytes
+    message: bytes
+    signature: bytes | None = None
+    position: int = 0
+    claimed_hash: bytes | None = None
+    claims: Claims | None = None
+    absence: str | None = None
+    lost: bool = False
+    hash: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        absent = self.absence is not None and self.claimed_hash is not None
+        object.__setattr__(self, "hash", self.claimed_hash if absent else record_hash(self.header))
+
+    @classmethod
+    def at_hand(
+        cls, header: bytes, message: bytes, signature: bytes | None, position: int, claimed_hash: bytes
+    ) -> "AuditRecord":
+        """Return the record of a file that has all of it; a ledger has many, so this one is quick."""
+        record = object.__new__(cls)
+        # What is not named here is as the class has it.
+        vars(record).update(
+            header=header,
+            message=message,
+            signature=signature,
+            position=position,
+            claimed_hash=claimed_hash,
+            hash=record_hash(header),
+        )
+        return record
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """The header's members, of a header in canonical form (`header_members`).
+
+        Raises:
+            ValueError: It is not in that form.
+        """
+        known = self.__dict__  # not `cached_property`, whose lock costs as much as the rest
+        found: dict[str, Any] | None = known.get("_members")
+        if found is None:
+            found = known["_members"] = header_members(self.header)
+        return found
+
+    @cached_property
+    def fields(self) -> AuditHeader:
+        """What the header says. Look at it once the chain is verified, or to see what was done to it.
+
+        Raises:
+            pydantic.ValidationError: The header is not one.
+        """
+        return AuditHeader.model_validate_json(self.header)
+
+    @cached_property
+    def body(self) -> Any:
+        """The message, read strictly: no two readers can disagree about it.
+
+        Raises:
+            MalformedMessageError: The bytes are not strict JSON.
+        """
+        return loads_strict(self.message)
+
+    def signed(self, signature: bytes) -> "AuditRecord":
+        """Return the record with a signature over the chain's head at it."""
+        record = object.__new__(AuditRecord)
+        vars(record).update(vars(self), signature=signature)  # neither hash nor members change
+        return record
+
+    @property
+    def link(self) -> ChainLink:
+        """The end of the chain once this is its last record."""
+        members = self.members
+        return ChainLink(members["ledger"], members["taskId"], members["sequence"], self.hash, members["recordedAt"])
+
+
+def seal(
+    entry: AuditEntry,
+    link: ChainLink,
+    *,
+    recorded_at: datetime,
+    key_id: str | None,
+    message: tuple[bytes, bytes] | None = None,
+) -> AuditRecord:
+    """Return the record of an event, joined to the end of its task's chain; not yet signed.
+
+    Args:
+        entry: The event.
+        link: The end of the chain.
+        recorded_at: Now. A clock that runs behind the record before is put right: time never goes back.
+        key_id: The key that will sign, or None.
+        message: The entry's canonical message and its hash, if they were made before.
+
+    Raises:
+        ValueError: The entry is of another task than the chain, or the time has no offset.
+        rfc8785.CanonicalizationError: The message is not JSON.
+    """
+    if entry.task_id != link.task_id:
+        raise ValueError(f"an entry of task {entry.task_id!r} does not belong into the chain of {link.task_id!r}")
+    if message is None:
+        canonical = entry.message_bytes()
+        message = canonical, sha256(canonical)
+    header = entry.model_dump(mode="json", exclude_none=True, exclude={"message"})
+    header |= {
+        "format": FORMAT,
+        "ledger": link.ledger,
+        "sequence": link.sequence + 1,
+        "previousRecordHash": digest_of(link.record_hash),
+        "recordedAt": max(stamp(recorded_at), link.recorded_at),
+        "messageHash": digest_of(message[1]),
+    }
+    if key_id is not None:
+        header["keyId"] = key_id
+    members = _in_order(header)
+    record = AuditRecord(to_json(members), message[0])
+    vars(record)["_members"] = members  # what reading the header would give
+    return record
+
+
+def event_key(members: Mapping[str, Any]) -> str:
+    """Return what happens once in a task, of a header's members (as `AuditEntry.event_key` does of an entry)."""
+    return f"{members['kind']}/{members['status']}/{members['attempt']}/{members['eventId']}"
+
+
+def record_hash(header: bytes) -> bytes:
+    """Return the hash of the record with this header."""
+    return hashlib.sha256(b"%s%d %s" % (_RECORD_PREFIX, len(header), header)).digest()
+
+
+def header_members(header: bytes) -> dict[str, Any]:
+    """Return the members of a header that is in canonical form, so that no other reader reads another one.
+
+    Raises:
+        ValueError: It is not: other spelling, a member twice, unknown or missing, or another format.
+    """
+    members = from_json(header, cache_strings="keys")
+    # Types too: whoever verifies compares members, and must not stumble over a number where a text should be.
+    if type(members) is not dict or _types(tuple(members)) != tuple(map(type, members.values())):
+        raise ValueError("it is not the header of an audit record")
+    cost = members.get("cost")
+    if cost is not None and (not _is_cost(tuple(cost)) or {*map(type, cost.values())} != {int}):
+        raise ValueError("its cost has other members than an audit record's")
+    if to_json(members) != header:
+        raise ValueError("it is not in canonical form (RFC 8785)")
+    if members["format"] != FORMAT:
+        raise ValueError(f"its format is {members['format']!r}; this version reads {FORMAT!r}")
+    if not _STAMP.fullmatch(members["recordedAt"]):
+        raise ValueError("its time of recording is not in UTC with microseconds")
+    datetime.fromisoformat(members["recordedAt"])
+    return members
+
+
+def stamp(moment: datetime) -> str:
+    """Return a time in UTC with microseconds: texts of one length, whose order is the order of times.
+
+    Raises:
+        ValueError: The time has no offset from UTC.
+
+    Example:
+        >>> stamp(datetime(2026, 11, 21, 10, tzinfo=UTC))
+        '2026-11-21T10:00:00.000000Z'
+    """
+    if moment.tzinfo is None:
+        raise ValueError("a time on record needs its offset from UTC: use datetime.now(UTC)")
+    return f"{moment.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"  # without +00:00
+
+
+def _in_order(members: dict[str, Any]) -> dict[str, Any]:
+    """Return a header's members in canonical order: it has no fractions, and only names in ASCII, so that is enough."""
+    ordered = {name: members[name] for name in sorted(members)}
+    if (cost := ordered.get("cost")) is not None:
+        ordered["cost"] = {name: cost[name] for name in sorted(cost)}
+    return ordered
+
+
+def _aliases(model: type[Record], *, required: bool = False) -> frozenset[str]:
+    fields = model.model_fields.items()
+    return frozenset(to_camel(name) for name, field in fields if field.is_required() or not required)
+
+
+_HEADER, _HEADER_REQUIRED = _aliases(AuditHeader), _aliases(AuditHeader, required=True) | {"attempt"}
+_COST, _COST_REQUIRED = _aliases(AuditCost), frozenset({"spentMicroUsd", "promptTokens", "completionTokens"})
+_TYPES: dict[str, type] = {"attempt": int, "sequence": int, "cost": dict}
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+_RECORD_PREFIX = b"DSSEv1 %d %s " % (len(_RECORD), _RECORD.encode())
+
+
+@lru_cache(maxsize=256)
+def _types(names: tuple[str, ...]) -> tuple[type, ...] | None:
+    """Return the types that a header with these members has, or None if no header has them, in this order.
+
+    There are few such lists, and each comes often.
+    """
+    if list(names) != sorted(names) or not _HEADER_REQUIRED <= set(names) <= _HEADER:
+        return None
+    return tuple(_TYPES.get(name, str) for name in names)
+
+
+@lru_cache(maxsize=64)
+def _is_cost(names: tuple[str, ...]) -> bool:
+    return list(names) == sorted(names) and _COST_REQUIRED <= set(names) <= _COST

@@ -1,0 +1,434 @@
+"""The ledger: the append-only audit store, and all that is asked of it (EAAPL-MAG006 §6.2, §8.2, §10.3)."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from baton.artifacts.store import ArtifactStore
+from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, Verdict
+from baton.ledger.cost import TaskCost
+from baton.ledger.entries import erasure_entry
+from baton.ledger.errors import EvidenceError, LedgerConflictError, LedgerError
+from baton.ledger.evidence import EvidenceReport, Manifest
+from baton.ledger.privacy import RedactionPolicy, in_clear
+from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
+from baton.ledger.records import AuditEntry, AuditRecord, stamp
+from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_archive import SEGMENT_RECORDS, ColdTier, Mover, SegmentManifest, coldest
+from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_checkpoints import Checkpoints
+from baton.ledger.store_database import Connection, Database, shown
+from baton.ledger.store_export import Exporter
+from baton.ledger.store_opening import open_database
+from baton.ledger.store_reader import Reader
+from baton.ledger.store_rows import restore
+from baton.ledger.store_schema import (
+    VERSION,
+    bind_name,
+    check_name,
+    check_revision,
+    check_writable,
+    migrate,
+    name_of,
+    revision,
+)
+from baton.ledger.store_writer import Appended, Prepared, Writer
+from baton.ledger.trace import Trace
+from baton.wire.strict_json import loads_strict
+
+HOT = timedelta(days=30)
+"""How long records stay in the hot tier (§9)."""
+_KEEPING_UP = 1_000
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """What a ledger is opened with.
+
+    Attributes:
+        name: The ledger's name, for example that of the deployment. Every record carries it, so that no
+            record of a test passes for one of production; a ledger keeps the name it got first.
+        signer: The key that signs heads and checkpoints; None leaves them unsigned, which `verify` tells.
+        artifacts: The artifact store of the cold tier; None where there is none.
+        policy: Which members of a message hold personal data, which are refused in clear.
+        clock: Gives the time of recording.
+        create: Make a file that is not there, and its tables; an auditor sets this to False.
+    """
+
+    name: str = "baton"
+    signer: HeadSigner | None = None
+    artifacts: ArtifactStore | None = None
+    policy: RedactionPolicy = field(default_factory=RedactionPolicy)
+    clock: Callable[[], datetime] = _now
+    create: bool = True
+
+
+class Ledger:
+    """An audit ledger: one hash chain for each task, written before the receiver begins.
+
+    Use it as an asynchronous context manager, on one event loop; any number of processes may use one ledger.
+    A file is made and migrated when it is opened. A Postgres database must have been migrated by its owner.
+
+    Args:
+        where: A file, or `postgresql://user:password@host/database`.
+        options: See `LedgerOptions`.
+
+    Raises:
+        LedgerError: On entering: the ledger has another name, other tables, or cannot be reached.
+
+    Example:
+        >>> import tempfile
+        >>> async def example() -> tuple[int, str]:
+        ...     async with Ledger(Path(tempfile.mkdtemp()) / "ledger.db") as ledger:
+        ...         entry = AuditEntry(kind="handoff", task_id="t-1", event_id="h-1", status="ACCEPTED",
+        ...                            timestamp=datetime.now(UTC), message={"taskDescription": "Score the clauses"})
+        ...         head = await ledger.append(entry)
+        ...         report = await ledger.verify("t-1", expected_head=head)
+        ...         return head.sequence, report.verdict.value
+        >>> asyncio.run(example())
+        (1, 'valid')
+    """
+
+    def __init__(self, where: str | Path, options: LedgerOptions | None = None) -> None:
+        options = options or LedgerOptions()
+        self.name = options.name
+        self.where = shown(str(where))
+        self._options = options
+        self._database: Database = open_database(where, create=options.create)
+        self._reader = Reader(self._database, ColdTier(options.artifacts))
+        self._writer = Writer(self._database, options.name, options.signer, options.clock)
+        self._checkpoints = Checkpoints(self._database, options.name, options.signer, options.clock)
+        self._exporter = Exporter(self._reader, self._checkpoints, options.name, options.signer, options.clock)
+
+    async def __aenter__(self) -> Self:
+        makes = self._database.dialect == "sqlite" and self._options.create
+        try:
+            found = await revision(self._database)
+            if makes and found != VERSION:
+                await migrate(self._database)
+                found = VERSION
+            check_revision(found, self.where, self._database.dialect)
+            name = await self._database.read(name_of)
+            if self._options.create:  # also finds out a ledger that can only be read
+                name = await self._database.write(lambda connection: bind_name(connection, self.name))
+            check_name(name, self.name, self.where)
+        except BaseException:
+            await self._database.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._writer.finish()
+        await self._database.close()
+
+    async def append(self, entry: AuditEntry, *, after: ChainHead | None = None, flush: bool = True) -> ChainHead:
+        """Put an event on record, durably, and return the head of its chain right after it.
+
+        Keep the head outside the ledger: it is the anchor that shows later whether the chain was cut or
+        rewritten. Appending the same event again, which a retry does, gives the same head and writes nothing.
+
+        Args:
+            entry: The event.
+            after: A head that the caller knows: the chain must still have it.
+            flush: Whether it must be on the disk when this returns. Otherwise a file has it then, so that the end of
+                this process loses nothing, and the disk has it with the next record that must be there, within a
+                fiftieth of a second at the latest: only a machine that goes down in between loses it. Of Postgres it
+                makes no difference.
+
+        Raises:
+            LedgerUnavailableError: It was not recorded, as far as anybody can tell. Do not go on; try again.
+            LedgerConflictError: The same event is on record with another message.
+            LedgerError: The message holds personal data in clear, or the chain no longer has ``after``.
+            rfc8785.CanonicalizationError: The message is not JSON that everybody reads alike.
+        """
+        return (await self.append_once(entry, after=after, flush=flush)).head
+
+    async def append_once(self, entry: AuditEntry, *, after: ChainHead | None = None, flush: bool = True) -> Appended:
+        """Put an event on record as `append` does; say besides whether it was there before."""
+        self._refuse_personal_data(entry)
+        return (await self._writer.append([Prepared.of(entry)], after, flush=flush))[0]
+
+    async def append_all(self, entries: Sequence[AuditEntry], *, after: ChainHead | None = None) -> list[ChainHead]:
+        """Put several events on record, all of them or none; see `append`."""
+        for entry in entries:
+            self._refuse_personal_data(entry)
+        appended = await self._writer.append([Prepared.of(entry) for entry in entries], after) if entries else []
+        return [one.head for one in appended]
+
+    async def record_erasure(
+        self,
+        erasure_id: str,
+        *,
+        subject: str,
+        task_ids: Sequence[str],
+        removed: Mapping[str, int],
+        actor: str | None = None,
+    ) -> list[ChainHead]:
+        """Put on record, in the chain of each task that held data of a subject, that it was erased (C-24).
+
+        The erasure itself is the destruction of keys or salts elsewhere; no byte of the ledger changes.
+
+        Args:
+            erasure_id: The id of the request; recording the same one again changes nothing.
+            subject: A pseudonym of the data subject, never a name.
+            task_ids: The tasks, as the vault's subject index names them.
+            removed: How many keys, salts, files and so on were destroyed, by name.
+            actor: Who carried it out.
+        """
+        moment = self._options.clock()
+        return await self.append_all(
+            [
+                erasure_entry(
+                    erasure_id, task_id=task_id, subject=subject, removed=removed, timestamp=moment, actor=actor
+                )
+                for task_id in dict.fromkeys(task_ids)
+            ]
+        )
+
+    async def trace(
+        self,
+        task_id: str,
+        *,
+        verifier: HeadVerifier | None = None,
+        expected_head: ChainHead | None = None,
+        anchors: Iterable[ChainHead] = (),
+    ) -> Trace:
+        """Return everything that happened to a task, in order, and whether its chain is whole (§8.2).
+
+        One query, whichever tiers the records are in. What is verified is `verify_chain`'s list.
+
+        Args:
+            task_id: The task; one that the ledger has nothing of gives an empty, unverified trace.
+            verifier: The public keys.
+            expected_head: The head that the chain must end with.
+            anchors: Heads that were kept outside; those of other tasks are left out.
+
+        Raises:
+            LedgerUnavailableError: The database cannot be reached.
+        """
+        records = await self._reader.task(task_id)
+        report = verify_chain(
+            records,
+            ledger=self.name,
+            task_id=task_id,
+            verifier=verifier,
+            expected_head=expected_head,
+            anchors=anchors,
+        )
+        return Trace(task_id, tuple(records), report)
+
+    async def verify(
+        self,
+        task_id: str,
+        *,
+        verifier: HeadVerifier | None = None,
+        expected_head: ChainHead | None = None,
+        anchors: Iterable[ChainHead] = (),
+    ) -> ChainReport:
+        """Return whether a task's chain is whole; the arguments are those of `trace`."""
+        return (await self.trace(task_id, verifier=verifier, expected_head=expected_head, anchors=anchors)).report
+
+    async def verify_all(
+        self,
+        *,
+        verifier: HeadVerifier | None = None,
+        anchors: Iterable[ChainHead] = (),
+        checkpoints: Iterable[Checkpoint] = (),
+    ) -> LedgerReport:
+        """Return whether the whole ledger is, every chain of it; see `LedgerWalk` for what that proves.
+
+        Args:
+            verifier: The public keys.
+            anchors: Heads that were kept outside; a task of which only an anchor is left is found missing.
+            checkpoints: Checkpoints that were kept outside.
+        """
+        claimed, damaged = await self._checkpoints.all_there_are()
+        walk = LedgerWalk(
+            self.name, verifier=verifier, anchors=anchors, checkpoints=checkpoints, claimed=claimed, reasons=damaged
+        )
+        async for page in self._reader.pages(await self._reader.end()):
+            for record in page:
+                walk.feed(record)
+            await asyncio.sleep(0)  # a page takes about 20 ms; let others have their turn
+        return walk.finish()
+
+    async def head(self, task_id: str) -> ChainHead | None:
+        """Return the head of a task's chain as the ledger has it now, unverified; None without records."""
+        return await self._database.read(lambda connection: self._writer.head(connection, task_id))
+
+    async def task_cost(self, task_id: str) -> TaskCost:
+        """Return what a task has cost and who spent it, from its records (§6.2; C-12).
+
+        Only records that hang together from the first count; whether they are proved, `verify` tells.
+        """
+        return (await self.trace(task_id)).cost
+
+    async def tail(
+        self, *, after: int | None = None, task_id: str | None = None, every: float = 0.5
+    ) -> AsyncGenerator[AuditRecord, None]:
+        """Yield records as they come, without end; nothing is verified.
+
+        Args:
+            after: The position to go on from; 0 for every record there is, None for new ones only.
+            task_id: Of this task only.
+            every: After how many seconds at the latest to look for what other processes wrote.
+        """
+        position = await self._reader.end() if after is None else after
+        while True:
+            seen = self._writer.generation
+            for record in await self._reader.page(position, await self._reader.end(), _KEEPING_UP):
+                position = record.position
+                if record.claims is not None and task_id in (None, record.claims.task_id):
+                    yield record
+            await self._writer.wait_for_more(seen, every)
+
+    async def newest(self, count: int, *, task_id: str | None = None, through: int | None = None) -> list[AuditRecord]:
+        """Return the last records, the oldest of them first; nothing is verified.
+
+        Args:
+            count: How many at most.
+            task_id: Of this task only.
+            through: Up to this position only.
+        """
+        return await self._reader.newest(count, task_id, await self._reader.end() if through is None else through)
+
+    async def check_writable(self) -> None:
+        """Make sure that this role, on this server, can add to the ledger; nothing is added.
+
+        Raises:
+            LedgerError: It cannot, and why.
+        """
+        await self._database.write(check_writable)
+
+    async def end(self) -> int:
+        """Return the position of the last record, from where `tail` can go on; 0 without records."""
+        return await self._reader.end()
+
+    async def checkpoint(
+        self, witness: AnchorFile | None = None, *, verifier: HeadVerifier | None = None
+    ) -> Checkpoint:
+        """Make a signed checkpoint of the whole ledger, and have a witness keep it.
+
+        Make one regularly, and keep it outside the ledger: it shows that a whole chain is gone, and spares
+        `verify_all` the signatures of the chains it covers.
+
+        Args:
+            witness: Where it is kept; it has it before the ledger does, which gets none that the witness refused.
+            verifier: The public keys, so that no record is vouched for that nobody signed.
+
+        Raises:
+            LedgerError: The witness knows a checkpoint that this one does not continue, or a record is not proved.
+        """
+        return await self._checkpoints.make(await self._reader.end(), witness, verifier)
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        """Return every checkpoint in the ledger, the oldest first; their signatures are not checked."""
+        return await self._checkpoints.all()
+
+    async def move_to_cold(
+        self, older_than: timedelta = HOT, *, segment_records: int = SEGMENT_RECORDS
+    ) -> list[SegmentManifest]:
+        """Move old records to the cold tier, and end a move that broke off; traces read them as before (§9).
+
+        Several processes may do it at once: each record is moved by one of them.
+
+        Args:
+            older_than: Records of at least this age are moved.
+            segment_records: How many a segment takes at most.
+
+        Returns:
+            The manifests of the segments that this call made. Keep the last one's digest: it leads to all of them.
+
+        Raises:
+            LedgerError: A record is flawed, so neither it nor a later one is moved; or there is no artifact
+                store, or this role may not.
+            ArtifactError: The artifact store failed; what was not yet moved stays where it is.
+        """
+        if self._options.artifacts is None:
+            raise LedgerError(f"the ledger {self.name!r} was opened without an artifact store to move records to")
+        mover = Mover(self._database, self.name, self._options.artifacts)
+        await mover.finish()
+        limit = stamp(self._options.clock() - older_than)
+        end, moved = await self._reader.end(), []
+        while page := await self._reader.page(await coldest(self._database), end, segment_records):
+            # One that a clock stamped with a later time is at least as old as what came after it.
+            old = page[: max((at for at, record in enumerate(page, 1) if _recorded_at(record) <= limit), default=0)]
+            if not old:
+                break
+            try:
+                moved.append(await mover.seal(old))
+            except LedgerConflictError:
+                await mover.finish()  # another process moves, too, and was quicker with these
+                if await coldest(self._database) < old[0].position:
+                    raise
+        return moved
+
+    async def export(
+        self, path: Path, task_ids: Sequence[str] | None = None, *, keys: Sequence[Mapping[str, Any]] = ()
+    ) -> Manifest:
+        """Write an evidence bundle: records, heads, checkpoint, proofs and public keys in one file.
+
+        `verify_bundle` checks it without the ledger.
+
+        Args:
+            path: The file.
+            task_ids: The tasks; None for the whole ledger.
+            keys: The public keys as JWKs, for the reader's convenience; nobody's trust rests on them.
+
+        Raises:
+            LedgerError: The ledger has nothing of a task, a record is not at hand, or the file can't be written.
+        """
+        if task_ids is None:
+            return await self._exporter.everything(path, keys)
+        return await self._exporter.tasks(path, task_ids, keys)
+
+    async def restore(self, path: Path, *, verifier: HeadVerifier | None = None) -> EvidenceReport:
+        """Add the records of a bundle or a segment of this ledger, byte for byte, after verifying them.
+
+        Records that are there already are left alone, so doing it twice does no harm.
+
+        Returns:
+            The report on the file; without a verifier its verdict is "unverified".
+
+        Raises:
+            EvidenceError: The file does not verify, or is of another ledger.
+            LedgerConflictError: The ledger has another record in a place of one of these; nothing was added.
+        """
+        report = await asyncio.to_thread(verify_bundle, path, verifier=verifier, ledger=self.name)
+        if report.verdict is Verdict.INVALID:
+            why = [*report.reasons, *(f"task {one.task_id!r}: {one.reason}" for one in report.flawed)]
+            raise EvidenceError(f"{str(path)!r} does not verify, so nothing was restored: {'; '.join(why[:5])}")
+
+        def work(connection: Connection) -> None:
+            self._database.settle(connection)
+            restore(connection, path)
+
+        await self._database.write(work)
+        return report
+
+    def _refuse_personal_data(self, entry: AuditEntry) -> None:
+        """Make sure that nothing is recorded for ever that may have to be erased."""
+        message = entry.message
+        if isinstance(message, bytes):
+            names = {name for pointer in self._options.policy.fields for name in pointer.split("/")[1:2]}
+            # Most messages need no parsing to see that; one with escapes may spell a name otherwise.
+            if b"\\u" not in message and not any(f'"{name}"'.encode() in message for name in names):
+                return
+            message = loads_strict(message)
+        found = in_clear(message, self._options.policy)
+        if found:
+            raise LedgerError(
+                f"the event {entry.event_key!r} holds personal data in clear at {', '.join(found[:5])}: redact the "
+                "message first (baton.ledger.privacy), since the ledger forgets nothing"
+            )
+
+
+def _recorded_at(record: AuditRecord) -> str:
+    return record.claims.recorded_at if record.claims else ""

@@ -1,0 +1,220 @@
+"""Checkpoints of a whole ledger: making them, and the proofs that rest on them (RFC 6962).
+
+What a checkpoint covers needs no signature of its own any more. So whoever makes one with the public keys at hand
+vouches only for records that have a good one each, and goes on only from a checkpoint that has one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from baton.ledger.chain import (
+    HeadSigner,
+    HeadVerifier,
+    SignatureCheck,
+    from_base64url,
+    head_statement,
+    to_base64url,
+)
+from baton.ledger.errors import LedgerConflictError, LedgerError
+from baton.ledger.evidence import InclusionProof
+from baton.ledger.merkle import HASH_BYTES, Frontier, consistency_proof, inclusion_proofs, leaf_hash
+from baton.ledger.proof import Checkpoint
+from baton.ledger.records import AuditRecord, stamp
+from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_database import Connection, Database, Row
+from baton.ledger.store_reader import BEFORE_ALL
+from baton.wire.hashing import digest_of
+
+_COLUMNS = "size, position, root, peaks, at, key_id, signature"
+_ALL = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint ORDER BY size"  # noqa: S608 - our own names
+_NEWEST = f"{_ALL} DESC LIMIT 1"
+_OF_SIZE = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint WHERE size = ?"  # noqa: S608
+_ADD = f"INSERT INTO handoff_audit_checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_HASHES = "SELECT record_hash FROM handoff_audit WHERE position >= ? AND position <= ? ORDER BY position"
+_SIGNED = (
+    "SELECT task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
+    "WHERE position >= ? AND position <= ? ORDER BY position"
+)
+_RANKS = "SELECT position, record_hash FROM handoff_audit ORDER BY position LIMIT ?"
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A checkpoint, and its row for the table; None if the table has it."""
+
+    checkpoint: Checkpoint
+    row: tuple[Any, ...] | None
+
+
+class Checkpoints:
+    """The checkpoints of one ledger.
+
+    Args:
+        database: Where the ledger is.
+        name: Its name.
+        signer: The key that signs them, or None.
+        clock: Gives the time.
+    """
+
+    def __init__(self, database: Database, name: str, signer: HeadSigner | None, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._name = name
+        self._signer = signer
+        self._clock = clock
+
+    async def make(
+        self, end: int, witness: AnchorFile | None = None, verifier: HeadVerifier | None = None
+    ) -> Checkpoint:
+        """Return a checkpoint of all records up to the position ``end``; the newest one if none came after it.
+
+        Takes about a second for each half million records since the last one; with a verifier, for ten thousand.
+
+        Args:
+            end: The position.
+            witness: Who has to take it before the ledger has it.
+            verifier: The public keys, to vouch for nothing that is not proved; None to do so unseen.
+
+        Raises:
+            LedgerError: The witness refuses it; or the newest checkpoint, or a record since, is not proved.
+        """
+        found = await self._next(end, verifier)
+        made = found.checkpoint
+        if witness is not None:
+            known = await asyncio.to_thread(witness.checkpoints)
+            old_size = known[-1].size if known else 0
+            proof = await self._consistency(old_size, made) if old_size <= made.size else []
+            await asyncio.to_thread(witness.add_checkpoint, made, proof)
+        if found.row is not None:
+            row = found.row
+            try:
+                await self._database.write(lambda connection: connection.rows(_ADD, *row))
+            except LedgerConflictError:  # somebody made the same one meanwhile
+                return await self._of_size(made.size)
+        return made
+
+    async def _next(self, end: int, verifier: HeadVerifier | None) -> _Made:
+        """Return the checkpoint of all records up to a position, which the ledger does not have yet."""
+        newest = await self._database.read(lambda connection: connection.rows(_NEWEST))
+        tree, after = self._frontier(newest[0], verifier) if newest else (Frontier(), BEFORE_ALL)
+        if newest and after >= end:
+            return _Made(self._checkpoint(newest[0]), None)
+        if verifier is not None:
+            records = await self._database.read(lambda connection: connection.rows(_SIGNED, after + 1, end))
+            await asyncio.to_thread(self._check_signatures, records, verifier)
+        for row in await self._database.read(lambda connection: connection.rows(_HASHES, after + 1, end)):
+            tree.append(row["record_hash"])
+        made = Checkpoint(ledger=self._name, size=tree.size, root=digest_of(tree.root), at=stamp(self._clock()))
+        made = made.signed(self._signer)
+        signature = None if made.signature is None else from_base64url(made.signature)
+        return _Made(made, (made.size, end, tree.root, b"".join(tree.peaks), made.at, made.key_id, signature))
+
+    async def all(self) -> list[Checkpoint]:
+        """Return every checkpoint that was made, the oldest first; their signatures are not checked."""
+        return (await self.all_there_are())[0]
+
+    async def all_there_are(self) -> tuple[list[Checkpoint], list[str]]:
+        """Return every checkpoint as `all` does, and what is wrong with rows that are none."""
+        whole, damaged = [], []
+        for row in await self._database.read(lambda connection: connection.rows(_ALL)):
+            try:
+                whole.append(self._checkpoint(row))
+            except (ValueError, TypeError, AttributeError):  # SQLite keeps whatever is put into a column
+                damaged.append(f"a checkpoint in the ledger, at {str(row['size'])[:20]} records, is none any more")
+        return whole, damaged
+
+    async def _consistency(self, old_size: int, checkpoint: Checkpoint) -> list[bytes]:
+        """Return the proof that the ledger of ``old_size`` records is the beginning of the one at a checkpoint.
+
+        Raises:
+            ValueError: The checkpoint is of fewer records.
+        """
+        ranks = await self._database.read(lambda connection: _ranks(connection, checkpoint.size))
+        return consistency_proof([leaf_hash(record_hash) for _, record_hash in ranks], old_size)
+
+    async def inclusions(self, records: Iterable[AuditRecord], checkpoint: Checkpoint) -> list[InclusionProof]:
+        """Return the proof, for the last record of each task that a checkpoint covers, that it stands there.
+
+        Args:
+            records: Records of some tasks, in the ledger's order.
+            checkpoint: The checkpoint.
+        """
+        ranks = await self._database.read(lambda connection: _ranks(connection, checkpoint.size))
+        index_of = {position: index for index, (position, _) in enumerate(ranks)}
+        last = {record.members["taskId"]: record for record in records if record.position in index_of}
+        indexes = [index_of[record.position] for record in last.values()]
+        proofs = inclusion_proofs([leaf_hash(record_hash) for _, record_hash in ranks], indexes)
+        return [
+            InclusionProof(
+                task_id=task_id,
+                sequence=record.members["sequence"],
+                index=index,
+                size=checkpoint.size,
+                path=tuple(digest_of(node) for node in proof),
+            )
+            for (task_id, record), index, proof in zip(last.items(), indexes, proofs, strict=True)
+        ]
+
+    def _frontier(self, newest: Row, verifier: HeadVerifier | None) -> tuple[Frontier, int]:
+        """Return the tree that the newest checkpoint is of, to go on from, and the position it ends at.
+
+        Raises:
+            LedgerError: What is in its row is not what was signed.
+        """
+        peaks = newest["peaks"]
+        try:
+            tree = Frontier(newest["size"], [peaks[at : at + HASH_BYTES] for at in range(0, len(peaks), HASH_BYTES)])
+            checkpoint = self._checkpoint(newest)
+            check = checkpoint.check(verifier) if verifier is not None else SignatureCheck.GOOD
+            why = f"its signature is worth: {check}" if check is not SignatureCheck.GOOD else None
+            if why is None and digest_of(tree.root) != checkpoint.root:
+                why = "its tree has another root"
+        except (ValueError, TypeError, AttributeError) as error:  # SQLite keeps whatever is put into a column
+            why = str(error)
+        if why is not None:
+            raise LedgerError(
+                f"the checkpoint at {newest['size']} records in the ledger is not as it was made ({why}), so none can "
+                "follow it: look into it with `baton audit verify --all`"
+            )
+        return tree, newest["position"]
+
+    def _check_signatures(self, records: Sequence[Row], verifier: HeadVerifier) -> None:
+        """Make sure that each of these records has a signature that counts.
+
+        Raises:
+            LedgerError: One has none.
+        """
+        for row in records:
+            at = datetime.fromisoformat(row["recorded_at"])
+            statement = head_statement(self._name, row["task_id"], row["sequence"], row["record_hash"], row["key_id"])
+            check = verifier.check(row["key_id"] or "", statement, row["signature"] or b"", at)
+            if check is not SignatureCheck.GOOD:
+                found = f"its signature by the key {row['key_id']!r} is worth: {check}" if row["key_id"] else "unsigned"
+                raise LedgerError(
+                    f"record {row['sequence']} of task {row['task_id']!r} is not proved ({found}), and a checkpoint "
+                    "would vouch for it: look into it with `baton audit verify`, and make one with --unsigned to "
+                    "vouch for it all the same"
+                )
+
+    async def _of_size(self, size: int) -> Checkpoint:
+        found = await self._database.read(lambda connection: connection.rows(_OF_SIZE, size))
+        if not found:
+            raise LedgerError(f"a checkpoint at {size} records was refused, and there is no other one")
+        return self._checkpoint(found[0])
+
+    def _checkpoint(self, row: Row) -> Checkpoint:
+        return Checkpoint(
+            ledger=self._name,
+            size=row["size"],
+            root=digest_of(row["root"]),
+            at=row["at"],
+            key_id=row["key_id"],
+            signature=None if row["signature"] is None else to_base64url(row["signature"]),
+        )
+
+
+def _ranks(connection: Connection, size: int) -> list[tuple[int, bytes]]:
+    """Return the positions and hashes of the first ``size`` records."""
+    return [(row["position"], row["record_hash"]) for row in connection.rows(_RANKS, size)]

@@ -1,0 +1,94 @@
+"""Exporting records to an evidence bundle: of some tasks, or the whole ledger."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from baton.ledger.chain import ChainHead, HeadSigner
+from baton.ledger.errors import LedgerError
+from baton.ledger.evidence import BUNDLE, Manifest, index_digest, index_line, pack, record_lines
+from baton.ledger.records import AuditRecord
+from baton.ledger.store_bundles import BundleWriter
+from baton.ledger.store_checkpoints import Checkpoints
+from baton.ledger.store_reader import Reader
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """Writes bundles of one ledger.
+
+    Attributes:
+        reader: Reads its records.
+        checkpoints: Its checkpoints.
+        name: Its name.
+        signer: Who vouches for a bundle as a whole, or None.
+        clock: Gives the time.
+    """
+
+    reader: Reader
+    checkpoints: Checkpoints
+    name: str
+    signer: HeadSigner | None
+    clock: Callable[[], datetime]
+
+    async def tasks(self, path: Path, task_ids: Sequence[str], keys: Sequence[Mapping[str, Any]]) -> Manifest:
+        """Write the whole chains of some tasks, with the proofs that they stand in the newest checkpoint.
+
+        Raises:
+            LedgerError: The ledger has nothing of a task, a record is not at hand, or the file can't be written.
+        """
+        records: list[AuditRecord] = []
+        heads = []
+        for task_id in dict.fromkeys(task_ids):
+            chain = await self.reader.task(task_id)
+            if not chain:
+                raise LedgerError(f"the ledger {self.name!r} has no records of task {task_id!r}; check the id")
+            heads.append(ChainHead.of(chain[-1]))
+            records += chain
+        records.sort(key=lambda record: record.position)
+        newest = (await self.checkpoints.all())[-1:]
+        proofs = await self.checkpoints.inclusions(records, newest[0]) if newest else []
+        manifest = self._manifest(
+            [index_line(one.hash, one.position, one.signature) for one in records],
+            heads=heads,
+            keys=keys,
+            checkpoints=newest,
+            proofs=proofs,
+        )
+        await asyncio.to_thread(_write, path, manifest, self.signer, records)
+        return manifest
+
+    async def everything(self, path: Path, keys: Sequence[Mapping[str, Any]]) -> Manifest:
+        """Write the whole ledger, with its newest checkpoint.
+
+        Raises:
+            LedgerError: A record is not at hand, or the file can't be written.
+        """
+        end = await self.reader.end()
+        manifest = self._manifest(
+            await self.reader.index_lines(end), keys=keys, checkpoints=(await self.checkpoints.all())[-1:]
+        )
+        with BundleWriter(path) as bundle:
+            bundle.write(pack(manifest, [], self.signer))
+            async for page in self.reader.pages(end):
+                await asyncio.to_thread(bundle.write, [record_lines(record) for record in page])
+        return manifest
+
+    def _manifest(self, lines: Sequence[bytes], *, keys: Sequence[Mapping[str, Any]], **about: Any) -> Manifest:
+        return Manifest(
+            format=BUNDLE,
+            ledger=self.name,
+            created_at=self.clock(),
+            records=len(lines),
+            index=index_digest(lines),
+            keys=tuple(dict(key) for key in keys),
+            **about,
+        )
+
+
+def _write(path: Path, manifest: Manifest, signer: HeadSigner | None, records: Sequence[AuditRecord]) -> None:
+    with BundleWriter(path) as bundle:
+        bundle.write(pack(manifest, records, signer))

@@ -1,0 +1,75 @@
+"""Writing records to the tables, and restoring them from a bundle."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baton.ledger.errors import LedgerConflictError
+from baton.ledger.evidence import EvidenceFile
+from baton.ledger.records import AuditRecord, Claims
+from baton.ledger.store_bundles import bundle_lines
+from baton.ledger.store_content import CODEC, compressed
+from baton.ledger.store_database import Connection, scalar
+
+HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence = ?"
+"""The hash of the record in one place of a task's chain."""
+
+_ADD = """INSERT INTO handoff_audit (
+    task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_ADD_CONTENT = """INSERT INTO handoff_audit_content (position, codec, bytes)
+VALUES ((SELECT position FROM handoff_audit WHERE task_id = ? AND sequence = ?), ?, ?)"""
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class StoredRecord:
+    """A record as the tables hold it: the values of its two rows."""
+
+    index: tuple[Any, ...]
+    content: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, record: AuditRecord) -> "StoredRecord":
+        """Return the rows of a record."""
+        task_id, sequence, previous_hash, *others = Claims.of(record.members)
+        return cls(
+            (task_id, sequence, previous_hash, record.hash, *others, record.signature),
+            (task_id, sequence, CODEC, compressed(record.header, record.message)),
+        )
+
+
+def insert(connection: Connection, records: Sequence[StoredRecord]) -> None:
+    """Add records to the tables, in their order."""
+    connection.many(_ADD, [record.index for record in records])
+    connection.many(_ADD_CONTENT, [record.content for record in records])
+
+
+def restore(connection: Connection, path: Path) -> None:
+    """Add the records of a verified bundle to a ledger, byte for byte; those it has already are left alone.
+
+    Args:
+        connection: A transaction that no other writer disturbs.
+        path: The bundle.
+
+    Raises:
+        LedgerConflictError: The ledger has another record in a place of one of these.
+        EvidenceError: The file is damaged.
+    """
+    with bundle_lines(path) as lines:
+        records = EvidenceFile.open(lines).records()
+        while batch := list(itertools.islice(records, _AT_ONCE)):
+            insert(connection, [StoredRecord.of(record) for record in batch if not _is_there(connection, record)])
+
+
+def _is_there(connection: Connection, record: AuditRecord) -> bool:
+    task_id, sequence = record.members["taskId"], record.members["sequence"]
+    known = scalar(connection, HASH_AT, task_id, sequence)
+    if known is not None and known != record.hash:
+        raise LedgerConflictError(
+            f"the ledger has another record {sequence} of task {task_id!r} than the bundle: verify both, "
+            "and restore into an empty ledger"
+        )
+    return known is not None

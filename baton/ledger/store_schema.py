@@ -1,0 +1,217 @@
+"""Making and upgrading the ledger's tables, and the rights to them.
+
+A SQLite ledger is migrated when it is opened. A Postgres ledger is migrated by its owner, once, before the
+workers start: theirs is a role that could not do it (`baton.ledger.store_postgres`).
+"""
+
+import re
+from collections.abc import Sequence
+
+from baton.ledger.errors import LedgerError, LedgerSchemaError
+from baton.ledger.store_database import Connection, Database, scalar
+from baton.ledger.store_migrations import MIGRATIONS
+
+VERSION = max(MIGRATIONS)
+"""The revision of the tables that this version of Baton works with."""
+TABLES = (
+    "handoff_audit_ledger",
+    "handoff_audit",
+    "handoff_audit_content",
+    "handoff_audit_segment",
+    "handoff_audit_checkpoint",
+)
+VERSION_TABLE = "handoff_audit_version"
+
+_ROLE = re.compile(r"[a-z_][a-z0-9_$]{0,62}")
+_CHOSEN = "task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature"
+"""The columns of a record that its writer fills: its position is the ledger's, or it could stand before older ones."""
+_HAS_TABLE = {
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
+    "postgresql": "SELECT 1 WHERE to_regclass(?) IS NOT NULL",
+}
+_OWNER = (
+    "SELECT CAST(pg_get_userbyid(relowner) AS TEXT) FROM pg_class"
+    " WHERE oid = to_regclass(?) AND NOT pg_has_role(relowner, 'USAGE')"
+)
+"""The owner of a table, if the role that asks cannot act as it."""
+_LEFT = (
+    "SELECT 1 FROM pg_class WHERE oid = to_regclass(?) AND (pg_has_role(?::name, relowner, 'MEMBER')"
+    " OR has_any_column_privilege(?::name, oid, 'INSERT, UPDATE, REFERENCES')"
+    " OR has_table_privilege(?::name, oid, 'DELETE, TRUNCATE, TRIGGER'))"
+)
+"""Whether a role may change a table though nothing was granted to it."""
+_CREATES = (
+    "SELECT relnamespace::regnamespace::text FROM pg_class"
+    " WHERE oid = 'handoff_audit'::regclass AND has_schema_privilege(?::name, relnamespace, 'CREATE')"
+)
+"""The schema of the tables, if a role may make functions there, which its owner could be led to call."""
+
+
+async def migrate(
+    database: Database, *, to: str = VERSION, writer: str | None = None, keeper: str | None = None
+) -> None:
+    """Bring the tables of a ledger to the newest revision; what is there already is left as it is.
+
+    Several processes may do this at once: one does it, the others find it done.
+
+    Args:
+        database: The ledger's database, opened as its owner.
+        to: A revision, by default the newest.
+        writer: On Postgres, the role that may insert and select from now on, and nothing else.
+        keeper: On Postgres, the role that may also make checkpoints, seal segments and delete the bytes they hold.
+
+    Raises:
+        ValueError: A role's name is none, or writer and keeper are one.
+        LedgerSchemaError: The tables are newer than this version of Baton.
+        LedgerError: The database refused, or cannot be reached; rights shall be given by another than the owner; or
+            to a role that has more of them from elsewhere.
+    """
+    _check_names(writer, keeper)
+
+    def work(connection: Connection) -> None:
+        if database.dialect == "postgresql":
+            connection.rows("SELECT pg_advisory_xact_lock(hashtextextended('handoff_audit_migration', 0::bigint))")
+        _upgrade(connection, to)
+        if writer is not None:
+            _grant(connection, writer, _WRITER)
+        if keeper is not None:
+            _grant(connection, keeper, _WRITER + _KEEPER)
+
+    await revision(database)  # where it cannot be reached, nobody is to append again
+    await database.write(work)
+
+
+async def revision(database: Database) -> str | None:
+    """Return the revision of a ledger's tables, or None if there are none."""
+    return await database.read(_revision)
+
+
+def check_revision(found: str | None, where: str, dialect: str) -> None:
+    """Make sure that the tables are those of this version; a file gets its own from the worker that opens it.
+
+    Raises:
+        LedgerSchemaError: They are not.
+    """
+    in_file = dialect == "sqlite"
+    if found is None:
+        makes = "a worker that opens it makes them" if in_file else "its owner makes them by `baton audit migrate`"
+        raise LedgerSchemaError(
+            f"the ledger at {where!r} has no tables; {makes} if it is new, or "
+            "restore it with all of its files if it had records"
+        )
+    if found != VERSION:
+        migrates = "a worker that opens it migrates it" if in_file else "its owner migrates it by `baton audit migrate`"
+        raise LedgerSchemaError(
+            f"the ledger at {where!r} has tables of revision {found!r}, this version of Baton works with {VERSION!r}; "
+            f"{migrates}, or upgrade temporal-baton if the ledger is the newer one"
+        )
+
+
+def name_of(connection: Connection) -> str | None:
+    """Return the name that a ledger got when it was first opened, or None before that."""
+    name: str | None = scalar(connection, "SELECT name FROM handoff_audit_ledger")
+    return name
+
+
+def bind_name(connection: Connection, name: str) -> str | None:
+    """Give a new ledger its name, and return the one it has: every record carries it, so an old one keeps its own."""
+    unnamed = "NOT EXISTS (SELECT 1 FROM handoff_audit_ledger)"
+    given = f"INSERT INTO handoff_audit_ledger (one, name) SELECT 1, ? WHERE {unnamed} ON CONFLICT DO NOTHING"
+    connection.rows(given, name)  # another worker may be giving it one, which this waits for
+    return name_of(connection)
+
+
+def check_writable(connection: Connection) -> None:
+    """Write nothing, which is refused where nothing may be written."""
+    connection.rows(f"INSERT INTO handoff_audit ({_CHOSEN}) SELECT {_CHOSEN} FROM handoff_audit WHERE 1 = 0")  # noqa: S608 - our own names
+
+
+def check_name(found: str | None, name: str, where: str) -> None:
+    """Make sure that a ledger that has a name has this one.
+
+    Raises:
+        LedgerError: It has another one.
+    """
+    if found not in (None, name):
+        raise LedgerError(
+            f"the ledger at {where!r} is named {found!r}, not {name!r}; open it under its own name: "
+            "BATON_LEDGER_NAME, `--ledger-name`, or `Safeguards(name=…)`"
+        )
+
+
+_WRITER = (
+    f"GRANT SELECT ON {', '.join([*TABLES, VERSION_TABLE])} TO {{role}}",
+    f"GRANT INSERT ({_CHOSEN}) ON handoff_audit TO {{role}}",
+    "GRANT INSERT ON handoff_audit_ledger, handoff_audit_content TO {role}",
+)
+_KEEPER = (
+    "GRANT INSERT ON handoff_audit_segment, handoff_audit_checkpoint TO {role}",
+    "GRANT DELETE ON handoff_audit_content TO {role}",
+)
+
+
+def _grant(connection: Connection, role: str, statements: Sequence[str]) -> None:
+    """Give a role these rights, and take every other one from it."""
+    if connection.dialect != "postgresql":
+        raise LedgerError(f"only Postgres has roles; leave {role!r} out for a ledger in a file")
+    _check_owner(connection)
+    tables = [*TABLES, VERSION_TABLE]
+    positions = scalar(connection, "SELECT pg_get_serial_sequence('handoff_audit', 'position')")
+    connection.rows(f"REVOKE ALL ON {', '.join(tables)} FROM {role}")
+    connection.rows(f"REVOKE ALL ON SEQUENCE {positions} FROM {role}")
+    for name in tables:
+        if connection.rows(_LEFT, name, role, role, role):
+            raise LedgerError(
+                f"the role {role!r} may change the table {name!r} whatever it is granted: it is a superuser, its owner "
+                "or one of the owner's members, or PUBLIC or another role gives it rights; name a role of its own"
+            )
+    schema = scalar(connection, _CREATES, role)
+    if schema is not None:
+        raise LedgerError(
+            f"the role {role!r} may create objects in the schema {schema!r}, which others would use unawares; take "
+            f"that away first, by REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC (as before Postgres 15) or from the role"
+        )
+    for statement in statements:
+        connection.rows(statement.format(role=role))
+
+
+def _check_names(writer: str | None, keeper: str | None) -> None:
+    for role in (writer, keeper):
+        if role is not None and not _ROLE.fullmatch(role):  # it becomes part of a statement
+            raise ValueError(f"{role!r} is not the name of a role: lower-case letters, digits and _ are")
+    if writer is not None and writer == keeper:
+        raise ValueError(f"{writer!r} cannot be writer and keeper: the workers' role must not delete any bytes")
+
+
+def _check_owner(connection: Connection) -> None:
+    """Make sure that rights can be given: from anybody but an owner Postgres takes a GRANT with a mere warning."""
+    for name in (*TABLES, VERSION_TABLE):
+        owner = scalar(connection, _OWNER, name)
+        if owner is not None:
+            raise LedgerError(
+                f"the table {name!r} belongs to {owner!r}, and only its owner can give rights on it; migrate as {owner}"
+            )
+
+
+def _revision(connection: Connection) -> str | None:
+    if not connection.rows(_HAS_TABLE[connection.dialect], VERSION_TABLE):
+        return None
+    found: str | None = scalar(connection, f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - our own name
+    return found
+
+
+def _upgrade(connection: Connection, to: str) -> None:
+    found = _revision(connection)
+    if found is None:
+        connection.rows(f"CREATE TABLE {VERSION_TABLE} (version_num TEXT NOT NULL PRIMARY KEY)")
+        connection.rows(f"INSERT INTO {VERSION_TABLE} VALUES ('')")  # noqa: S608 - our own name
+    elif found not in MIGRATIONS:
+        raise LedgerSchemaError(
+            f"the ledger's tables are of revision {found!r}, which this version of Baton does not know; it knows "
+            f"{', '.join(MIGRATIONS)}: upgrade temporal-baton"
+        )
+    for number, statements in MIGRATIONS.items():
+        if (found or "") < number <= to:
+            for statement in statements(connection.dialect):
+                connection.rows(statement)
+            connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = ?", number)  # noqa: S608 - our own name

@@ -1,0 +1,335 @@
+"""Appending: each event once, each chain without forks, and all that waits in one durable transaction.
+
+An append is written at once where the database can do that. Where many come in a burst, or it cannot, one transaction
+is on its way to the disk while further appends gather, and the next one takes them all: under load that is one flush
+for many records. An append that was refused, or whose answer was lost, is simply repeated: an event that is on record
+already gives the head it gave the first time.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from baton.ledger.chain import ChainHead, HeadSigner, head_statement, to_base64url
+from baton.ledger.errors import LedgerConflictError, LedgerError, LedgerUnavailableError
+from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, seal
+from baton.ledger.store_database import Connection, Database, NotAtOnceError, Row, scalar
+from baton.ledger.store_rows import HASH_AT, StoredRecord, insert
+from baton.wire.hashing import digest_of, hash_of, sha256
+
+MOST_AT_ONCE = 256
+"""How many appends share a transaction at most."""
+MOST_ENDS = 4_096
+"""Of so many tasks a writer remembers where their chains end."""
+BURST, WITHIN = 8, 0.01
+"""So many appends within so many seconds are a burst."""
+_KEYS_AT_ONCE = 500
+
+_COLUMNS = "task_id, event_key, sequence, record_hash, recorded_at, message_hash, key_id, signature"
+_LAST = f"SELECT {_COLUMNS} FROM handoff_audit WHERE task_id = ? ORDER BY sequence DESC LIMIT 1"  # noqa: S608
+_SAME = f"SELECT {_COLUMNS} FROM handoff_audit WHERE (task_id, event_key) IN (VALUES "  # noqa: S608 - our own names
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An entry with the bytes of its message, made before the transaction begins."""
+
+    entry: AuditEntry
+    message: bytes
+    message_hash: bytes
+
+    @classmethod
+    def of(cls, entry: AuditEntry) -> "Prepared":
+        """Return the entry with its message in canonical form.
+
+        Raises:
+            rfc8785.CanonicalizationError: The message has a value that JSON cannot carry.
+        """
+        message = entry.message_bytes()
+        return cls(entry, message, sha256(message))
+
+
+class Appended(NamedTuple):
+    """What an append gave: the head of the chain right after the event, and whether it was on record before."""
+
+    head: ChainHead
+    again: bool
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What one append is to write."""
+
+    entries: Sequence[Prepared]
+    after: ChainHead | None
+    flush: bool
+
+
+class _Waiting(NamedTuple):
+    """An append that waits for the ones before it."""
+
+    call: _Call
+    done: "asyncio.Future[list[Appended]]"
+
+
+@dataclass
+class _Plan:
+    """What a transaction is about to write."""
+
+    links: dict[str, ChainLink] = field(default_factory=dict)
+    heads: dict[tuple[str, str], tuple[bytes, ChainHead]] = field(default_factory=dict)
+    records: list[AuditRecord] = field(default_factory=list)
+
+    def merge(self, other: "_Plan") -> None:
+        """Take over what a call added to a copy of this plan."""
+        self.links |= other.links
+        self.heads |= other.heads
+        self.records += other.records
+
+
+class _Written(NamedTuple):
+    """What a transaction has written: for each call the heads, or why it is refused; and where chains end now."""
+
+    outcomes: Sequence[list[Appended] | LedgerError]
+    ends: Mapping[str, ChainLink]
+
+
+class Writer:
+    """Appends to one ledger, for one event loop.
+
+    Args:
+        database: Where the ledger is.
+        name: Its name.
+        signer: The key that signs heads, or None.
+        clock: Gives the time of recording.
+    """
+
+    def __init__(self, database: Database, name: str, signer: HeadSigner | None, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._name = name
+        self._signer = signer
+        self._clock = clock
+        self._waiting: deque[_Waiting] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._grown = asyncio.Event()
+        self._lately: deque[float] = deque(maxlen=BURST)  # when the last appends were asked for
+        self._ends: dict[str, ChainLink] = {}  # of the tasks that this writer wrote to, as it left them
+        self.generation = 0
+        """How many transactions this writer has made: another number means that there is something new."""
+
+    async def append(
+        self, entries: Sequence[Prepared], after: ChainHead | None = None, *, flush: bool = True
+    ) -> list[Appended]:
+        """Return the heads of the entries' chains right after each, once all of them are durable.
+
+        All of them are recorded, or none.
+
+        Args:
+            entries: What to record.
+            after: A head that the caller knows.
+            flush: See `Ledger.append`.
+
+        Raises:
+            LedgerConflictError: An event is on record with another message.
+            LedgerError: The chain no longer has the record of ``after``, or the database refused.
+        """
+        call = _Call(entries, after, flush)
+        self._lately.append(time.monotonic())
+        burst = len(self._lately) == BURST and self._lately[-1] - self._lately[0] < WITHIN
+        if not burst and (self._task is None or self._task.done()):
+            with contextlib.suppress(NotAtOnceError):
+                return self._alone(call)
+        one = _Waiting(call, asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._drain())
+        return await one.done
+
+    async def finish(self) -> None:
+        """Return once nothing waits any more."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def wait_for_more(self, seen: int, seconds: float) -> None:
+        """Return once there is another `generation` than the one that was seen, or after some seconds."""
+        if self.generation == seen:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._grown.wait(), seconds)
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            some = [self._waiting.popleft()]
+            while self._waiting and sum(len(one.call.entries) for one in some) < MOST_AT_ONCE:
+                some.append(self._waiting.popleft())
+            await self._together(some)
+
+    def _alone(self, call: _Call) -> list[Appended]:
+        """Write a call where it is made.
+
+        Raises:
+            NotAtOnceError: It would have to wait; nothing is written.
+        """
+        try:
+            written = self._database.write_at_once(lambda connection: self._write(connection, [call]), flush=call.flush)
+        except LedgerError as error:
+            if self._forget([call]) and isinstance(error, LedgerConflictError):
+                return self._alone(call)
+            raise
+        self._wrote(written.ends)
+        [outcome] = written.outcomes
+        if isinstance(outcome, LedgerError):
+            raise outcome
+        return outcome
+
+    async def _together(self, some: Sequence[_Waiting]) -> None:
+        """Write calls in one transaction; if the tables refuse it, each in one of its own."""
+        calls = [one.call for one in some]
+        try:
+            written = await self._database.write(lambda connection: self._write(connection, calls))
+        except Exception as error:  # whatever it is, those who wait are told
+            if self._forget(calls) and isinstance(error, LedgerConflictError):
+                await self._together(some)
+            elif len(some) > 1 and not isinstance(error, LedgerUnavailableError):
+                for one in some:
+                    await self._together([one])
+            else:
+                _tell(some, [error for _ in some])
+            return
+        self._wrote(written.ends)
+        _tell(some, written.outcomes)
+
+    def _wrote(self, ends: Mapping[str, ChainLink]) -> None:
+        """Remember where chains end now, and tell those who wait for more."""
+        for task_id, end in ends.items():
+            self._ends.pop(task_id, None)  # so that it counts as the newest
+            self._ends[task_id] = end
+        while len(self._ends) > MOST_ENDS:
+            del self._ends[next(iter(self._ends))]
+        self.generation += 1
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    def _forget(self, calls: Sequence[_Call]) -> bool:
+        """Forget where the chains of these calls end; return whether any was known."""
+        known = [self._ends.pop(one.entry.task_id, None) for call in calls for one in call.entries]
+        return any(known)
+
+    def _write(self, connection: Connection, calls: Sequence[_Call]) -> _Written:
+        """Write what the calls ask for."""
+        entries = [one.entry for call in calls for one in call.entries]
+        self._database.hold_tasks(connection, sorted({entry.task_id for entry in entries}))
+        plan = self._known(connection, entries)
+        outcomes: list[list[Appended] | LedgerError] = []
+        for call in calls:
+            added = _Plan(dict(plan.links), dict(plan.heads))
+            try:
+                outcomes.append(self._planned(connection, call, added))
+                plan.merge(added)
+            except LedgerError as error:
+                outcomes.append(error)
+        if plan.records:
+            insert(connection, [StoredRecord.of(record) for record in plan.records])
+        return _Written(outcomes, plan.links)
+
+    def _planned(self, connection: Connection, call: _Call, plan: _Plan) -> list[Appended]:
+        """Add the records of a call to the plan; return the heads."""
+        if call.after is not None:
+            self._check_still_there(connection, call.after)
+        heads = []
+        for one in call.entries:
+            key = (one.entry.task_id, one.entry.event_key)
+            again = key in plan.heads
+            if not again:
+                plan.heads[key] = (one.message_hash, self._joined(one, plan))
+            message_hash, head = plan.heads[key]
+            if message_hash != one.message_hash:
+                raise LedgerConflictError(
+                    f"the event {one.entry.event_key!r} of task {one.entry.task_id!r} is on record already, with the "
+                    f"message {digest_of(message_hash)!r}, and not {digest_of(one.message_hash)!r}; "
+                    "an event is recorded once: give another attempt another number"
+                )
+            heads.append(Appended(head, again))
+        return heads
+
+    def _joined(self, one: Prepared, plan: _Plan) -> ChainHead:
+        """Join an entry to its chain, sign the head, and plan the record; return the head."""
+        link = plan.links[one.entry.task_id]
+        key_id = self._signer.key_id if self._signer else None
+        record = seal(
+            one.entry, link, recorded_at=self._clock(), key_id=key_id, message=(one.message, one.message_hash)
+        )
+        if self._signer:
+            statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key_id)
+            record = record.signed(self._signer.sign(statement))
+        plan.links[one.entry.task_id] = record.link
+        plan.records.append(record)
+        return ChainHead.of(record)
+
+    def _known(self, connection: Connection, entries: Sequence[AuditEntry]) -> _Plan:
+        """Return what the ledger has already: the ends of the entries' chains, and the events among them.
+
+        Of a chain whose end is remembered nothing is asked: where somebody else has gone on with it, or has recorded
+        one of the events, the tables refuse the record, and it is planned anew.
+        """
+        plan = _Plan({one.task_id: end for one in entries if (end := self._ends.get(one.task_id)) is not None})
+        entries = [entry for entry in entries if entry.task_id not in plan.links]
+        keys = sorted({(entry.task_id, entry.event_key) for entry in entries})
+        for at in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[at : at + _KEYS_AT_ONCE]
+            pairs = ", ".join(["(?, ?)"] * len(some))
+            for row in connection.rows(f"{_SAME}{pairs})", *itertools.chain.from_iterable(some)):
+                plan.heads[row["task_id"], row["event_key"]] = (row["message_hash"], self._head_of(row))
+        for task_id in {entry.task_id for entry in entries}:
+            last = connection.rows(_LAST, task_id)
+            plan.links[task_id] = (
+                ChainLink(self._name, task_id, last[0]["sequence"], last[0]["record_hash"], last[0]["recorded_at"])
+                if last
+                else ChainLink.genesis(self._name, task_id)
+            )
+        return plan
+
+    def _check_still_there(self, connection: Connection, head: ChainHead) -> None:
+        """Make sure that the chain still has the record that the caller knows.
+
+        Raises:
+            LedgerError: It has another, or none.
+        """
+        found = scalar(connection, HASH_AT, head.task_id, head.sequence)
+        if head.ledger != self._name or (head.sequence and found != hash_of(head.record_hash)):
+            raise LedgerError(
+                f"the chain of task {head.task_id!r} in the ledger {self._name!r} does not have the record "
+                f"{head.anchor!r} of {head.ledger!r} any more: verify it before anything is added to it"
+            )
+
+    def head(self, connection: Connection, task_id: str) -> ChainHead | None:
+        """Return the head of a task's chain as the index has it, or None without records."""
+        last = connection.rows(_LAST, task_id)
+        return self._head_of(last[0]) if last else None
+
+    def _head_of(self, row: Row) -> ChainHead:
+        """Return the head that a row of the index is."""
+        return ChainHead(
+            ledger=self._name,
+            task_id=row["task_id"],
+            sequence=row["sequence"],
+            record_hash=digest_of(row["record_hash"]),
+            key_id=row["key_id"],
+            signature=None if row["signature"] is None else to_base64url(row["signature"]),
+        )
+
+
+def _tell(some: Sequence[_Waiting], outcomes: Sequence[list[Appended] | Exception]) -> None:
+    """Tell those who wait."""
+    for one, outcome in zip(some, outcomes, strict=True):
+        if one.done.done():  # whoever waited was cancelled
+            continue
+        if isinstance(outcome, Exception):
+            one.done.set_exception(outcome)
+        else:
+            one.done.set_result(outcome)

@@ -1,0 +1,92 @@
+"""What a pipeline itself puts on record, as a local activity of its worker (`baton.ledger.recording`)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+from baton.core.verdict import Code
+from baton.handoff.pending import HandoffDecision, PendingHandoff
+from baton.handoff.workflow_inbox import Inbox
+from baton.ledger.recording import RECORD, EventKind, RecordedEvent
+from baton.ledger.records import AuditCost
+
+Tell = Callable[[EventKind, str, str, HandoffDecision | None], Awaitable[None]]
+
+_LONGEST_DETAILS = 1_000
+_LONGEST_SUMMARY = 200
+
+
+async def put_on_record(
+    kind: EventKind,
+    status: str,
+    details: str,
+    decision: HandoffDecision | None = None,
+    *,
+    task_id: str,
+    event_id: str,
+    agent: str,
+    seq: int,
+    reason: Code | None = None,
+    cost: AuditCost | None = None,
+) -> bool:
+    """Write an event of this moment to the ledger, retried until it is there; return False if the worker keeps none.
+
+    Args:
+        kind: What kind of event.
+        status: What became of the handoff, or what was decided.
+        details: Why, in words; what is too long is cut.
+        decision: Of a decision: the decision.
+        task_id: The task.
+        event_id: Names the event, so that it is on record once.
+        agent: The receiver.
+        seq: The number of the step.
+        reason: The code of the handoff's verdict.
+        cost: What a receiver that failed had spent.
+    """
+    event = RecordedEvent(
+        kind=kind,
+        task_id=task_id,
+        event_id=event_id,
+        status=status.upper(),
+        reason=None if reason is None else reason.value,
+        details=details[:_LONGEST_DETAILS],
+        actor=decision.who if decision else None,
+        agent=agent,
+        at=workflow.now(),
+        message=decision.content if decision else {},
+        cost=cost,
+    )
+    head: str = await workflow.execute_local_activity(
+        RECORD,
+        event,
+        result_type=str,
+        start_to_close_timeout=timedelta(seconds=30),
+        retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),
+        summary=f"step {seq}: {event.kind.value} on record"[:_LONGEST_SUMMARY],
+    )
+    return bool(head)
+
+
+async def decided_on_record(inbox: Inbox, pending: PendingHandoff, within: timedelta, tell: Tell) -> HandoffDecision:
+    """Wait for a person's decision about a handoff; that it waited, and who decided what and why, is on record.
+
+    Args:
+        inbox: Where the person finds it.
+        pending: The handoff.
+        within: How long a decision may take.
+        tell: Puts on record what happened.
+    """
+    record = asyncio.ensure_future(tell(EventKind.ROLLBACK, pending.fate.value, pending.details, None))
+    try:
+        decision = await inbox.wait(pending, within)
+        summary = f"step {pending.seq}: handoff {pending.handoff_id} decided"[:_LONGEST_SUMMARY]
+        # A timer ends this workflow task: the decision is in the history before it is on record.
+        await workflow.sleep(timedelta(milliseconds=1), summary=summary)
+        await record
+        await tell(EventKind.DECISION, decision.action.value, decision.why, decision)
+    finally:
+        record.cancel()
+    return decision

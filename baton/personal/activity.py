@@ -1,0 +1,135 @@
+"""Where a stage reads and writes personal data, if its contract says that it may (EAAPL-MAG006 §12.3; C-24)."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from baton.errors import BatonError
+from baton.personal.records import PersonalData
+from baton.personal.store import Vault
+from baton.wire.json_values import Json
+
+
+class UndeclaredPersonalDataError(BatonError):
+    """A stage asked for personal data that its declaration does not name; another run would not change that."""
+
+
+class PersonalDesk:
+    """A stage's view of the personal data that came with its handoff: the declared fields, and no others.
+
+    Nothing is decrypted until the stage asks, and nothing that it reads may go into its patch, its output or its
+    errors: those are recorded for ever.
+
+    Args:
+        vault: The worker's vault, or None.
+        stage: The stage's name, for messages.
+        declared: The names of the fields that the stage declared, by `@stage(personal_data=[…])`.
+        task_id: The task.
+        payload: The `personalDataPayload` that was handed to the stage.
+
+    Attributes:
+        payload: What is to be handed on: what came, and what the stage wrote. It is ciphertext.
+    """
+
+    def __init__(
+        self,
+        vault: Vault | None,
+        stage: str,
+        declared: Collection[str],
+        task_id: str,
+        payload: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._vault = vault
+        self._stage = stage
+        self._declared = frozenset(declared)
+        self._task_id = task_id
+        self.payload: dict[str, JsonValue] = dict(payload or {})
+
+    async def read(self, *fields: str) -> PersonalData:
+        """Return personal data by the pseudonym of each subject; of erased ones the mark `Erased`.
+
+        Args:
+            fields: Which fields; by default all that the stage declared.
+
+        Raises:
+            UndeclaredPersonalDataError: The stage declared none, or not these.
+            DataKeyMissingError: A key is missing, and no erasure explains it; it may come back.
+            ForeignCiphertextError: A value was changed, or moved from elsewhere.
+            RuntimeError: The worker has no vault.
+        """
+        self._check(fields)
+        return await self._require_vault().open(self.payload, self._task_id, fields or self._declared)
+
+    async def write(self, subject: str, fields: Mapping[str, Json]) -> dict[str, Json]:
+        """Seal personal data of a subject, and return the payload to be handed on with it.
+
+        Args:
+            subject: Who it is about, as the organisation names them, spelt alike everywhere.
+            fields: The values by name; they replace values of the same names.
+
+        Raises:
+            UndeclaredPersonalDataError: The stage declared none, or not these.
+            SubjectErasedError: The subject was erased; a stage that was under way may not bring the data back.
+            RuntimeError: The worker has no vault.
+        """
+        self._check(fields)
+        self.payload = await self._require_vault().seal(subject, self._task_id, fields, onto=self.payload)
+        return self.payload
+
+    async def seal_artifact(self, subject: str, id: str, data: bytes | str) -> bytes:
+        """Return a work product about a subject, encrypted, for `context.artifacts.write` under the same id.
+
+        Args:
+            subject: Who it is about.
+            id: The artifact's id.
+            data: Its bytes, or a text to be stored as UTF-8.
+
+        Raises:
+            UndeclaredPersonalDataError: The stage declared no personal data.
+            SubjectErasedError: The subject was erased.
+            RuntimeError: The worker has no vault.
+        """
+        self._check(())
+        raw = data.encode() if isinstance(data, str) else data
+        return await self._require_vault().seal_bytes(subject, self._task_id, id, raw)
+
+    async def open_artifact(self, id: str, sealed: bytes) -> bytes:
+        """Return the bytes of a sealed work product that `context.artifacts.read` gave.
+
+        Raises:
+            UndeclaredPersonalDataError: The stage declared no personal data.
+            SubjectErasedError: The subject was erased.
+            RuntimeError: The worker has no vault.
+        """
+        self._check(())
+        return await self._require_vault().open_bytes(sealed, self._task_id, id)
+
+    def _check(self, fields: Collection[str]) -> None:
+        """Make sure that the stage declared what it asks for.
+
+        Raises:
+            UndeclaredPersonalDataError: It did not.
+        """
+        missing = sorted(set(fields) - self._declared)
+        if self._declared and not missing:
+            return
+        declared = ", ".join(map(repr, sorted(self._declared))) or "none"
+        wanted = sorted({*self._declared, *missing}) or ["email"]
+        raise UndeclaredPersonalDataError(
+            f"stage {self._stage!r} may not handle personal data {', '.join(map(repr, missing)) or 'of any kind'}: it "
+            f"declares {declared}; declare every field that it reads or writes, such as @stage(personal_data={wanted})"
+        )
+
+    def _require_vault(self) -> Vault:
+        """Return the worker's vault.
+
+        Raises:
+            RuntimeError: The worker has none.
+        """
+        if self._vault is None:
+            raise RuntimeError(
+                f"stage {self._stage!r} handles personal data, and this worker has no vault; give it one: "
+                "Safeguards(vault=…)"
+            )
+        return self._vault

@@ -1,0 +1,290 @@
+"""Personal data on the wire: ciphertext under a key of the data subject's own, or the mark of its erasure.
+
+The member `personalDataPayload` of a handoff holds nothing else (EAAPL-MAG006 §12.3; C-24):
+
+```
+{"sub-<32 hex>": {"v": 1, "fields": {"email": {"kid": "dk-<16 hex>", "n": "<nonce>", "ct": "<ciphertext>"}}},
+ "sub-<32 hex>": {"v": 1, "erased": {"erasureId": "request-7", "at": "2026-11-21T10:00:00Z"}}}
+```
+
+A subject is named by a pseudonym, a value is padded before it is encrypted, and the names of fields come from the
+pipeline's code. Both forms have a place in every record, so no erasure ever makes a message unreadable. The keys
+are in the vault (`baton.personal.store`); what is here can neither encrypt nor decrypt.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from baton.artifacts.records import Name
+from baton.handoff.errors import HandoffError
+from baton.ledger.privacy import PERSONAL_DATA, Opening, RedactionPolicy, commitment, is_commitment
+from baton.wire.records import Record
+from baton.wire.values import Count, Instant
+
+VERSION: Literal[1] = 1
+"""The member `v` of every entry."""
+PADDING = 32
+"""Values are padded to a multiple of so many bytes: the length of "yes" and "no" tells which it is."""
+
+_TAG_BYTES, _NONCE_BYTES = 16, 12  # of AES-GCM
+
+
+class PersonalDataError(HandoffError):
+    """A `personalDataPayload` is not as the vault makes it, so it may hold personal data in clear; never quoted."""
+
+
+def _ciphertext(text: str) -> str:
+    """Refuse what cannot be a padded ciphertext with its tag."""
+    if _length(text) % PADDING != _TAG_BYTES or _length(text) == _TAG_BYTES:
+        raise ValueError("it is no ciphertext in base64")
+    return text
+
+
+def _nonce(text: str) -> str:
+    """Refuse what cannot be a nonce."""
+    if _length(text) != _NONCE_BYTES:
+        raise ValueError("it is no nonce of 12 bytes in base64")
+    return text
+
+
+def _length(text: str) -> int:
+    """Return how many bytes a text in strict base64 stands for, or -1."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return -1
+    return len(raw) if base64.b64encode(raw).decode() == text else -1
+
+
+Pseudonym = Annotated[str, StringConstraints(pattern=r"^sub-[0-9a-f]{32}$")]
+"""What a data subject is called outside the vault: an HMAC of who they are."""
+DataKeyId = Annotated[str, StringConstraints(pattern=r"^dk-[0-9a-f]{16}$")]
+"""Names one key of one subject."""
+FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+"""The name of a field of personal data. It stays readable for ever, so it is a word of the pipeline's code."""
+
+
+class _Entry(Record):
+    """A closed record in camelCase on the wire."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True)
+
+
+class SealedField(_Entry):
+    """One encrypted value.
+
+    Attributes:
+        kid: The key of the subject that encrypted it.
+        n: The nonce.
+        ct: The ciphertext and its tag.
+    """
+
+    kid: DataKeyId
+    n: Annotated[str, AfterValidator(_nonce)]
+    ct: Annotated[str, AfterValidator(_ciphertext)]
+
+
+class SealedSubject(_Entry):
+    """The encrypted fields of one data subject."""
+
+    v: Literal[1] = VERSION
+    fields: Annotated[dict[FieldName, SealedField], Field(min_length=1)]
+
+
+class ErasureMark(_Entry):
+    """Which erasure took the data away, and when."""
+
+    erasure_id: Name
+    at: Instant
+
+
+class ErasedSubject(_Entry):
+    """What is left of a data subject: the mark of the erasure."""
+
+    v: Literal[1] = VERSION
+    erased: ErasureMark
+
+
+class ErasureNotice(_Entry):
+    """One line of the erasure list: what a restored backup must forget again.
+
+    Attributes:
+        subject: The pseudonym.
+        index_key: The key that made the pseudonym and the proof.
+        erasure_id: The id of the request.
+        at: When the keys were destroyed.
+        removed: How many keys and places were, by name.
+        actor: Who carried it out.
+        proof: An HMAC over all the others, so that nobody erases by writing a line.
+    """
+
+    subject: Pseudonym
+    index_key: Name
+    erasure_id: Name
+    at: Instant
+    removed: dict[str, Count]
+    actor: Name | None = None
+    proof: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
+
+    def statement(self) -> dict[str, Any]:
+        """Return what the proof is made over, as a JSON object."""
+        return self.model_dump(mode="json", exclude={"proof"})
+
+
+@dataclass(frozen=True)
+class Erased:
+    """Stands, for whoever opens a payload, in place of all fields of a subject that was erased.
+
+    Attributes:
+        subject: The pseudonym.
+        erasure_id: The id of the request.
+        at: When.
+    """
+
+    subject: str
+    erasure_id: str
+    at: datetime
+
+
+PersonalData = dict[str, dict[str, JsonValue] | Erased]
+"""An opened payload: by pseudonym the fields of each subject, or the mark of its erasure."""
+
+PersonalPayload = dict[str, SealedSubject | ErasedSubject]
+"""A payload as records."""
+
+_PAYLOAD: TypeAdapter[PersonalPayload] = TypeAdapter(
+    Annotated[dict[Pseudonym, SealedSubject | ErasedSubject], Field(max_length=10_000)]
+)
+
+
+def read_payload(value: Any) -> PersonalPayload:
+    """Return a `personalDataPayload` as records.
+
+    Not checked: whether the ciphertexts belong where they stand. Only the vault can tell.
+
+    Args:
+        value: The member, as JSON; None and an absent member are the empty payload.
+
+    Raises:
+        PersonalDataError: It is not as the vault makes it. The message names neither values nor names of members.
+
+    Example:
+        >>> mark = {"erasureId": "request-7", "at": "2026-11-21T10:00:00Z"}
+        >>> read = read_payload({"sub-" + "0" * 32: {"v": 1, "erased": mark}})
+        >>> [type(entry).__name__ for entry in read.values()]
+        ['ErasedSubject']
+    """
+    if value is None:
+        return {}
+    try:
+        return _PAYLOAD.validate_python(value)
+    except ValidationError as error:
+        count = len({fault["loc"][:1] for fault in error.errors(include_url=False, include_input=False)})
+        places = f"{count} place{'s' if count > 1 else ''}"
+    raise PersonalDataError(
+        f"personalDataPayload is not as the vault makes it, in {places}: seal personal data with Vault.seal "
+        "and hand on what that returns"
+    )
+
+
+def write_payload(payload: PersonalPayload) -> dict[str, JsonValue]:
+    """Return a payload as JSON, for the member `personalDataPayload`."""
+    written: dict[str, JsonValue] = _PAYLOAD.dump_python(payload, mode="json")
+    return written
+
+
+def is_payload(value: Any) -> bool:
+    """Return whether a value is a payload with nothing in clear, and may be recorded for ever.
+
+    Example:
+        >>> is_payload({}), is_payload({"sub-" + "0" * 32: {"v": 1, "fields": {"email": "jane@example.org"}}})
+        (True, False)
+    """
+    try:
+        read_payload(value)
+    except PersonalDataError:
+        return False
+    return True
+
+
+def merged(held: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return a payload with what a stage wrote, field by field: other stages may have written of the same person.
+
+    Who is marked as erased stays so.
+
+    Args:
+        held: The payload so far.
+        written: A payload of what is new.
+
+    Example:
+        >>> merged({"sub-1": {"v": 1, "fields": {"email": {}}}}, {"sub-1": {"v": 1, "fields": {"phone": {}}}})
+        {'sub-1': {'v': 1, 'fields': {'email': {}, 'phone': {}}}}
+    """
+    result = dict(held)
+    for subject, entry in written.items():
+        before = result.get(subject, {})
+        if "erased" in before:
+            continue
+        together = {**before["fields"], **entry["fields"]} if "fields" in before and "fields" in entry else None
+        result[subject] = entry if together is None else {**entry, "fields": together}
+    return result
+
+
+def written_onto(came: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return what of a payload is new beside what had come: what stages beside this one wrote is left to them.
+
+    Example:
+        >>> came = {"sub-1": {"v": 1, "fields": {"email": {}}}}
+        >>> written_onto(came, merged(came, {"sub-1": {"v": 1, "fields": {"phone": {}}}}))
+        {'sub-1': {'v': 1, 'fields': {'phone': {}}}}
+        >>> written_onto(came, came)
+        {}
+    """
+    new: dict[str, JsonValue] = {}
+    for subject, entry in payload.items():
+        before = came.get(subject, {})
+        if "fields" in entry and "fields" in before:
+            fields = {name: one for name, one in entry["fields"].items() if before["fields"].get(name) != one}
+            if fields:
+                new[subject] = {**entry, "fields": fields}
+        elif entry != before:
+            new[subject] = entry
+    return new
+
+
+SEALED_ONLY = RedactionPolicy(is_sealed=is_payload)
+"""The ledger's policy where there is a vault: its ciphertext is recorded as it is, anything else is refused.
+
+Give it to `LedgerOptions(policy=…)` and to `baton.ledger.privacy.redact`.
+"""
+
+
+def recordable(message: Mapping[str, Any], salt: Callable[[], bytes]) -> dict[str, Any]:
+    """Return a handoff message as the ledger may have it: with what the vault sealed, or a commitment in its place.
+
+    A rejected message may hold personal data in clear, whose very names of members may be those of people. So such
+    a `personalDataPayload` is replaced as a whole, and not member by member.
+
+    Args:
+        message: The message, as it came.
+        salt: Gives at least 16 random bytes for the commitment; the same ones when the same event is appended
+            again. Whoever has them can test a guess. Where nobody will have to prove what was there, forget them.
+
+    Example:
+        >>> handed = {"personalDataPayload": {"Jane Doe": {"email": "jane@example.org"}}}
+        >>> recorded = recordable(handed, lambda: b"0" * 16)
+        >>> "ane" in str(recorded), list(recorded["personalDataPayload"])
+        (False, ['commitment'])
+    """
+    member = PERSONAL_DATA.removeprefix("/")
+    value = message.get(member)
+    if value is None or is_commitment(value) or is_payload(value):
+        return dict(message)
+    return {**message, member: {"commitment": commitment(Opening(PERSONAL_DATA, salt(), value))}}

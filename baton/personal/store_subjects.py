@@ -1,0 +1,204 @@
+"""Subjects, their keys and their places, as functions on the vault's file within one transaction."""
+
+import sqlite3
+from dataclasses import dataclass
+from itertools import count
+
+from baton.keys.store_keyring import Keyring, Purpose
+from baton.personal.errors import DataKeyMissingError
+from baton.personal.records import Erased, ErasureNotice
+from baton.personal.store_encryption import WRAPPED_BYTES, Context, KeyPlace, new_key, new_kid, unwrap, wrap
+from baton.personal.store_index import Named, check_index_keys, check_proof, pseudonyms
+
+PAGE = 1_000
+"""How many keys are wrapped anew in one transaction."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place where data of a subject was sealed.
+
+    Attributes:
+        task_id: The task.
+        kind: `"field"` of a `personalDataPayload`, or `"artifact"`.
+        name: The field's name, or the artifact's.
+    """
+
+    task_id: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Located:
+    """What the vault knows of a subject that was asked for by name.
+
+    Attributes:
+        named: The pseudonym, and the INDEX key behind it.
+        id: The subject's row, or None if there is nothing of it.
+        erased: The notice of its erasure, if it was erased and not readmitted since.
+    """
+
+    named: Named
+    id: int | None = None
+    erased: ErasureNotice | None = None
+
+    @property
+    def pseudonym(self) -> str:
+        """What the subject is called outside."""
+        return self.named.pseudonym
+
+
+def locate(connection: sqlite3.Connection, keyring: Keyring, subject: str) -> Located:
+    """Return what the vault knows of a subject, whichever INDEX key it was first indexed with.
+
+    Raises:
+        VaultError: The keyring lacks an INDEX key of the vault, or a notice of an erasure is forged.
+    """
+    check_index_keys(keyring, (row[0] for row in connection.execute("SELECT id FROM index_key")))
+    for life in count():
+        names = pseudonyms(keyring, subject, life)
+        past = next((found for one in names if (found := _erasure(connection, one.pseudonym))), None)
+        if past is None:
+            break
+        notice, readmitted = past
+        if not readmitted:
+            check_proof(notice, keyring)
+            return Located(Named(notice.subject, notice.index_key), None, notice)
+    for one in names:
+        row = connection.execute("SELECT id FROM subject WHERE pseudonym = ?", (one.pseudonym,)).fetchone()
+        if row is not None:
+            return Located(one, row[0])
+    return Located(names[0])
+
+
+def erased(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str) -> Erased | None:
+    """Return the mark of a pseudonym's erasure, proved; None if it was not erased."""
+    found = _erasure(connection, pseudonym)
+    if found is None:
+        return None
+    notice, _ = found
+    check_proof(notice, keyring)
+    return Erased(notice.subject, notice.erasure_id, notice.at)
+
+
+def is_there(connection: sqlite3.Connection, pseudonym: str) -> bool:
+    """Return whether the vault has a subject of that pseudonym, with keys or without."""
+    return connection.execute("SELECT 1 FROM subject WHERE pseudonym = ?", (pseudonym,)).fetchone() is not None
+
+
+def admit(connection: sqlite3.Connection, found: Located) -> int:
+    """Return the row of a subject, made now if there is none."""
+    if found.id is not None:
+        return found.id
+    connection.execute("INSERT OR IGNORE INTO index_key VALUES (?)", (found.named.key_id,))
+    made = connection.execute(
+        "INSERT INTO subject (pseudonym, index_key) VALUES (?, ?)", (found.pseudonym, found.named.key_id)
+    )
+    return int(made.lastrowid or 0)
+
+
+def key_to_seal(
+    connection: sqlite3.Connection, keyring: Keyring, found: Located, values: int, most: int
+) -> tuple[bytes, KeyPlace]:
+    """Return the subject's key for so many more values: its newest, or a new one where that is used up.
+
+    The use is counted before anything is encrypted, so a crash can only count too much.
+
+    Args:
+        connection: The vault's file, for writing.
+        keyring: Where the WRAP key is.
+        found: The subject.
+        values: How many values will be encrypted.
+        most: How many one key may encrypt.
+    """
+    subject = admit(connection, found)
+    row = connection.execute(
+        "SELECT id, kid, generation, used FROM data_key WHERE subject = ? ORDER BY generation DESC LIMIT 1", (subject,)
+    ).fetchone()
+    if row is not None and row[3] + values <= most:
+        connection.execute("UPDATE data_key SET used = used + ? WHERE id = ?", (values, row[0]))
+        place = KeyPlace(found.pseudonym, row[1], row[2])
+        return key_to_open(connection, keyring, place.subject, place.kid)
+    place = KeyPlace(found.pseudonym, new_kid(), 1 if row is None else row[2] + 1)
+    key, wrapping = new_key(), keyring.current(Purpose.WRAP)
+    slot = connection.execute("INSERT INTO wrapped_key (bytes) VALUES (?)", (wrap(key, place, wrapping),)).lastrowid
+    connection.execute(
+        "INSERT INTO data_key (id, subject, kid, generation, wrapping, used) VALUES (?, ?, ?, ?, ?, ?)",
+        (slot, subject, place.kid, place.generation, wrapping.id, values),
+    )
+    return key, place
+
+
+def key_to_open(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str, kid: str) -> tuple[bytes, KeyPlace]:
+    """Return a key of a subject that was not erased.
+
+    Raises:
+        DataKeyMissingError: The vault has no such key.
+        UnknownKeyError: The keyring has not the WRAP key it is wrapped with.
+    """
+    row = connection.execute(
+        "SELECT generation, wrapping, bytes FROM data_key JOIN wrapped_key USING (id) "
+        "JOIN subject ON subject.id = data_key.subject WHERE kid = ? AND pseudonym = ?",
+        (kid, pseudonym),
+    ).fetchone()
+    if row is None:
+        raise DataKeyMissingError(
+            f"the vault has no key {kid!r} of {pseudonym!r}, and no erasure that explains it: it is another vault, or "
+            "an old backup of this one; restore the right one, then try again"
+        )
+    place = KeyPlace(pseudonym, kid, row[0])
+    return unwrap(row[2], place, keyring.find(Purpose.WRAP, row[1])), place
+
+
+def note(connection: sqlite3.Connection, pseudonym: str, contexts: list[Context]) -> None:
+    """Put into the subject index where data of a subject is sealed."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO place SELECT id, ?, ?, ? FROM subject WHERE pseudonym = ?",
+        [(one.task_id, one.kind, one.name, pseudonym) for one in contexts],
+    )
+
+
+def places(connection: sqlite3.Connection, subject: int) -> list[Place]:
+    """Return where data of a subject is sealed, in order."""
+    rows = connection.execute(
+        "SELECT task_id, kind, name FROM place WHERE subject = ? ORDER BY task_id, kind, name", (subject,)
+    )
+    return [Place(*row) for row in rows]
+
+
+def rewrap_page(connection: sqlite3.Connection, keyring: Keyring, after: int) -> tuple[int, int | None]:
+    """Wrap a page of keys anew under the current WRAP key.
+
+    Returns:
+        How many were, and the slot to go on after; None when there are no more.
+    """
+    current = keyring.current(Purpose.WRAP)
+    rows = connection.execute(
+        "SELECT data_key.id, pseudonym, kid, generation, wrapping, bytes FROM data_key JOIN wrapped_key USING (id) "
+        "JOIN subject ON subject.id = data_key.subject WHERE data_key.id > ? AND wrapping != ? "
+        "ORDER BY data_key.id LIMIT ?",
+        (after, current.id, PAGE),
+    ).fetchall()
+    for slot, pseudonym, kid, generation, wrapping, wrapped in rows:
+        place = KeyPlace(pseudonym, kid, generation)
+        key = unwrap(wrapped, place, keyring.find(Purpose.WRAP, wrapping))
+        connection.execute("UPDATE wrapped_key SET bytes = ? WHERE id = ?", (wrap(key, place, current), slot))
+        connection.execute("UPDATE data_key SET wrapping = ? WHERE id = ?", (current.id, slot))
+    return len(rows), rows[-1][0] if len(rows) == PAGE else None
+
+
+def destroy(connection: sqlite3.Connection, subject: int) -> None:
+    """Overwrite every key of a subject, and forget its places and itself."""
+    slots = connection.execute("SELECT id FROM data_key WHERE subject = ?", (subject,)).fetchall()
+    blank = bytes(WRAPPED_BYTES)
+    connection.executemany("UPDATE wrapped_key SET bytes = ? WHERE id = ?", [(blank, slot) for (slot,) in slots])
+    connection.execute("DELETE FROM data_key WHERE subject = ?", (subject,))
+    connection.execute("DELETE FROM place WHERE subject = ?", (subject,))
+    connection.execute("DELETE FROM hold WHERE subject = ?", (subject,))
+    connection.execute("DELETE FROM subject WHERE id = ?", (subject,))
+
+
+def _erasure(connection: sqlite3.Connection, pseudonym: str) -> tuple[ErasureNotice, str | None] | None:
+    row = connection.execute("SELECT notice, readmitted FROM erasure WHERE subject = ?", (pseudonym,)).fetchone()
+    return None if row is None else (ErasureNotice.model_validate_json(row[0]), row[1])

@@ -1,0 +1,1 @@
+"""Pipelines and stages: what a workflow constructs, and what an activity runs."""

@@ -1,0 +1,377 @@
+"""What a stage may ask for beside the baton, and what its worker provides."""
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Generic, Self, TypeVar
+
+from pydantic import JsonValue
+from temporalio import activity
+from temporalio.common import MetricMeter
+
+from baton.artifacts.activity import ArtifactDesk
+from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
+from baton.compression.summariser import Summariser
+from baton.contract.activity_session import SessionLog
+from baton.contract.activity_toolbox import Toolbox
+from baton.contract.output_schemas import OutputSchemas
+from baton.contract.records import HandoffContract
+from baton.contract.rendering import render_contract
+from baton.contract.session import SessionEvent
+from baton.core.baton import BatonT
+from baton.core.history import SPENT, Spend, told_spend
+from baton.core.messages import StageInput
+from baton.core.rendering import DEFAULT_MAX_TOKENS, conversation, render
+from baton.core.stages import StageSpec
+from baton.handoff.activity_receive import ReceiversGate, denied_on_record
+from baton.handoff.records import Turn
+from baton.handoff.store_gate import now_utc
+from baton.personal.activity import PersonalDesk
+from baton.personal.records import written_onto
+from baton.personal.store import Vault
+from baton.telemetry.workflow_metrics import Metrics
+from baton.wire.fencing import fence, single_line
+from baton.wire.json_values import Json
+from baton.wire.tokens import TokenEstimator, estimate_tokens
+
+T = TypeVar("T")
+
+_UNMEASURED = Metrics(MetricMeter.noop)
+_TOLD_WITHIN = 0.05  # seconds; so much of a bill a lost worker may cost
+
+
+@dataclass(frozen=True)
+class WorkerParts:
+    """What a worker provides to its stages; `BatonPlugin` sets it up.
+
+    Attributes:
+        artifacts: The artifact store, or None.
+        counter: Counts the tokens of prompts and artifacts.
+        max_tokens: The ceiling for the rendered baton.
+        gate: What answers handoffs, or None; a worker without one runs pipelines that do not hand off.
+        vault: The vault of personal data, or None.
+        summariser: The model that summarises long histories of turns, or None: rules write the summaries then.
+        schemas: The registered schemas that outputs of stages must fit, or None.
+        clock: Tells the time of session events, and whether contracts have expired.
+        metrics: What the worker counts; `BatonPlugin` sets it.
+    """
+
+    artifacts: ArtifactStore | None = None
+    counter: TokenEstimator = estimate_tokens
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    gate: ReceiversGate | None = None
+    vault: Vault | None = None
+    summariser: Summariser | None = None
+    schemas: OutputSchemas | None = None
+    clock: Callable[[], datetime] = now_utc
+    metrics: Metrics = _UNMEASURED
+
+
+_parts: ContextVar[WorkerParts | None] = ContextVar("baton_worker_parts", default=None)
+
+
+def current_parts() -> WorkerParts:
+    """Return what the worker around the running stage provides."""
+    return _parts.get() or WorkerParts()
+
+
+@contextmanager
+def worker_parts(parts: WorkerParts) -> Iterator[None]:
+    """Provide ``parts`` to the stages that run inside the `with` block."""
+    token = _parts.set(parts)
+    try:
+        yield
+    finally:
+        _parts.reset(token)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+@dataclass
+class StageContext(Generic[BatonT]):
+    """What a stage that needs more than the baton is given.
+
+    Attributes:
+        baton: The baton, as far as the stage reads it.
+        given: The whole input of the activity: step number, attempt, findings, parameters.
+        artifacts: Where artifacts are read and written.
+        parts: What the worker provides.
+        tokens_read: What the prompt cost, once it was asked for.
+        last_heartbeat: The details of the last heartbeat; of a run before this one, until this one has given some.
+        declared: The fields of personal data that the stage declared.
+        charged: What the stage has charged so far, earlier runs that raised or were lost included.
+        able: The tools that the stage declared.
+        forbids: The tools that it declared never to call.
+    """
+
+    baton: BatonT
+    given: StageInput
+    artifacts: ArtifactDesk
+    parts: WorkerParts = field(default_factory=WorkerParts)
+    tokens_read: int = 0
+    last_heartbeat: tuple[Any, ...] = ()
+    declared: frozenset[str] = frozenset()
+    charged: Spend = field(default_factory=Spend)
+    able: frozenset[str] = frozenset()
+    forbids: frozenset[str] = frozenset()
+    _loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, init=False, repr=False)
+    _around: Context = field(default_factory=copy_context, init=False, repr=False)
+    _charging: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _telling: asyncio.TimerHandle | None = field(default=None, init=False, repr=False)
+
+    @classmethod
+    def for_test(
+        cls,
+        baton: BatonT,
+        *,
+        stage: str = "test",
+        params: dict[str, Json] | None = None,
+        findings: list[str] | None = None,
+        artifacts: ArtifactStore | None = None,
+        contract: HandoffContract | None = None,
+    ) -> Self:
+        """Return a context for calling a stage in a test, without Temporal.
+
+        Args:
+            baton: The baton the stage is to see.
+            stage: The stage's name.
+            params: The pipeline's parameters.
+            findings: Why an attempt before was refused, to test a second one.
+            artifacts: The store; a new one in memory by default.
+            contract: What the stage may see and do; without one it may call every tool.
+
+        Example:
+            >>> from baton.core.baton import Baton
+            >>> StageContext.for_test(Baton(goal="Add login"), params={"depth": 2}).params["depth"]
+            2
+        """
+        given = StageInput(
+            stage=stage,
+            seq=1,
+            task_id="test",
+            baton=baton.to_json_object(),
+            params=params or {},
+            findings=findings or [],
+            attempt=2 if findings else 1,
+            contract=None if contract is None else contract.to_json_object(),
+            handoff_id="test",
+        )
+        return cls.of(baton, given, WorkerParts(artifacts=artifacts or MemoryArtifactStore()))
+
+    @classmethod
+    def of(cls, baton: BatonT, given: StageInput, parts: WorkerParts, spec: StageSpec | None = None) -> Self:
+        """Return the context of one run of a stage."""
+        spec = spec or StageSpec(given.stage)
+        desk = ArtifactDesk(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
+        earlier = _heartbeat_details()
+        return cls(
+            baton=baton,
+            given=given,
+            artifacts=desk,
+            parts=parts,
+            declared=spec.personal_data,
+            last_heartbeat=_without_bill(earlier),
+            charged=told_spend(earlier),
+            able=spec.tools,
+            forbids=spec.forbids,
+        )
+
+    @cached_property
+    def personal(self) -> PersonalDesk:
+        """Where personal data is read and written, as far as the stage declared it; never in baton or output."""
+        given = self.given
+        made = PersonalDesk(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
+        return self._first("personal", made)
+
+    def sealed_personal_data(self) -> dict[str, JsonValue] | None:
+        """Return the personal data that the stage has written, if it has any."""
+        if "personal" not in self.__dict__:
+            return None
+        return written_onto(self.given.personal_data, self.personal.payload) or None
+
+    @cached_property
+    def contract(self) -> HandoffContract | None:
+        """What the stage's agent may see and do; None in a pipeline without contracts."""
+        return None if self.given.contract is None else HandoffContract.from_json_object(self.given.contract)
+
+    @cached_property
+    def session(self) -> SessionLog:
+        """Where the stage records what it does and hears; later contracts are compiled from it."""
+        given = self.given
+        run = activity.info().attempt if activity.in_activity() else 1
+        prefix = ".".join(
+            [str(given.seq), given.stage, *([f"{given.attempt}", f"{run}"] if given.attempt + run > 2 else [])]
+        )
+        made = SessionLog(given.stage, prefix, self.handoff_id, self.parts.counter, self.parts.clock)
+        return self._first("session", made)
+
+    @cached_property
+    def tools(self) -> Toolbox:
+        """The tools that the stage may call; calling another one raises `ToolDeniedError` and is put on record.
+
+        Without a contract a stage may call the tools that it declared, and every tool if it declared none.
+        """
+        if self.contract is not None:
+            allowed: frozenset[str] | None = frozenset(self.contract.allowed_tools)
+        else:
+            allowed = self.able - self.forbids or None
+        return self._first("tools", Toolbox(allowed, self.session, self.handoff_id, self._denied))
+
+    def _first(self, name: str, made: T) -> T:
+        """Return what was made first of threads that ask for it at once: what the others note would be lost."""
+        first: T = self.__dict__.setdefault(name, made)
+        return first
+
+    async def _denied(self, tool: str, handoff_id: str, number: int) -> None:
+        """Put a denied call on record."""
+        if self.parts.gate is not None:
+            await denied_on_record(self.parts.gate, self.given, tool, handoff_id, number)
+
+    @property
+    def handoff_id(self) -> str:
+        """The handoff under which the stage acts; whatever it does is to name it (S5-fields-a)."""
+        named = (self.given.contract or {}).get("handoffId", "")
+        return self.given.handoff_id or str(named)
+
+    @property
+    def params(self) -> dict[str, Json]:
+        """The pipeline's parameters."""
+        return self.given.params
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The newest turns of the conversation so far, word for word; the older ones are in the summary."""
+        return [Turn.from_json_object(turn) for turn in self.given.turns]
+
+    @property
+    def findings(self) -> list[str]:
+        """Why the attempt before was refused; empty on the first."""
+        return self.given.findings
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1: one more for every refused patch."""
+        return self.given.attempt
+
+    @cached_property
+    def prompt(self) -> str:
+        """Contract and baton for the user turn of an agent's prompt: markdown inside the data fence (S1 L38, X-6).
+
+        It stays under the worker's ceiling of tokens and, on a further attempt, says what was wrong with the
+        one before.
+        """
+        body = render(
+            self.baton,
+            max_tokens=self.parts.max_tokens,
+            estimator=self.parts.counter,
+            earlier_decisions=self.given.earlier_decisions,
+        )
+        if self.contract is not None:
+            body = f"{render_contract(self.contract)}\n{body}"
+        elif self.given.turns or self.given.summary:  # under a contract nobody reads a raw conversation (S5-contract-c)
+            body += f"\n{conversation(self.given.summary, self.turns)}"
+        if self.findings:
+            rows = "\n".join(f"- {single_line(finding)}" for finding in self.findings)
+            body += f"\n**Why Your Last Answer Was Refused:**\n{rows}\n"
+        text = fence(body, secrets.token_hex(8))
+        if self.findings:  # the findings may quote what somebody sent, so they are data as well
+            text += "\nYour last answer was refused for the reasons above. Mend them and answer again.\n"
+        self.tokens_read = self.parts.counter(text)
+        return text
+
+    def heartbeat(self, *details: Any) -> None:
+        """Tell Temporal that the stage is alive, with details that survive the worker.
+
+        A stage with a heartbeat timeout is kept alive by itself; what this adds are the details. A light stage has no
+        heartbeats: what it says here goes nowhere.
+
+        Args:
+            details: JSON values; the next run finds them in `resumed`.
+        """
+        self.last_heartbeat = details
+        self.still_alive()
+
+    def still_alive(self) -> None:
+        """Send the last heartbeat again, with what was charged by now."""
+        if self._loop is None or _running_loop() is self._loop:
+            self._send()
+        else:  # a thread of the stage's; Temporal takes heartbeats in the stage's own loop, and knows it by its context
+            with suppress(RuntimeError):  # that loop has ended, and nobody is left to be told
+                self._loop.call_soon_threadsafe(self._send, context=self._around)
+
+    def _send(self) -> None:
+        """Send the last heartbeat, with what was charged by now."""
+        if activity.in_activity() and not activity.info().is_local:  # nobody waits for one of a light stage
+            activity.heartbeat(*self.last_heartbeat, *self.told())
+
+    def charge(self, spend: Spend) -> None:
+        """Charge what something cost, at once: it is paid whether or not the stage succeeds.
+
+        Use it for each call of a model, instead of the spend of the `StageResult`. What a run charged before it
+        raised, or before its worker was lost, is in the bill of the next one. The server is told by a heartbeat within
+        a twentieth of a second, so that a stage which ends by then, and tells its bill itself, costs it none.
+
+        Args:
+            spend: What it cost.
+
+        Example:
+            >>> from baton.core.baton import Baton
+            >>> context = StageContext.for_test(Baton(goal="Add login"))
+            >>> context.charge(Spend(micro_usd=500))
+            >>> context.charged.micro_usd
+            500
+        """
+        with self._charging:  # threads of a stage charge at the same time
+            self.charged = self.charged + spend
+        if self._loop is None or _running_loop() is not self._loop:  # in a thread of the stage's
+            self.still_alive()
+        elif self._telling is None:
+            self._telling = self._loop.call_later(_TOLD_WITHIN, self._tell)
+
+    def _tell(self) -> None:
+        """Tell the server what was charged."""
+        self._telling = None
+        self.still_alive()
+
+    async def settle(self) -> None:
+        """Put denied calls of tools on record that are not yet; what was charged the stage tells itself now."""
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        if "tools" in self.__dict__:  # otherwise nobody asked for them
+            await self.tools.settle()
+
+    async def close_session(self) -> tuple[list[SessionEvent], str | None]:
+        """Return what `SessionLog.close` returns, and nothing if nobody recorded anything."""
+        return await self.session.close(self.parts.artifacts) if "session" in self.__dict__ else ([], None)
+
+    def told(self) -> list[dict[str, Any]]:
+        """Return what was charged so far, as heartbeats and failures carry it."""
+        return [{SPENT: self.charged.model_dump(mode="json")}] if self.charged else []
+
+    @property
+    def resumed(self) -> list[Any]:
+        """The details of the last heartbeat of a run that was lost; empty on the first run."""
+        return [*_without_bill(_heartbeat_details())]
+
+
+def _heartbeat_details() -> Sequence[Any]:
+    """Return the details of the last heartbeat of a run before this one."""
+    return activity.info().heartbeat_details if activity.in_activity() else ()
+
+
+def _without_bill(details: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the details of a heartbeat that the stage itself gave."""
+    return tuple(one for one in details if not (isinstance(one, dict) and SPENT in one))

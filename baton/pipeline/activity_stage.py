@@ -1,0 +1,399 @@
+"""`@stage`: a plain async function becomes a stage, and stays a function that a test can call.
+
+The function takes the baton and returns a patch, or takes a `StageContext` and returns a `StageResult`.
+A worker runs it as an activity that takes a `StageInput` and answers with a `StageReturn`. Whether the
+patch is accepted, the workflow decides; a patch that is not even a patch comes back as findings.
+"""
+
+import asyncio
+import functools
+import inspect
+import time
+import typing
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+
+from pydantic import JsonValue, ValidationError
+from temporalio import activity
+
+from baton.contract.expiry import expiry_findings
+from baton.contract.store_output_check import output_check
+from baton.core.baton import Baton, BatonPatch
+from baton.core.history import told_spend
+from baton.core.messages import StageInput, StageResult, StageReturn
+from baton.core.patching import short_findings, undeclared
+from baton.core.stages import Retries, StageSpec, checked_fields
+from baton.errors import PatchError
+from baton.handoff.activity_receive import (
+    accepted,
+    canceled_on_record,
+    expired_return,
+    failed_on_record,
+    gate_of,
+    refused,
+    returned_on_record,
+)
+from baton.handoff.records import ToolCall, Turn
+from baton.handoff.sealed import UnverifiedHandoff
+from baton.pipeline.activity_context import StageContext, current_parts
+from baton.pipeline.activity_errors import as_failure, leaves, ungrouped
+from baton.pipeline.activity_heartbeat import heartbeats, still_alive
+from baton.report.errors import ReportError
+from baton.report.parsing import parse_report
+from baton.report.patching import report_patch
+from baton.report.records import HandoffReport
+from baton.wire.json_values import mended, unwritable
+
+GivenT = TypeVar("GivenT")
+AnswerT = TypeVar("AnswerT")
+
+
+class AgentTerms(TypedDict, total=False):
+    """The terms of a stage that are its author's to set whoever does it, also an agent (`agent_stage`)."""
+
+    reads: Iterable[str] | None
+    writes: Iterable[str] | None
+    decisions: int | None
+    timeout: timedelta
+    heartbeat: timedelta | None
+    retries: Retries
+    attempts: int
+    version: str
+    requires: Iterable[str]
+    reserve_micro_usd: int
+    closing: bool
+    personal_data: Iterable[str]
+    window: int
+    forbids: Iterable[str]
+    output: str | None
+    task: str | None
+
+
+class StageTerms(AgentTerms, total=False):
+    """What `@stage` takes: the fields of `StageSpec`, sets as any kind of names."""
+
+    name: str | None
+    light: bool
+    tools: Iterable[str]
+
+
+class Stage(Generic[GivenT, AnswerT]):
+    """A stage: call it in a test, name it in a pipeline, give it to a worker as an activity.
+
+    Attributes:
+        spec: The stage's name and terms.
+        baton_type: The type of baton the function takes.
+    """
+
+    __test__ = False  # a stage called `test` is no test for pytest to collect
+
+    def __init__(self, function: Callable[[GivenT], Awaitable[AnswerT]], spec: StageSpec) -> None:
+        self._function = function
+        self.baton_type, self._takes_context = _parameter_of(function)
+        self.spec = StageSpec(
+            **{
+                **spec.__dict__,
+                "reads": checked_fields(spec.reads, self.baton_type, "reads"),
+                "writes": checked_fields(spec.writes, self.baton_type, "writes"),
+                "requires": frozenset(spec.requires),
+                "personal_data": frozenset(spec.personal_data),
+                "tools": frozenset(spec.tools),
+                "forbids": frozenset(spec.forbids),
+            }
+        )
+
+        @activity.defn(name=spec.name)
+        async def run(given: StageInput) -> StageReturn:
+            return await self(given)
+
+        # Temporal reads the definition from the attributes of what the worker is given: this object.
+        functools.update_wrapper(self, run)
+        self.__doc__ = function.__doc__
+        self.__name__ = spec.name
+
+    @overload
+    async def __call__(self, given: StageInput) -> StageReturn: ...
+    @overload
+    async def __call__(self, given: GivenT) -> AnswerT: ...
+    async def __call__(self, given: Any = None) -> Any:
+        """Run the function as it is; what a worker sends, a handoff or a `StageInput`, runs it as an activity.
+
+        Raises:
+            TypeError: Nothing was given.
+        """
+        if given is None:
+            raise TypeError(f"{self!r} was called with nothing; a test gives it a baton, a pipeline names it uncalled")
+        if isinstance(given, StageInput) and activity.in_activity() and current_parts().gate is not None:
+            # From a worker without keys: it is led through the gate, which refuses it, as anything unsealed.
+            given = UnverifiedHandoff(given.model_dump_json().encode())
+        if isinstance(given, UnverifiedHandoff):
+            return await self._receive(given)
+        if isinstance(given, StageInput) and (expired := expiry_findings(given.contract, current_parts().clock())):
+            return expired_return(given, expired)
+        return await (self._run(self._context(given)) if isinstance(given, StageInput) else self._function(given))
+
+    def __repr__(self) -> str:
+        """Return the stage as people name it."""
+        return f"<stage {self.spec.name}>"
+
+    async def _receive(self, sealed: UnverifiedHandoff) -> StageReturn:
+        """Answer a handoff, and run the function only once its acceptance is on record (S3-6.2-a)."""
+        parts = current_parts()
+        gate = gate_of(parts.gate)
+        beat = still_alive
+        # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would go on.
+        with heartbeats(self.spec.heartbeat, lambda: beat()):
+            receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
+            if given is None:
+                return refused(receipt, self.spec, message)
+            try:
+                context = self._context(given)
+                beat = context.still_alive  # also while the ledger keeps us waiting again: the next run is to be told
+                returned = await self._work(context)
+            except Exception as error:
+                await failed_on_record(gate, message, error)
+                raise
+            except asyncio.CancelledError as error:
+                await canceled_on_record(gate, message, given, told_spend(error.args))
+                raise
+            anchor = await returned_on_record(gate, message, returned, receipt.anchor)
+        return returned.model_copy(update={"anchor": anchor})
+
+    def _context(self, given: StageInput) -> StageContext[Any]:
+        """Return the context of one run of the function."""
+        # A stage may be written for plainer batons than the pipeline's; it sees the fields it knows.
+        fields = self.baton_type.model_fields
+        known = {name: value for name, value in given.baton.items() if name in fields}
+        return StageContext.of(self.baton_type.from_json_object(known), given, current_parts(), self.spec)
+
+    async def _run(self, context: StageContext[Any]) -> StageReturn:
+        """Do the stage's work, with heartbeats."""
+        with heartbeats(self.spec.heartbeat, context.still_alive):
+            return await self._work(context)
+
+    async def _work(self, context: StageContext[Any]) -> StageReturn:
+        """Run the function for a worker, and turn its answer into a record."""
+        named = self.spec.output  # its schema is looked up before an agent works, and is paid, for nothing
+        check = None if named is None else output_check(context.parts.schemas, named)
+        began = time.monotonic()
+        try:
+            result, findings = await self._result(context)
+            if not findings and check is not None:
+                findings = check(result.output)
+            events, journal = await context.close_session()
+        except asyncio.CancelledError as error:
+            error.args = (*error.args, *context.told())  # it takes along the bill, as a failure does
+            raise
+        except Exception as error:
+            if context.charged:
+                context.still_alive()  # what it returned may have had a bill, of which the next run is to know
+            # Said here and not in the retry policy, which would repeat the names in each run's history.
+            never = not all(self.spec.retries.allows(type(one).__name__) for one in leaves(error))
+            raise as_failure(error, context.told(), never=never)  # noqa: B904 - it has the cause it is to have
+        finally:
+            await context.settle()
+        returned = self._answer(result, context, findings, began)
+        if not events:
+            return returned
+        return returned.model_copy(update={"events": [one.to_json_object() for one in events], "journal": journal})
+
+    async def _result(self, context: StageContext[Any]) -> tuple[StageResult, list[str]]:
+        """Return what the function answered, its bill on the context's, and what is wrong with it."""
+        argument: Any = context if self._takes_context else context.baton
+        try:
+            answer: Any = await ungrouped(self._function(argument))
+            if isinstance(answer, StageResult):
+                context.charged = context.charged + answer.spend
+            result = _written(_as_result(answer, self, context.baton))
+            findings = _unwritable(result)
+        except (PatchError, ReportError) as error:  # the agent may mend what it answered
+            findings = short_findings([str(one) for one in error.findings])
+        except ValidationError as error:
+            if error.title not in _patch_names():
+                raise
+            findings = _findings(error)
+        return (StageResult(), findings) if findings else (result, [])
+
+    def _answer(
+        self, result: StageResult, context: StageContext[Any], findings: list[str], began: float
+    ) -> StageReturn:
+        """Return the record of what the function answered, having begun at a time of the monotonic clock."""
+        given = context.given
+        raw: dict[str, Any] = dict(result.baton_patch)
+        desk = context.artifacts
+        if desk.written and "artifacts" not in raw:
+            raw["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in desk.refs]
+        return StageReturn(
+            stage=given.stage,
+            seq=given.seq,
+            attempt=given.attempt,
+            branch=given.branch,
+            after=given.after,
+            baton_patch=raw,
+            findings=[*findings, *undeclared(raw, self.spec.writes), *_ill_formed(result)],
+            output=result.output,
+            spend=context.charged,
+            turns=result.turns,
+            tool_calls=result.tool_calls,
+            tokens_read=context.tokens_read,
+            selected=desk.selected,
+            seconds=round(time.monotonic() - began),
+            personal_data=context.sealed_personal_data(),
+        )
+
+
+@overload
+def stage(function: Callable[[GivenT], Awaitable[AnswerT]], /) -> Stage[GivenT, AnswerT]: ...
+@overload
+def stage(
+    **terms: Unpack[StageTerms],
+) -> Callable[[Callable[[GivenT], Awaitable[AnswerT]]], Stage[GivenT, AnswerT]]: ...
+def stage(function: Any = None, /, **terms: Any) -> Any:
+    """Make a stage of an async function.
+
+    The function is `(Baton) -> BatonPatch` or `(StageContext) -> StageResult`; of a derived baton, annotate
+    the derived type. What it raises, Temporal retries by `retries`; a patch that breaks a rule leads to
+    another attempt that is told why.
+
+    Args:
+        function: The function, when the decorator is used without arguments.
+        **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
+            `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `light`, `version`, `requires`,
+            `reserve_micro_usd`, `closing`, `personal_data`, `window`, `tools`, `forbids`, `output`, `task`.
+
+    Returns:
+        The stage, or a decorator that makes one.
+
+    Raises:
+        TypeError: The function is not async, or its one parameter is not annotated as a baton or context.
+        ValueError: `reads` or `writes` name a field the baton does not have.
+
+    Example:
+        >>> import asyncio
+        >>> @stage(writes=["current_state", "decision_log"])
+        ... async def plan(baton: Baton) -> BatonPatch:
+        ...     return BatonPatch(current_state=[f"Plan for: {baton.goal}"])
+        >>> asyncio.run(plan(Baton(goal="Add login"))).current_state
+        ['Plan for: Add login']
+    """
+    if function is None:
+        return functools.partial(_make, terms=terms)
+    return _make(function, terms)
+
+
+def _make(function: Any, terms: dict[str, Any]) -> Stage[Any, Any]:
+    """Return the stage of a function and its terms."""
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"@stage needs an async function; {function!r} is none (write `async def`)")
+    given = {key: value for key, value in terms.items() if value is not None or key in ("decisions", "heartbeat")}
+    given["name"] = given.get("name") or function.__name__
+    return Stage(function, StageSpec(**given))
+
+
+def _parameter_of(function: Any) -> tuple[type[Baton], bool]:
+    """Return the baton's type, and whether the function takes a context around it."""
+    hints = typing.get_type_hints(function)
+    parameters = list(inspect.signature(function).parameters)
+    hint = hints.get(parameters[0]) if len(parameters) == 1 else None
+    origin = typing.get_origin(hint) or hint
+    if origin is StageContext:
+        inner = typing.get_args(hint) or (Baton,)
+        if isinstance(inner[0], type) and issubclass(inner[0], Baton):
+            return inner[0], True
+    if isinstance(origin, type) and issubclass(origin, Baton):
+        return origin, False
+    raise TypeError(
+        f"stage {function.__name__!r} must take exactly one parameter, annotated as Baton (or a class derived "
+        f"from it) or StageContext; found ({', '.join(parameters)}) annotated {hint!r}"
+    )
+
+
+def _as_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> StageResult:
+    """Return what a function answered as a result; a report becomes its patch, and itself the output (X-3).
+
+    Raises:
+        ReportError: The markdown of a report cannot be read.
+    """
+    result = answer if isinstance(answer, StageResult) else None
+    report = answer if isinstance(answer, HandoffReport) else None
+    if result is not None and result.report is not None:
+        report = parse_report(result.report).report
+    if report is not None:
+        result = result or StageResult()
+        output = report.to_json_object() if result.output is None else result.output
+        return result.model_copy(
+            update={
+                "baton_patch": report_patch(report, baton, shown=stage.spec.reads),
+                "output": output,
+                "report": None,
+            }
+        )
+    return result or StageResult(baton_patch=_as_patch(answer, stage))
+
+
+def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, JsonValue]:
+    """Return a bare answer as a patch; None is the empty one (C-10)."""
+    if answer is None:
+        return {}
+    if isinstance(answer, BatonPatch):
+        return answer
+    if isinstance(answer, dict):
+        return answer
+    raise TypeError(
+        f"{stage!r} returned {type(answer).__name__}; a stage returns a BatonPatch, a dict, a StageResult, a "
+        "HandoffReport or None"
+    )
+
+
+def _written(result: StageResult) -> StageResult:
+    """Return an answer with its patch as JSON, and with whole characters in what was heard: nobody can say it again."""
+    patch = result.baton_patch
+    return result.model_copy(
+        update={
+            "baton_patch": patch.to_json_object() if isinstance(patch, BatonPatch) else patch,
+            "turns": mended(result.turns),
+            "tool_calls": mended(result.tool_calls),
+        }
+    )
+
+
+def _unwritable(result: StageResult) -> list[str]:
+    """Return what of a written answer JSON cannot carry, or a ledger cannot put on record; the agent may mend it."""
+    parts: dict[str, Any] = {
+        "": result.baton_patch,
+        "output": result.output,
+        "turns": result.turns,
+        "tool_calls": result.tool_calls,
+    }
+    exact = current_parts().gate is not None
+    return short_findings([one for at, part in parts.items() if part for one in unwritable(part, at, exact=exact)])
+
+
+def _patch_names(kind: type[BatonPatch] = BatonPatch) -> set[str]:
+    """Return the names of every type of patch, by which pydantic titles its errors."""
+    return {kind.__name__}.union(*(_patch_names(derived) for derived in kind.__subclasses__()))
+
+
+def _ill_formed(result: StageResult) -> list[str]:
+    """Return what is wrong with the turns and tool calls that a stage wants to hand on."""
+    found: list[str] = []
+    for name, kind, items in (("turns", Turn, result.turns), ("tool_calls", ToolCall, result.tool_calls)):
+        for place, item in enumerate(items):
+            try:
+                kind.from_json_object(item)
+            except ValidationError as error:
+                found += [f"{name}.{place}: {one}" for one in _findings(error)]
+    return short_findings(found)
+
+
+def _findings(error: ValidationError) -> list[str]:
+    """Return what is wrong with a patch that could not even be made."""
+    is_patch = error.title in _patch_names()
+    found = []
+    for fault in error.errors(include_url=False, include_context=False):
+        why = f"{fault['msg']} (found {type(fault['input']).__name__})"
+        if is_patch and fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+            why = f"{error.title} has no such member; return a patch type derived from it that has, or a dict"
+        found.append(f"{'.'.join(map(str, fault['loc']))}: {why}")
+    return short_findings(found)

@@ -1,0 +1,434 @@
+"""`Pipeline`: attached to a workflow in its `__init__`, it runs the stages and keeps the baton."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from baton.budget.workflow import Purse
+from baton.contract.workflow import Contracting, ContractTerms, trace_of
+from baton.core.baton import Baton
+from baton.core.history import Outcome, StepKind
+from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy
+from baton.core.messages import (
+    Decided,
+    LocalStageInput,
+    PipelineInput,
+    PipelineResult,
+    PipelineStatus,
+    StageInput,
+    StageResult,
+    StageReturn,
+)
+from baton.core.patching import PatchRules, patch_effect
+from baton.core.stages import HasSpec, StageSpec, spec_of
+from baton.core.state import PipelineState
+from baton.errors import ApprovalDeniedError, PatchError, StageFailedError
+from baton.handoff.pending import HandoffDecision, PendingHandoff
+from baton.handoff.relay import HandoffTerms
+from baton.handoff.workflow_attempt import Passage
+from baton.handoff.workflow_coordinator import Handing
+from baton.pipeline.workflow_awaiting import Calls, step
+from baton.pipeline.workflow_dispatch import Takes, child_patch, giving_back, run_child, run_stage
+from baton.pipeline.workflow_handlers import Desk
+from baton.pipeline.workflow_outcomes import ContinueAfter, Past
+from baton.pipeline.workflow_start import Beginning, publish_fields
+from baton.pipeline.workflow_steps import LONG_ENOUGH, Steps, publish, results_of, workflow_type
+from baton.wire.json_values import Json
+
+CHAIN = "chain"
+"""Under what name `Pipeline.carries` has how the task came here: through which handoffs between pipelines."""
+
+
+class Pipeline:
+    """A pipeline: the baton, the steps that change it, and what people may ask and tell it.
+
+    It is constructed in the workflow's `@workflow.init` and registers its own handlers: the queries `baton`,
+    `history`, `status`, `waiting`, `check_patch` and `baton_details`, the update and signal `decide`, the signal
+    `rolled_back`.
+    Control flow stays the workflow's own Python: ifs, loops and gathers.
+
+    Attributes:
+        state: The baton, its history and the recorded outcomes.
+        task_id: The task's id; the same across continued and forked runs.
+        carries: What else the next run is to know when this one continues as new, by name.
+    """
+
+    def __init__(
+        self,
+        start: PipelineInput,
+        *,
+        baton_type: type[Baton] = Baton,
+        freeze_goal: bool = False,
+        protected: Sequence[str] = (),
+        merge: Mapping[str, MergeStrategy] | None = None,
+        continue_after: ContinueAfter | None = None,
+        handoffs: HandoffTerms | None = None,
+        contracts: ContractTerms | None = None,
+    ) -> None:
+        """Begin a pipeline.
+
+        Args:
+            start: The workflow's argument.
+            baton_type: The pipeline's type of baton, derived from `Baton`.
+            freeze_goal: Refuse patches that change the goal (C-6).
+            protected: Fields whose entries no stage may remove, for example `["constraints"]` (C-5).
+            merge: Further or other strategies for the fields of a fan-out.
+            continue_after: When to continue as new.
+            handoffs: How it hands on from stage to stage; the usual terms by default.
+            contracts: With them every stage gets a contract: what it may see and do, compiled from all that
+                happened; without, stages see the baton alone.
+        """
+        self._beginning = Beginning(start)
+        self._start = start = self._beginning.start
+        rules = PatchRules(freeze_goal=freeze_goal, protected=frozenset(protected))
+        self.state = PipelineState(self._beginning.baton(baton_type), rules)
+        self.task_id = self._beginning.task_id()
+        self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
+        limits = continue_after or ContinueAfter()
+        publish_fields(self.state.initial)
+        self._purse = Purse(start)
+        self._desk = Desk(self.state, self.task_id, self._purse)
+        terms = handoffs or HandoffTerms()
+        contracting = (
+            None
+            if contracts is None
+            else Contracting(contracts, self.state, trace_of(start, self.task_id), self._desk.metrics)
+        )
+        self._handing = Handing(
+            self._desk,
+            self.state,
+            self._purse,
+            self._beginning.relay(self.task_id, terms),
+            terms,
+            publish,
+            contracting,
+        )
+        self.carries: dict[str, Callable[[], JsonValue]] = {
+            "desk": self._desk.carried,
+            "handing": self._handing.carried,
+            CHAIN: partial(self.carried, CHAIN),
+        }
+        self._past = Past(start, self.state, self._purse)
+        continue_if_long = partial(self._past.continue_if_long, limits, self.task_id, self.carries)
+        self._calls = Calls()
+        self._steps = Steps(self._beginning, self._desk, self.state, self._past, continue_if_long)
+        self._desk.restore(start)
+        self._handing.restore(self.carried("handing"))
+
+    @property
+    def baton(self) -> Baton:
+        """The baton now, as a copy: only a step's patch changes the pipeline's own, so that the history tells of it."""
+        return self.state.baton.model_copy(deep=True)
+
+    @property
+    def params(self) -> dict[str, Json]:
+        """The parameters the pipeline was started with."""
+        return self._start.params
+
+    @step
+    async def stage(
+        self, stage: HasSpec, *, params: Mapping[str, Json] | None = None, task_queue: str | None = None
+    ) -> StageResult:
+        """Run a stage and apply its patch.
+
+        Args:
+            stage: What `@stage` made.
+            params: What the stage finds in its context; the pipeline's own by default.
+            task_queue: Where its workers listen; the pipeline's own by default.
+
+        Returns:
+            The patch that was applied, and the stage's output.
+
+        Raises:
+            StageFailedError: It raised as often as its retries allow, or its patch was refused as often as
+                its attempts allow. The baton is as it was before the stage.
+            OutcomeMismatchError: A recorded outcome belongs to another step.
+        """
+        spec = spec_of(stage)
+        seq, past = await self._steps.begin(spec.name, StepKind.STAGE)
+        if past is not None:
+            return results_of(past)[0]
+
+        passage = self._passage(spec, seq, params)
+
+        def accept(returned: StageReturn, made_on: Baton) -> Outcome:
+            self._desk.visibility.ran(returned.seconds)
+            outcome = self.state.record_stage(returned, workflow.now(), made_on=made_on)
+            self._handing.arrived(passage, returned)
+            return outcome
+
+        with self._steps.under_way(StepKind.STAGE, spec.name, seq):
+            outcome = await run_stage(passage, self._handing, self._base, accept, task_queue)
+        return results_of(outcome)[0]
+
+    @step
+    async def fan_out(
+        self,
+        *stages: HasSpec,
+        merge: Mapping[str, MergeStrategy] | None = None,
+        params: Mapping[str, Json] | None = None,
+        task_queue: str | None = None,
+    ) -> list[StageResult]:
+        """Run several stages at once on the same baton, and merge their patches into one change.
+
+        Each field merges as declared; what the branches disagreed about is kept in the history as conflicts.
+        All branches are waited for, also when one fails.
+
+        Args:
+            stages: The branches, at least one, each with its own name.
+            merge: Strategies of this fan-out, over the pipeline's.
+            params: What the stages find in their contexts; the pipeline's own by default.
+            task_queue: Where their workers listen.
+
+        Returns:
+            What each branch returned, in the order of ``stages``.
+
+        Raises:
+            ValueError: No stage, or the same one twice.
+            StageFailedError: A branch failed, or the patches cannot be merged. Nothing was applied.
+        """
+        specs = [spec_of(stage) for stage in stages]
+        names = [spec.name for spec in specs]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
+        name = "+".join(names)[:200]
+        seq, past = await self._steps.begin(name, StepKind.MERGE)
+        if past is not None:
+            return results_of(past)
+
+        def accept(returned: StageReturn, made_on: Baton) -> StageReturn:
+            patch_effect(made_on, returned.baton_patch, self.state.stage_rules())
+            return returned
+
+        passages = [self._passage(spec, seq, params, names) for spec in specs]
+
+        def run(passage: Passage) -> Coroutine[Any, Any, StageReturn]:
+            return run_stage(passage, self._handing, self._base, accept, task_queue)
+
+        with self._steps.under_way(StepKind.MERGE, name, seq):
+            ended = await asyncio.gather(*(run(passage) for passage in passages), return_exceptions=True)
+            faults = [one for one in ended if isinstance(one, BaseException)]
+            if faults:
+                raise StageFailedError("; ".join(str(fault) for fault in faults)) from faults[0]
+            branches = [one for one in ended if isinstance(one, StageReturn)]
+            self._desk.visibility.ran(max(branch.seconds for branch in branches))
+            strategies = {**self._strategies, **(merge or {})}
+            try:
+                outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
+            except PatchError as error:
+                raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
+            self._handing.merged(name, passages, branches)
+        publish(outcome)
+        return results_of(outcome)
+
+    @step
+    async def approve(
+        self, approval: str, *, within: timedelta, asks: str | None = None, default: bool = False
+    ) -> Decided:
+        """Wait until a person says yes; silence until the deadline means no.
+
+        The person decides by the update or the signal `decide`, or with `baton approve` and `baton deny`.
+        The wait survives workers and servers.
+
+        Args:
+            approval: The title, for example whose approval it is: `"release manager"`.
+            within: How long to wait.
+            asks: What the person is asked; shown to them.
+            default: What silence means; False, deny, unless said otherwise.
+
+        Returns:
+            Who approved, when and why.
+
+        Raises:
+            ApprovalDeniedError: The person, or the deadline, said no.
+            ValueError: An approval with that title is open already, or the title has not 1 to 200 characters.
+        """
+        seq, past = await self._steps.begin(approval, StepKind.APPROVAL)
+        if past is not None:
+            decided = Decided.model_validate(past.value, strict=False)
+            self._desk.approvals.close(decided)
+        else:
+            desk = self._desk
+            desk.approvals.open(approval, seq, asks, within)
+            waiting = desk.visibility.waiting(PipelineStatus.WAITING, approval)
+            try:
+                with waiting, self._steps.recorded(StepKind.APPROVAL, approval, seq):
+                    decided = await desk.approvals.wait(approval, within, default)
+            finally:
+                if not desk.approvals.titles():
+                    desk.visibility.goes_on(approval)
+            publish(self.state.record_decision(seq, decided))
+        if not decided.approved:
+            reason = f": {decided.why}" if decided.why else ""
+            raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")
+        return decided
+
+    @step
+    async def sleep(self, duration: timedelta, *, name: str = "sleep") -> None:
+        """Wait for a time; a step like any other, so a run that continues as new or is forked does not wait again.
+
+        The wait survives workers and servers. (`workflow.sleep` between steps is no step: it waits anew.)
+
+        Args:
+            duration: How long; not less than nothing.
+            name: The step's name, for example what the wait is for.
+
+        Raises:
+            ValueError: The duration is negative, or the name has not 1 to 200 characters.
+        """
+        if duration < timedelta(0):
+            raise ValueError(f"a pipeline sleeps for no time or longer; got {duration}")
+        self._desk.visibility.ran(LONG_ENOUGH)  # it is shown, and so is the step after it
+        seq, past = await self._steps.begin(name, StepKind.SLEEP)
+        if past is not None:
+            return
+        with self._steps.under_way(StepKind.SLEEP, name, seq, until=workflow.now() + duration):
+            await workflow.sleep(duration, summary=f"step {seq}: sleeps: {name}"[:200])
+            self._desk.visibility.ran(LONG_ENOUGH)
+        publish(self.state.record_sleep(seq, name, workflow.now()))
+
+    @step
+    async def child(
+        self,
+        pipeline: Callable[..., Any] | str,
+        goal: str,
+        *,
+        name: str | None = None,
+        params: Mapping[str, Json] | None = None,
+        takes: Takes = child_patch,
+        task_queue: str | None = None,
+    ) -> PipelineResult:
+        """Run another pipeline as a child, and take over what it brings back.
+
+        The child starts from this baton with a goal of its own. When it ends, its new decisions are appended
+        here and its artifacts and work scope are added, unless ``takes`` says otherwise.
+
+        Args:
+            pipeline: The child's `run` method, or the name of its workflow type.
+            goal: The child's goal.
+            name: The step's name; the child's type by default.
+            params: The child's parameters.
+            takes: Makes the patch for this baton out of this baton and the child's result.
+            task_queue: Where the child's workers listen; this pipeline's by default.
+
+        Returns:
+            What the child returned.
+
+        Raises:
+            StageFailedError: The child failed, or what it brought back breaks a rule here.
+            ValueError: The step's name has not 1 to 200 characters.
+        """
+        kind = pipeline if isinstance(pipeline, str) else workflow_type(pipeline)
+        step = name or kind
+        seq, past = await self._steps.begin(step, StepKind.CHILD)
+        if past is not None:
+            return self._handing.learned(PipelineResult.model_validate(past.value))
+        with self._steps.under_way(StepKind.CHILD, step, seq):
+            given = PipelineInput(
+                goal=goal,
+                baton={key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"},
+                params=dict(params or {}),
+                task_id=self.task_id,
+                budget=self._purse.for_child(step),
+                traceparent=self._start.traceparent,
+                carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
+                **self._handing.handed_down(),
+            )
+            with giving_back(self._purse, step):
+                result = await run_child(kind, seq, step, given, task_queue, searchable=self._desk.visibility.enabled)
+            self._purse.child_returned(step, result)
+            self._desk.visibility.ran(LONG_ENOUGH)
+            try:
+                patch = takes(self.state.baton, result)
+                outcome = self.state.record_child(seq, step, result, patch, workflow.now())
+            except PatchError as error:
+                raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
+        publish(outcome)
+        return self._handing.learned(result)
+
+    def carried(self, name: str) -> dict[str, Any]:
+        """Return what ``carries[name]`` told in the run that this one continues; nothing in a first run."""
+        told = self._start.carried.get(name)
+        return told if isinstance(told, dict) else {}
+
+    @contextmanager
+    def unbroken(self) -> Iterator[None]:
+        """Keep the run from continuing as new in the block: what its code does between two steps is in no outcome."""
+        self._desk.unbroken += 1
+        try:
+            yield
+        finally:
+            self._desk.unbroken -= 1
+
+    def is_recorded(self, name: str) -> bool:
+        """Return whether the next step has this name and an outcome, as in a run that was forked or continued as new.
+
+        What the code does before it only for its sake, and outside of steps, can then be left out.
+
+        Args:
+            name: The step's name, as a stage's.
+        """
+        return self._past.knows(self._desk.steps + 1, name)
+
+    async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
+        """Put a handoff into the pipeline's inbox, and wait until a person decides about it (`baton inbox`).
+
+        A run that continues this one is told again what was decided; nobody is asked twice.
+
+        Args:
+            pending: The handoff.
+            within: How long a decision may take; then the handoff counts as abandoned.
+        """
+        return await self._handing.escalation.ask(pending, within, self.task_id)
+
+    def note(self, text: str) -> None:
+        """Keep a note for the operators; it is shown in the status and in the run's details."""
+        self._desk.note(text)
+
+    def result(self, output: Json = None) -> PipelineResult:
+        """Return what the pipeline's `run` is to return.
+
+        Args:
+            output: Anything further, as JSON.
+
+        Raises:
+            PipelineError: The pipeline was started with an input it cannot use, or a step of it was never awaited.
+        """
+        self._beginning.check()
+        self._calls.check()
+        self._steps.apply_edit()
+        self._desk.visibility.became(PipelineStatus.COMPLETED)
+        return PipelineResult(
+            task_id=self.task_id,
+            baton=self.state.baton.to_json_object(),
+            steps=self._desk.steps,
+            spend=self.state.spend,
+            billed=self._purse.billed(self.state.spend),
+            topped_up_micro_usd=self._purse.budget.topped_up_micro_usd,
+            output=output,
+            personal_data=self._handing.brought_back(self._start.personal_data),
+        )
+
+    def _base(self) -> tuple[Baton, int]:
+        """Return the baton now, and how many steps have ended."""
+        return self.state.baton, len(self.state.outcomes)
+
+    def _passage(
+        self, spec: StageSpec, seq: int, params: Mapping[str, Json] | None, branches: Sequence[str] = ()
+    ) -> Passage:
+        """Return the handoff to a stage, before its first attempt."""
+        given = (LocalStageInput if spec.light else StageInput)(
+            stage=spec.name,
+            seq=seq,
+            task_id=self.task_id,
+            baton={},
+            params=dict(self._start.params if params is None else params),
+            branch=bool(branches),
+        )
+        return Passage(spec, given, self._handing.new_id(), branches)

@@ -1,0 +1,287 @@
+"""Sending a stage its activity, again when its patch is refused, and a child its workflow."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RetryPolicy, TypedSearchAttributes
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    FailureError,
+    is_cancelled_exception,
+)
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
+
+from baton.budget.workflow import Purse
+from baton.core.baton import Baton
+from baton.core.history import Spend, told_spend, told_top_up
+from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.stages import Retries
+from baton.errors import PatchError, StageFailedError
+from baton.handoff.records import Handoff
+from baton.handoff.workflow_attempt import Passage
+from baton.handoff.workflow_coordinator import Handing
+from baton.handoff.workflow_outage import is_outage
+from baton.pipeline.raised import StageRaisedError
+from baton.pipeline.workflow_visibility import labels
+from baton.wire.counting import counted
+from baton.wire.json_values import Json
+
+AcceptedT = TypeVar("AcceptedT")
+Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
+
+_REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
+
+
+async def run_stage(
+    passage: Passage,
+    handing: Handing,
+    base: Callable[[], tuple[Baton, int]],
+    accept: Callable[[StageReturn, Baton], AcceptedT],
+    task_queue: str | None,
+) -> AcceptedT:
+    """Run a stage until its handoff and its patch are accepted, or its attempts are used up.
+
+    Args:
+        passage: The handoff to the stage.
+        handing: Sees handoffs through.
+        base: The baton to hand to each attempt, and how many steps had ended by then.
+        accept: Applies the patch, given what was returned and the baton it was made on; raises `PatchError`.
+        task_queue: Where its workers listen, or None for the pipeline's own queue.
+
+    Returns:
+        What ``accept`` returned.
+
+    Raises:
+        BudgetExhaustedError: There is no money for it, and the pipeline declared not to wait for more.
+        StageFailedError: The stage raised for good, no attempt was accepted, or its handoff was given up.
+    """
+    spec, passage.task_queue = passage.spec, task_queue
+    findings: list[str] = []
+    refusals = 0
+    await handing.afford(passage)
+    try:
+        while refusals < spec.attempts:
+            passage.sent += 1
+            baton, after = handing.base(passage, base())
+            handed, earlier = spec.handed(baton)
+            message = passage.given.model_copy(
+                update={
+                    "baton": handed.to_json_object(),
+                    "earlier_decisions": earlier,
+                    "attempt": passage.sent,
+                    "findings": findings,
+                    "after": after,
+                }
+            )
+            message = handing.contracted(passage, await handing.fit(passage, message, task_queue))
+            try:
+                returned = await execute(passage, handing.outgoing(passage, message), message.seq, message.attempt)
+            except StageRaisedError as error:
+                handing.purse.raised(passage.key, message.attempt, error.spend)
+                passage.outages += error.is_outage
+                if not (error.is_outage and await handing.sit_out(passage)):
+                    await handing.failed(passage, error)
+                continue
+            if returned.verdict is None and returned.seq != message.seq:
+                raise StageFailedError(
+                    f"stage {spec.name!r} answered for step {returned.seq}, and was asked for step {message.seq}; "
+                    "what it was sent has been replaced on the way"
+                )
+            handing.answered(returned)
+            if returned.verdict is not None:
+                await handing.rejected(passage, returned.verdict, execute)
+                continue
+            handing.purse.charge(passage.key, returned)
+            if handing.accepted(passage):
+                baton = base()[0]  # with what the sender mended in it
+            findings = returned.findings
+            if not findings:
+                try:
+                    return accept(returned, baton)
+                except PatchError as error:
+                    findings = error.findings
+            refusals += 1
+    finally:
+        handing.purse.settle(passage.key)
+    raise StageFailedError(
+        f"stage {spec.name!r} was refused {counted(spec.attempts, 'time')} and is rolled back; the baton is as it was "
+        f"before it. Last findings: {'; '.join(findings)}"
+    )
+
+
+async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
+    """Run the stage's activity once, with the retries Temporal makes of it.
+
+    Raises:
+        StageRaisedError: It raised for good.
+        StageFailedError: What it returned is no record, as an activity that is not Baton's may do.
+    """
+    spec = passage.spec
+    nth = f", attempt {attempt}" if attempt > 1 else ""
+    summary = f"step {seq}: {spec.name}{nth}"[:200]
+    try:
+        if spec.light:
+            returned: StageReturn | bytes | None = await workflow.execute_local_activity(
+                spec.name,
+                outgoing,
+                result_type=StageReturn,
+                start_to_close_timeout=spec.timeout,
+                retry_policy=_retry_policy(spec.retries),
+                summary=summary,
+            )
+        else:
+            returned = await workflow.execute_activity(
+                spec.name,
+                outgoing,
+                result_type=StageReturn,
+                task_queue=passage.task_queue,
+                start_to_close_timeout=spec.timeout,
+                heartbeat_timeout=spec.heartbeat,
+                retry_policy=_retry_policy(spec.retries),
+                summary=summary,
+            )
+    except (ActivityError, ApplicationError, ActivityTimeoutError) as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
+        told = f"stage {spec.name!r} failed: {_reason(error)}"
+        raise StageRaisedError(told, _spent(error), is_outage=is_outage(error)) from error
+    if not isinstance(returned, StageReturn):  # the SDK takes null and bytes for any type
+        found = "null" if returned is None else "bytes"
+        raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")
+    return returned
+
+
+def _spent(error: FailureError) -> Spend:
+    """Return what a stage or child told that it had spent, before it failed or was lost."""
+    cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) else error
+    if isinstance(cause, ApplicationError):
+        return told_spend(cause.details)
+    return told_spend(cause.last_heartbeat_details) if isinstance(cause, ActivityTimeoutError) else Spend()
+
+
+async def run_child(
+    kind: str, seq: int, step: str, given: PipelineInput, task_queue: str | None, *, searchable: bool
+) -> PipelineResult:
+    """Run a child pipeline to its end; if its parent ends before it, it is asked to cancel, and may undo what it did.
+
+    Its workflow id ends in a fresh id, so that a rolled-back parent does not meet the child it left behind.
+
+    Args:
+        kind: The child's workflow type.
+        seq: The step's number.
+        step: The step's name.
+        given: The child's input.
+        task_queue: Where its workers listen, or None for the parent's queue.
+        searchable: Whether the server knows Baton's search attributes.
+
+    Returns:
+        What the child returned.
+
+    Raises:
+        StageRaisedError: The child failed.
+    """
+    try:
+        result: PipelineResult = await workflow.execute_child_workflow(
+            kind,
+            given,
+            id=f"{workflow.info().workflow_id}.{step.replace('.', '-')}.step{seq}.{workflow.uuid4().hex[:8]}",
+            result_type=PipelineResult,
+            task_queue=task_queue,
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            search_attributes=TypedSearchAttributes(labels(kind, given.task_id)) if searchable else None,
+            static_summary=given.goal[:200],
+        )
+    except ChildWorkflowError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError(f"child {step!r} was cancelled") from error
+        told = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+        raise StageRaisedError(
+            f"child {step!r} failed: {_reason(error)}", _spent(error), topped_up_micro_usd=told_top_up(told)
+        ) from error
+    return result
+
+
+@contextmanager
+def giving_back(purse: Purse, step: str) -> Iterator[None]:
+    """Charge what a child told that it had spent, and free the rest, if it fails or is cancelled in the block.
+
+    What people had added to its budget is the parent's then as well, as far as the child told.
+
+    Args:
+        purse: The parent's.
+        step: The step's name.
+    """
+    try:
+        yield
+    except (StageFailedError, asyncio.CancelledError) as error:
+        told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageRaisedError) else (Spend(), 0)
+        purse.child_ended(step, told[0], topped_up_micro_usd=told[1])
+        raise
+
+
+def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
+    """Return the patch for a parent: the child's new decisions, its artifacts and its work scope.
+
+    Args:
+        baton: The parent's baton, as it is when the child ends.
+        result: What the child returned.
+
+    Returns:
+        A patch that only adds; an artifact's id that the parent has for other bytes makes it one that is refused.
+
+    Example:
+        >>> result = PipelineResult(task_id="t", steps=1, baton={"goal": "g", "decision_log": ["a", "b"]})
+        >>> child_patch(Baton(goal="parent", decision_log=["a"]), result)
+        {'decision_log': ['b']}
+    """
+    theirs = Baton.model_validate({key: value for key, value in result.baton.items() if key in Baton.FIELDS})
+    known = {(ref.id, ref.hash) for ref in baton.artifacts}
+    patch: dict[str, JsonValue] = {}
+    decisions = [entry for entry in theirs.decision_log if entry not in baton.decision_log]
+    refs = [ref for ref in theirs.artifacts if (ref.id, ref.hash) not in known]
+    scope = [entry for entry in theirs.work_scope if entry not in baton.work_scope]
+    if decisions:
+        patch["decision_log"] = [*decisions]
+    if refs:
+        patch["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in (*baton.artifacts, *refs)]
+    if scope:
+        patch["work_scope"] = [*baton.work_scope, *scope]
+    return patch
+
+
+def _retry_policy(retries: Retries) -> RetryPolicy:
+    """Return Temporal's form of the retries."""
+    return RetryPolicy(
+        initial_interval=retries.first,
+        backoff_coefficient=retries.factor,
+        maximum_interval=max(retries.longest, retries.first, timedelta(milliseconds=1)),
+        maximum_attempts=retries.attempts,
+    )
+
+
+def _reason(error: FailureError) -> str:
+    """Return what a stage or child raised, and what that came from where its own words do not say so.
+
+    Example:
+        >>> from temporalio.exceptions import TimeoutType
+        >>> late = TimeoutType.START_TO_CLOSE
+        >>> _reason(ActivityTimeoutError("activity StartToClose timeout", type=late, last_heartbeat_details=[]))
+        'TimeoutError: activity StartToClose timeout'
+    """
+    told: list[tuple[str, str]] = []
+    cause: BaseException | None = error
+    while isinstance(cause, FailureError):
+        if not isinstance(cause, ActivityError | ChildWorkflowError):  # those say only that something failed
+            kind = cause.type if isinstance(cause, ApplicationError) else None  # of a time-out it is a number
+            told.append((kind or type(cause).__name__, cause.message))
+        cause = cause.cause
+    (last_kind, text), (first_kind, first_text) = (told[0], told[-1]) if told else (("Failure", str(error)),) * 2
+    reason = f"{last_kind}: {text}" if first_text in text else f"{last_kind}: {text} (from {first_kind}: {first_text})"
+    return reason[:_REASON_CHARACTERS]

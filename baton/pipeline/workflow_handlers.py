@@ -1,0 +1,156 @@
+"""What a running pipeline can be asked, and what it can be told besides decisions."""
+
+from functools import cached_property
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+from temporalio import workflow
+
+from baton.budget.workflow import Purse
+from baton.core.messages import Overview, PipelineInput, RolledBack, Waiting
+from baton.core.patching import patch_effect
+from baton.core.state import PipelineState
+from baton.errors import PatchError
+from baton.pipeline.workflow_approvals import Approvals
+from baton.pipeline.workflow_plain import plain
+from baton.pipeline.workflow_visibility import Visibility
+from baton.telemetry.metric_names import ROLLBACKS
+from baton.telemetry.workflow_metrics import Metrics
+from baton.wire.counting import counted
+from baton.wire.fencing import single_line
+from baton.wire.names import (
+    QUERY_BATON,
+    QUERY_CHECK_PATCH,
+    QUERY_DETAILS,
+    QUERY_HISTORY,
+    QUERY_STATUS,
+    QUERY_WAITING,
+    ROLLED_BACK,
+)
+
+_NOTES_KEPT = 50
+_LONGEST_NOTE = 2_000  # characters; all of them travel in one answer to a query, and into the next run
+
+
+class Desk:
+    """The front desk of a pipeline: its queries, its notes for operators, and what is under way.
+
+    Attributes:
+        under_way: What the pipeline waits for now, by step number.
+        approvals: The open approvals.
+        visibility: What the Temporal UI shows.
+        notes: What operators should know, the newest last.
+        steps: How many steps the code has asked for.
+        unbroken: How many lines of steps may not be broken by continuing as new.
+    """
+
+    def __init__(self, state: PipelineState, task_id: str, purse: Purse) -> None:
+        self._state = state
+        self._task_id = task_id
+        self._purse = purse
+        self.under_way: dict[int, Waiting] = {}
+        self.notes: list[str] = []
+        self._roll_backs: list[RolledBack] = []
+        self.steps = 0
+        self.unbroken = 0
+        self.visibility = Visibility()
+        self.approvals = Approvals(lambda: self._state.baton.digest, self.note)
+        self.metrics.begin(ROLLBACKS)
+        workflow.set_query_handler(QUERY_BATON, plain(self._on_baton))
+        workflow.set_query_handler(QUERY_HISTORY, plain(self._on_history))
+        workflow.set_query_handler(QUERY_STATUS, plain(self._on_status))
+        workflow.set_query_handler(QUERY_CHECK_PATCH, plain(self._on_check_patch))
+        workflow.set_query_handler(QUERY_WAITING, plain(self._on_waiting))
+        workflow.set_query_handler(QUERY_DETAILS, plain(self._on_details))
+        workflow.set_signal_handler(ROLLED_BACK, plain(self._on_rolled_back))
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """What the pipeline counts; silent while it is replayed."""
+        return Metrics(workflow.metric_meter())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no step is under way and no approval open, and nothing would be lost between two steps."""
+        return not self.unbroken and not self.under_way and not self.approvals.waiting()
+
+    def waiting(self) -> list[Waiting]:
+        """Return what is under way or waited for, in order of the steps."""
+        return sorted([*self.under_way.values(), *self.approvals.waiting()], key=lambda one: one.seq)
+
+    def note(self, text: str) -> None:
+        """Keep a note for the operators; it is shown in the status and in the details, and logged.
+
+        It may quote what anybody sent: on one line it forges no line of the log and no heading of the page.
+        """
+        line = single_line(text[:_LONGEST_NOTE])
+        workflow.logger.warning(line)
+        self.notes = [*self.notes, line][-_NOTES_KEPT:]
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return what the next run's operators are to know when this one continues as new."""
+        return {"notes": [*self.notes], "roll_backs": [_in_short(one) for one in self._roll_backs]}
+
+    def restore(self, start: PipelineInput) -> None:
+        """Go on where the run before left off."""
+        desk: Any = start.carried.get("desk", {})
+        self.notes = [*desk.get("notes", [])]
+        self._roll_backs = start.roll_backs
+
+    def _on_baton(self) -> dict[str, JsonValue]:
+        """The baton now, as JSON."""
+        return self._state.baton.to_json_object()
+
+    def _on_history(self, since: int = 0) -> list[dict[str, JsonValue]]:
+        """The history entries, from the ``since``-th on: who changed what, and when."""
+        return [entry.model_dump(mode="json") for entry in self._state.entries[since:]]
+
+    def _on_status(self) -> Overview:
+        """Status, steps, what is waited for, spend, notes."""
+        return Overview(
+            status=self.visibility.status,
+            task_id=self._task_id,
+            seq=self.steps,
+            waiting_for=self.waiting(),
+            spend=self._state.spend,
+            billed=self._purse.billed(self._state.spend),
+            remaining_micro_usd=self._purse.budget.remaining_micro_usd if self._purse.limited else None,
+            topped_up_micro_usd=self._purse.budget.topped_up_micro_usd,
+            digest=self._state.baton.digest,
+            notes=self.notes,
+        )
+
+    def _on_waiting(self) -> list[Waiting]:
+        """What is under way or waited for: stages, children, approvals with their deadlines."""
+        return self.waiting()
+
+    def _on_check_patch(self, baton: Any, patch: Any) -> list[str]:
+        """What the pipeline refuses of a ``patch`` of a ``baton``, by its rules and its type: a sentence each."""
+        try:
+            patch_effect(type(self._state.initial).model_validate(baton), patch, self._state.rules)
+        except PatchError as error:
+            return error.findings
+        return []
+
+    def _on_details(self) -> str:
+        """The page of the run's details: status, baton and where to roll back to, as Markdown."""
+        return self.visibility.page(self._state, [*self.under_way.values()], self.approvals.titles(), self.notes)
+
+    def _on_rolled_back(self, *given: Any) -> None:
+        """Tell the run that it was rolled back: {to, by, why, from_run_id, stopped_children}."""
+        try:
+            told = RolledBack.model_validate(given[0] if len(given) == 1 else given)
+        except ValidationError as error:
+            self.note(f"refused a signal {ROLLED_BACK!r} of the wrong shape: {counted(error.error_count(), 'fault')}")
+            return
+        children = f"; stopped children: {', '.join(told.stopped_children)}" if told.stopped_children else ""
+        self._purse.owe("", told.left)
+        self._roll_backs = [*self._roll_backs, told][-_NOTES_KEPT:]
+        self.note(told.note + children)
+
+
+def _in_short(told: RolledBack) -> dict[str, JsonValue]:
+    """Return of a roll-back what later runs tell; anybody may have sent the signal, with more than a run can carry."""
+    texts = {"to": told.to, "by": told.by, "why": told.why, "from_run_id": told.from_run_id}
+    short = {name: text[:_LONGEST_NOTE] for name, text in texts.items()}
+    return told.model_copy(update={**short, "stopped_children": []}).model_dump(mode="json")

@@ -1,0 +1,146 @@
+"""The steps of a pipeline: numbered as its code asks for them, shown while under way, recorded as they end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from temporalio import workflow
+
+from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
+from baton.core.messages import StageResult, Waiting
+from baton.core.state import PipelineState
+from baton.errors import StageFailedError
+from baton.pipeline.workflow_handlers import Desk
+from baton.pipeline.workflow_outcomes import Past
+from baton.pipeline.workflow_start import Beginning
+from baton.wire.names import MEMO_OUTCOME
+
+LONG_ENOUGH = 1
+"""Seconds for a step that nobody measured: it is shown as one of its own."""
+
+_LONGEST_NAME = 200  # a longer one fits no record, so nobody could decide about an approval of that title
+_WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child", StepKind.SLEEP: "sleep"}
+_DEFINITION = "__temporal_workflow_definition"  # as the SDK marks both the class and its `run` method
+
+
+class Steps:
+    """Takes each step from the record of an earlier run, or shows and records it while it is executed.
+
+    Args:
+        beginning: What the run begins with.
+        desk: The pipeline's front desk.
+        state: The pipeline's state.
+        past: The outcomes that the run was started with.
+        continue_if_long: Continues as new where the run's history has grown long.
+    """
+
+    def __init__(
+        self,
+        beginning: Beginning,
+        desk: Desk,
+        state: PipelineState,
+        past: Past,
+        continue_if_long: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._beginning = beginning
+        self._desk = desk
+        self._state = state
+        self._past = past
+        self._continue_if_long = continue_if_long
+
+    async def begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
+        """Number the next step; return its recorded outcome, or make ready to execute it.
+
+        Args:
+            name: The step's name.
+            kind: What kind of step it is.
+
+        Returns:
+            The step's number, and its outcome; None if the step is to be executed.
+
+        Raises:
+            OutcomeMismatchError: A recorded outcome belongs to another step.
+            PipelineError: The pipeline was started with an input it cannot use.
+            StageFailedError: The step is recorded as one that failed.
+            ValueError: The name has not 1 to 200 characters.
+        """
+        self._beginning.check()
+        if not 0 < len(name) <= _LONGEST_NAME:
+            raise ValueError(
+                f"a {kind.value} needs a name of 1 to {_LONGEST_NAME} characters; {name[:40]!r} has {len(name)}"
+            )
+        self._desk.steps += 1
+        seq = self._desk.steps
+        past = await self._past.take(seq, name, kind)
+        if past is None:
+            await self._past.ready_to_edit()
+            self.apply_edit()
+            if self._desk.is_quiet:
+                await self._continue_if_long()
+            self._desk.visibility.entered(name)
+        return seq, past
+
+    def apply_edit(self) -> None:
+        """Apply the edit a fork came with, once its recorded outcomes are used up."""
+        edit = self._past.apply_edit()
+        if edit is not None:
+            publish(edit)
+
+    @contextmanager
+    def under_way(self, kind: StepKind, name: str, seq: int, until: datetime | None = None) -> Iterator[None]:
+        """Show a step as under way while the block runs, and record it if it fails, as `recorded` does."""
+        waiting = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now(), until=until)
+        self._desk.under_way[seq] = waiting
+        try:
+            with self.recorded(kind, name, seq):
+                yield
+        finally:
+            del self._desk.under_way[seq]
+
+    @contextmanager
+    def recorded(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
+        """Record it as the outcome if the step in the block fails or is canceled, by the code or with its run."""
+        try:
+            yield
+        except StageFailedError as error:
+            publish(self._state.record_failure(seq, name, kind, str(error)))
+            self._desk.visibility.ran(LONG_ENOUGH)
+            raise
+        except asyncio.CancelledError:
+            why = "canceled by the pipeline" if workflow.cancellation_reason() is None else CANCELED_WITH_RUN
+            publish(self._state.record_failure(seq, name, kind, why, canceled=True))
+            raise
+
+
+def publish(outcome: Outcome) -> None:
+    """Leave in the history what no activity recorded, for readers without a worker; they know the events."""
+    workflow.upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})
+
+
+def results_of(outcome: Outcome) -> list[StageResult]:
+    """Return what the stages of a step returned: one, or the branches of a fan-out in order."""
+    if outcome.kind is not StepKind.MERGE:
+        entry = outcome.entries[0]
+        return [StageResult(baton_patch=entry.effective, output=outcome.value, spend=entry.spend)]
+    outputs = outcome.value if isinstance(outcome.value, list) else []
+    return [
+        StageResult(baton_patch=entry.patch, output=output, spend=entry.spend)
+        for entry, output in zip(outcome.entries, outputs, strict=False)
+    ]
+
+
+def workflow_type(run: Callable[..., Any]) -> str:
+    """Return the workflow type that a `run` method belongs to: the name that `@workflow.defn` gave it.
+
+    Raises:
+        TypeError: It is no workflow's.
+    """
+    name: str | None = getattr(getattr(run, _DEFINITION, None), "name", None)
+    if name is None:
+        raise TypeError(
+            f"a pipeline is named by its `run` method or its workflow type; {run!r} is neither: "
+            "its class needs @workflow.defn, and the method @workflow.run"
+        )
+    return name

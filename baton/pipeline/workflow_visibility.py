@@ -1,0 +1,180 @@
+"""What people see of a pipeline in the Temporal UI: search attributes, and the page in the run's details."""
+
+import asyncio
+import re
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributePair
+
+from baton.core.messages import PipelineStatus, Waiting
+from baton.core.rendering import render
+from baton.core.state import PipelineState
+from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
+
+_PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
+_TASK = SearchAttributeKey.for_keyword(ATTRIBUTE_TASK)
+_STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
+_STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
+_STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF, PipelineStatus.FAILED})
+_NOT_MORE_OFTEN_THAN_SECONDS = 1
+_STEPS_LISTED = 12
+_TAG = re.compile(r"(?<!\\)((?:\\\\)*)<")  # an even number of backslashes leaves what follows as it is
+_DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
+# By the workflow's event loop: the code around it learns that it failed, and has no way to its pipeline.
+_shown: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Visibility]]" = weakref.WeakKeyDictionary()
+
+
+class Visibility:
+    """Keeps search attributes and details up to date, as cheaply as they can be.
+
+    An upsert of search attributes is an event and a visibility write. So the status is there only while it says what
+    Temporal's own does not: that a run waits for a person, or failed. The stage is written when that changes, and
+    otherwise when the stages since then ran for a second. (Their workers measured that; the workflow's clock will
+    not do, because a query may make a worker read it earlier than a replay does.) Nothing is upserted where the run
+    was started without the attributes: on a server that does not know them the task could never complete.
+
+    Attributes:
+        enabled: Whether the run has Baton's search attributes.
+    """
+
+    def __init__(self) -> None:
+        info = workflow.info()
+        self.enabled = _is_searchable(info)
+        self._loop = asyncio.get_running_loop()
+        self._status = PipelineStatus.RUNNING
+        self._given_up = False
+        self._waits: list[PipelineStatus] = []
+        self._seconds = 0
+        self._stages: list[tuple[str, int]] = []
+        _shown[self._loop] = weakref.ref(self)
+
+    @property
+    def status(self) -> PipelineStatus:
+        """The status that is shown now."""
+        return self._status
+
+    def entered(self, name: str) -> None:
+        """Note that a step begins: it is listed with the event to reset to, and may become searchable."""
+        self._stages.append((name, workflow.info().get_current_history_length() + 1))
+        if self._given_up:
+            self.goes_on(name)
+        if self._seconds >= _NOT_MORE_OFTEN_THAN_SECONDS:
+            self._upsert(name)
+
+    def ran(self, seconds: int) -> None:
+        """Note how long a step ran."""
+        self._seconds += seconds
+
+    def became(self, status: PipelineStatus, name: str | None = None) -> None:
+        """Show another status, and the step it belongs to."""
+        self._given_up = False
+        if status is not self._status:
+            before, self._status = self._status, status
+            if before in _STATUS_OF_ITS_OWN or status in _STATUS_OF_ITS_OWN:
+                self._upsert(name)
+
+    @contextmanager
+    def waiting(self, status: PipelineStatus, name: str) -> Iterator[None]:
+        """Show that something waits while the block runs, unless something graver does; `goes_on` shows its end."""
+        self._waits.append(status)
+        self.became(self._gravest(status), name)
+        try:
+            yield
+        finally:
+            self._waits.remove(status)
+
+    def goes_on(self, name: str | None = None) -> None:
+        """Show that a run goes on, or what else it waits for: people and agents find by that what is theirs."""
+        self.became(self._gravest(PipelineStatus.RUNNING), name)
+
+    def _gravest(self, usual: PipelineStatus) -> PipelineStatus:
+        """Return the gravest status of all that waits, or the usual one."""
+        found = [one for one in (PipelineStatus.PENDING_HANDOFF, PipelineStatus.WAITING) if one in self._waits]
+        return found[0] if found else usual
+
+    def gave_up(self, name: str | None = None) -> None:
+        """Show a handoff that was not accepted, until the pipeline's code, which is told of it, goes on to a step."""
+        is_alone = self._status is not PipelineStatus.PENDING_HANDOFF
+        self.became(PipelineStatus.PENDING_HANDOFF, name)
+        self._given_up = is_alone
+
+    def failed(self) -> None:
+        """Answer queries of the closed run by `FAILED`; one that failed at a handoff to outside stays pending."""
+        if self._status is not PipelineStatus.PENDING_HANDOFF:
+            self._status = PipelineStatus.FAILED
+
+    def page(self, state: PipelineState, under_way: list[Waiting], approvals: list[str], notes: list[str]) -> str:
+        """Return the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
+        waits = [f"{one.kind} **{_text(one.name)}**" for one in under_way]
+        waits += [f"approval **{_text(title)}**" for title in approvals]
+        rows = [f"**Status:** {self._status.value.lower()} · **waits for:** {', '.join(waits) or 'nothing'}", ""]
+        if approvals:
+            run = _text(workflow.info().workflow_id)
+            rows += [f"Decide with `baton approve {run}` or `baton deny {run}`, or send the update `{DECIDE}`.", ""]
+        rows += [f"> {_text(note)}" for note in notes[-3:]]
+        baton = _text(render(state.baton, max_tokens=_DETAILS_TOKENS))
+        rows += ["", baton.replace(":**\n- ", ":**\n\n- "), "### Roll back", ""]
+        if len(self._stages) > _STEPS_LISTED:
+            rows.append(f"- (+{len(self._stages) - _STEPS_LISTED} earlier)")
+        rows += [f"- before **{_text(name)}** = event {event}" for name, event in self._stages[-_STEPS_LISTED:]]
+        return "\n".join(rows)
+
+    def _upsert(self, name: str | None) -> None:
+        """Write the search attributes, if the run has them."""
+        # A pipeline that is only put aside, because its worker stops, closes its blocks wherever the interpreter
+        # collects them: outside of any task, or in the midst of another workflow's, whose history it must not change.
+        if not self.enabled or not runs_in(self._loop):
+            return
+        if workflow.unsafe.is_read_only():
+            return
+        self._seconds = 0
+        shown = self._status.value if self._status in _STATUS_OF_ITS_OWN else None
+        updates = [_STATUS.value_unset() if shown is None else _STATUS.value_set(shown)]
+        workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
+
+
+def labels(pipeline: str, task_id: str | None) -> list[SearchAttributePair[str]]:
+    """Return the search attributes that a pipeline is started with.
+
+    Args:
+        pipeline: The workflow's type.
+        task_id: Its task.
+    """
+    return [SearchAttributePair(_PIPELINE, pipeline), SearchAttributePair(_TASK, task_id or "")]
+
+
+def show_failed(loop: asyncio.AbstractEventLoop) -> None:
+    """Show a workflow that runs as failed: in its answers to queries, and in the search if it is searchable at all.
+
+    Args:
+        loop: The workflow's event loop. In another one it does not run: it is only put aside, and what its code raises
+            as its blocks are closed is none of the workflow's in whose task the interpreter collects them.
+    """
+    if not runs_in(loop):
+        return
+    visibility = _shown[loop]() if loop in _shown else None  # a workflow may have no pipeline
+    if visibility is not None:
+        visibility.failed()
+    if _is_searchable(workflow.info()):
+        workflow.upsert_search_attributes([_STATUS.value_set(PipelineStatus.FAILED.value)])
+
+
+def runs_in(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether the workflow of an event loop is the one that runs, if one does."""
+    return workflow.in_workflow() and asyncio.get_running_loop() is loop
+
+
+def _is_searchable(info: workflow.Info) -> bool:
+    """Return whether a run was started with Baton's search attributes, so that the server knows them."""
+    return info.typed_search_attributes.get(_PIPELINE) is not None
+
+
+def _text(text: str) -> str:
+    """Return ``text``, which may be markdown, so that the UI shows its tags and does not run them.
+
+    The UI shows entities as they are written, so a tag gets a backslash; one that has it already needs none.
+    """
+    return _TAG.sub(r"\1\\<", text)

@@ -1,0 +1,1 @@
+"""The handoff report: Markdown written and read."""

@@ -1,0 +1,299 @@
+"""The handoff report: a handoff as people and Markdown-speaking agents tell it (agent-handoff, S4).
+
+The JSON has the members of the document's `AgentHandoff`, spelled as there. What the document shows in its Markdown
+only comes beside them: the second confidence (C-28), the third answer to "ready" (C-29), the commands with their
+comments (C-32) and questions that were settled (C-33); so a report survives Markdown and JSON, both ways.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.alias_generators import to_camel
+
+from baton.wire.fencing import LINE_BREAKS
+from baton.wire.records import Record, Statement, Whole, says_something
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, whatever ends them, without blanks at their ends."""
+    return [line.rstrip(" \t") for line in LINE_BREAKS.split(text.replace("\0", "\ufffd"))]
+
+
+def _block(text: str) -> str:
+    """Return a text with one kind of line break, and no blanks around it."""
+    return "\n".join(_lines(text)).strip(" \t\n")
+
+
+def _line(text: str) -> str:
+    """Return a text on one line."""
+    return " ".join(line.strip(" \t") for line in _lines(text) if line)
+
+
+def _script(text: str) -> str:
+    """Return a script without blank lines around it."""
+    return "\n".join(_lines(text)).strip("\n")
+
+
+Text = Annotated[Statement, AfterValidator(_block)]
+"""Markdown of one or more lines that says something; its line breaks are line feeds, whatever they were."""
+
+Line = Annotated[Statement, AfterValidator(_line)]
+"""A text that says something, on one line; a line break in it becomes a blank."""
+
+Percent = Annotated[
+    Whole, Field(ge=0, le=100), WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 100, "examples": [85]})
+]
+"""A confidence: a whole number from 0 to 100 (S4-fmt-f)."""
+
+
+class Status(StrEnum):
+    """How far the task got; there is no fifth (S4-status-e)."""
+
+    COMPLETED = "completed"
+    """The task is fully accomplished, all objectives are met."""
+    PARTIAL = "partial"
+    """Some objectives are met, others are pending."""
+    BLOCKED = "blocked"
+    """It cannot go on without input or a resolution."""
+    FAILED = "failed"
+    """The task could not be completed."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether there is work to go on with: completed or partial."""
+        return self in (Status.COMPLETED, Status.PARTIAL)
+
+
+class Readiness(StrEnum):
+    """Whether the next phase may begin, as the report says it."""
+
+    YES = "Yes"
+    WITH_CAVEATS = "With caveats"
+    NO = "No"
+
+
+class Band(StrEnum):
+    """What a confidence means (S4-conf)."""
+
+    HIGH = "high"
+    GOOD = "good"
+    MODERATE = "moderate"
+    LOW = "low"
+
+
+class ReportRecord(Record):
+    """A frozen, closed record of a report: camelCase in JSON, snake_case in Python."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_alias=True, validate_by_name=True, serialize_by_alias=True
+    )
+
+    @classmethod
+    def from_json_object(cls, members: Mapping[str, Any]) -> Self:
+        """Return the record that a JSON object describes; only the document's spelling of a name counts.
+
+        Raises:
+            pydantic.ValidationError: A required member is missing, unknown, or of a wrong type.
+        """
+        return cls.model_validate(members, by_alias=True, by_name=False)
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the record as a JSON object with all its members."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class ReportFindings(ReportRecord):
+    """What was found and made.
+
+    Attributes:
+        discoveries: Key discoveries, with references to files and lines.
+        artifacts_created: What is new, each as a path in backticks, ` - ` and a description.
+        artifacts_modified: What was changed, each as a path with its lines in backticks, ` - ` and what changed.
+    """
+
+    discoveries: list[Text] = Field(default_factory=list)
+    artifacts_created: list[Text] = Field(default_factory=list)
+    artifacts_modified: list[Text] = Field(default_factory=list)
+
+
+class RelevantFile(ReportRecord):
+    """A file that the next agent should know.
+
+    Attributes:
+        file: Its path.
+        lines: Which lines, for example `"1-45"` or `"All"`.
+        reason: Why it matters.
+    """
+
+    file: Line
+    lines: Annotated[str, AfterValidator(_line)] = ""
+    reason: Annotated[str, AfterValidator(_line)] = ""
+
+
+class ReportDecision(ReportRecord):
+    """A decision that was made.
+
+    Attributes:
+        decision: What was decided.
+        rationale: Why.
+        alternatives: What else was possible.
+    """
+
+    decision: Text
+    rationale: Annotated[str, AfterValidator(_block)] = ""
+    alternatives: Annotated[str, AfterValidator(_block)] = ""
+
+
+class ReportContext(ReportRecord):
+    """What the next agent needs to know.
+
+    Attributes:
+        relevant_files: The files that matter, and why.
+        patterns: Patterns that were identified.
+        decisions: Decisions that were made.
+    """
+
+    relevant_files: list[RelevantFile] = Field(default_factory=list)
+    patterns: list[Text] = Field(default_factory=list)
+    decisions: list[ReportDecision] = Field(default_factory=list)
+
+
+class Note(ReportRecord):
+    """A section that the format does not know, kept so that nothing an author wrote is lost.
+
+    Attributes:
+        heading: Its heading.
+        items: What it says.
+    """
+
+    heading: Line
+    items: list[Text] = Field(default_factory=list)
+
+
+class HandoffReport(ReportRecord):
+    """A handoff report: who did what for whom, how sure, and what the next one needs (S4-fmt, S4-parse).
+
+    Two pairs of members say the same, and one of each counts: `readiness` before `readyForNextPhase`, which
+    follows from it, and `verificationScript` before `verificationCommands`. Who sends only the second gets the first.
+
+    Attributes:
+        sender: The agent that reports.
+        receiver: The agent, or the parent, that it reports to.
+        task: What the task was, in brief.
+        status: How far it got.
+        confidence: How sure the sender is of its work, 0 to 100.
+        summary: What was accomplished, in two or three sentences.
+        findings: What was found and made.
+        context: What the next agent needs to know.
+        blockers: Open questions, and what could not be resolved.
+        resolved_blockers: Questions and blockers that are settled.
+        recommendations: What the next agent should do, look at or avoid.
+        verification_script: The commands that verify the work, with their comments.
+        verification_commands: The same without comments and blank lines.
+        handoff_confidence: How sure the sender is that the next phase can begin, 0 to 100; `confidence` by default.
+        readiness: Whether the next phase may begin; No by default.
+        ready_for_next_phase: True for Yes and for With caveats, false for No.
+        notes: Further sections.
+
+    Example:
+        >>> report = HandoffReport(sender="a", receiver="b", task="t", status="completed", confidence=85, summary="s")
+        >>> report.readiness, report.ready_for_next_phase, report.handoff_confidence
+        (<Readiness.NO: 'No'>, False, 85)
+    """
+
+    sender: Line = Field(alias="from")
+    receiver: Line = Field(alias="to")
+    task: Line
+    status: Status = Field(strict=False)
+    confidence: Percent
+    summary: Text
+    findings: ReportFindings = Field(default_factory=ReportFindings)
+    context: ReportContext = Field(default_factory=ReportContext)
+    blockers: list[Text] = Field(default_factory=list)
+    resolved_blockers: list[Text] = Field(default_factory=list)
+    recommendations: list[Text] = Field(default_factory=list)
+    verification_script: Annotated[str, AfterValidator(_script)] = ""
+    verification_commands: list[Text] = Field(default_factory=list)
+    handoff_confidence: Percent = 0
+    readiness: Readiness = Field(default=Readiness.NO, strict=False)
+    ready_for_next_phase: bool = False
+    notes: list[Note] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        """Fill in what follows from other members; frozen records are completed as frozen dataclasses are."""
+        given = self.model_fields_set
+        if "handoff_confidence" not in given:
+            object.__setattr__(self, "handoff_confidence", self.confidence)
+        if "readiness" not in given and self.ready_for_next_phase:
+            object.__setattr__(self, "readiness", Readiness.YES)
+        object.__setattr__(self, "ready_for_next_phase", self.readiness is not Readiness.NO)
+        if "verification_script" not in given and self.verification_commands:
+            object.__setattr__(self, "verification_script", _script("\n".join(self.verification_commands)))
+        object.__setattr__(self, "verification_commands", commands_of(self.verification_script))
+        return self
+
+    @property
+    def band(self) -> Band:
+        """What the confidence means."""
+        return band(self.confidence)
+
+    @property
+    def may_proceed(self) -> bool:
+        """Whether a pipeline goes on by itself: it is ready, with caveats or without, and delivers something (C-29)."""
+        return self.ready_for_next_phase and self.status.delivers
+
+
+def band(confidence: int) -> Band:
+    """Return what a confidence from 0 to 100 means (S4-conf).
+
+    Raises:
+        ValueError: It is below 0 or above 100.
+
+    Example:
+        >>> [band(score).value for score in (100, 89, 69, 49)]
+        ['high', 'good', 'moderate', 'low']
+    """
+    if not 0 <= confidence <= 100:
+        raise ValueError(f"a confidence is a whole number from 0 to 100; found {confidence}")
+    floors = ((90, Band.HIGH), (70, Band.GOOD), (50, Band.MODERATE), (0, Band.LOW))
+    return next(meaning for floor, meaning in floors if confidence >= floor)
+
+
+def contract_confidence(confidence: int) -> str:
+    """Return the label of the contract's scale that a report's confidence is shown as (X-2).
+
+    It is for display only: no label leads back to a number, and neither scale is ever converted into the other.
+
+    Raises:
+        ValueError: It is below 0 or above 100.
+
+    Example:
+        >>> [contract_confidence(score) for score in (90, 70, 50, 49)]
+        ['high', 'medium', 'low', 'unverified']
+    """
+    labels = {Band.HIGH: "high", Band.GOOD: "medium", Band.MODERATE: "low", Band.LOW: "unverified"}
+    return labels[band(confidence)]
+
+
+def commands_of(script: str) -> list[str]:
+    r"""Return the commands of a script: its lines without blank ones and comments (C-32).
+
+    A line that ends in a backslash goes on in the next one, as in a shell.
+
+    Example:
+        >>> commands_of("# Check auth config\ncat src/lib/auth.ts\n\nmake \\\n  test")
+        ['cat src/lib/auth.ts', 'make \\\n  test']
+    """
+    commands: list[str] = []
+    parts: list[str] = []
+    for line in script.split("\n"):
+        if parts or (says_something(line) and not line.lstrip().startswith("#")):
+            parts.append(line)
+        if parts and not line.endswith("\\"):
+            commands.append("\n".join(parts).strip())
+            parts = []
+    unfinished = "\n".join(parts).strip()
+    return [one for one in (*commands, unfinished) if says_something(one)]

@@ -1,0 +1,1 @@
+"""Runs: read, listed, followed, rolled back, forked and replayed."""

@@ -1,0 +1,78 @@
+"""Asking a run something that only its worker can answer, and not waiting for ever for it."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.cli.targets import Target
+from baton.errors import PipelineError
+from baton.runs.client_executions import describe, unpause
+from baton.runs.client_waiting import Build, has_pollers, pinned_build
+
+AnswerT = TypeVar("AnswerT")
+
+_ANSWER_SECONDS = 10.0
+_NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION)
+
+
+async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) -> AnswerT:
+    """Return what a worker answers.
+
+    Args:
+        client: A connected client.
+        target: The run that is asked.
+        asking: The question.
+
+    Raises:
+        PipelineError: No worker answers within ten seconds.
+    """
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return await asking
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+        pass
+    except RPCError as error:
+        if error.status not in _NO_ANSWER:
+            raise
+    description = await describe(client, target.workflow_id)
+    raise nobody(description.task_queue, pinned_build(description))
+
+
+async def must_be_answerable(client: Client, target: Target) -> str:
+    """Check that a run is its workflow's newest, goes on, and has a worker, so that something can be decided.
+
+    Args:
+        client: A connected client.
+        target: The run.
+
+    Returns:
+        Its task queue.
+
+    Raises:
+        PipelineError: It is not so.
+        temporalio.service.RPCError: There is no such run.
+    """
+    description = await describe(client, target.workflow_id)
+    if target.run_id not in (None, description.run_id):
+        raise PipelineError(f"run {target.run_id} is over; {target.workflow_id!r} goes on as {description.run_id}")
+    if description.close_time is not None:
+        raise PipelineError(f"{target.workflow_id!r} waits for no decision any more: it is {description.status}")
+    if paused := description.pause:
+        raise PipelineError(
+            f"{target.workflow_id!r} was paused by {paused.by}{f': {paused.why}' if paused.why else ''}; nothing was "
+            f"decided. Let it go on, by `{unpause(target.workflow_id)}`, and decide again"
+        )
+    if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
+        raise nobody(description.task_queue, build)
+    return description.task_queue
+
+
+def nobody(task_queue: str, build: Build | None = None) -> PipelineError:
+    """Return the error for a run whose worker does not answer, and is of a build if the run is pinned to one."""
+    of_build = "" if build is None else f" of build {build.id!r}, to which the run is pinned,"
+    return PipelineError(
+        f"no worker{of_build} of task queue {task_queue!r} answers; nothing was decided. Start one and decide again"
+    )

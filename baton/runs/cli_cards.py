@@ -1,0 +1,301 @@
+"""How a run looks on a page: its heading, its baton, what it waits for, what one may do now."""
+
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from baton.cli.output import STATUS_STYLES, Command, between, dollars, grid, length, moment, plain, stack
+from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.core.baton import Baton
+from baton.core.history import HistoryEntry, Spend, StepKind
+from baton.core.messages import PipelineStatus
+from baton.core.rendering import render
+from baton.runs.client_executions import PAUSED, Pause, unpause
+from baton.runs.client_list import SUSPENDED
+from baton.runs.client_timers import HandoffDeadline, Timer
+from baton.runs.client_waiting import Pending, Waits
+from baton.wire.counting import counted
+
+_WITHOUT_END = 10**9
+
+GLYPHS = {
+    StepStatus.RUNNING: Text("●", "cyan"),
+    StepStatus.DONE: Text("✓", "green"),
+    StepStatus.FAILED: Text("✗", "bold red"),
+    StepStatus.TAKEN_OVER: Text("↷", "dim"),
+}
+"""A sign for each way a step may stand."""
+
+
+_UNUSUAL_TRIES = 3  # a worker that was killed costs one, another that takes over at the same moment a second
+
+
+def glyph(step: Step) -> Text:
+    """Return the sign of how a step stands; an approval that ended with a no has that of a failure."""
+    denied = step.approved is False and step.status is StepStatus.DONE
+    return GLYPHS[StepStatus.FAILED if denied else step.status]
+
+
+def verdict(step: Step) -> str:
+    """Return how an approval was decided, in a word."""
+    return "approved" if step.approved else "denied"
+
+
+def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
+    """Return who the run is and how it stands: four lines at most, and its notes."""
+    status = standing(run, waits)
+    ended = run.ended or datetime.now(UTC)
+    took = length(between(run.reset or run.began, ended))  # it did nothing between its end and its roll-back
+    facts = [
+        f"since {moment(run.began)}" if run.ended is None else moment(run.began),
+        *([f"reset {moment(run.reset, run.began)}"] if run.reset else []),
+        f"for {took}" if run.ended is None else f"took {took}",
+        counted(len(run.steps), "step"),
+        *(spent(run.billed) or ["$0.00 spent"]),
+    ]
+    title = Text.assemble(
+        plain(run.pipeline, "bold"), "  ", plain(run.workflow_id, "bold cyan"), "  ", (status, STATUS_STYLES[status])
+    )
+    origin = run.start.origin
+    return stack(
+        title,
+        plain(run.start.goal, "italic"),
+        Text(" · ".join(facts), "dim"),
+        plain(_fork_note(run), "dim") if origin else None,
+        plain(_ended(run, run.failure), "red") if run.failure else None,
+        plain(suspension(run.suspended, waits), "yellow") if run.suspended else None,
+        plain(_misfit(waits.fault), "yellow") if waits and waits.fault and not run.suspended else None,
+        plain(_unanswered(waits), "yellow") if waits and waits.tries >= _UNUSUAL_TRIES and not run.suspended else None,
+        *(plain(f"note: {note}", "yellow") for note in run.notes),
+    )
+
+
+def _ended(run: RunRecord, why: str) -> str:
+    """Return why a run did not complete; one that somebody ended has not failed."""
+    how = {RunStatus.FAILED: "failed: ", RunStatus.TERMINATED: "terminated: "}
+    return f"{how.get(run.status, '')}{why}"
+
+
+def suspension(reason: str, waits: Waits | None = None) -> str:
+    """Return why the worker's code cannot go on with a run, and what follows from it."""
+    tries = f" {waits.tries} times" if waits and waits.tries > 1 else ""
+    return (
+        f"its worker's code has failed{tries}: {reason}. The run goes on by itself once a worker has code that fits it"
+    )
+
+
+def _misfit(fault: str) -> str:
+    """Return what it means that a worker cannot go through the history of a run that waits."""
+    return f"its worker's code cannot go on with it: {fault}. Nobody can decide until a worker has code that fits"
+
+
+def _unanswered(waits: Waits) -> str:
+    """Return what it means that no worker answers when it is given a run."""
+    return (
+        f"it was given to a worker {waits.tries} times without an answer: the worker died of it, or code of a "
+        "pipeline or stage blocks it; see the worker's log"
+    )
+
+
+def standing(run: RunRecord, waits: Waits | None = None) -> str:
+    """Return how the run stands in one word: its status, or why it does not go on by itself."""
+    if waits and waits.pause:
+        return PAUSED
+    if run.suspended:
+        return SUSPENDED
+    if run.pending_handoffs:
+        return PipelineStatus.PENDING_HANDOFF.value
+    open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
+    asks = any(step.kind is StepKind.APPROVAL for step in open_steps)
+    asks = asks or any(one.kind is StepKind.APPROVAL for one in (waits.pending if waits else []))
+    return "WAITING" if asks and run.status is RunStatus.RUNNING else run.status.value
+
+
+def spent(spend: Spend) -> list[str]:
+    """Return what was spent, as far as anything was."""
+    parts = [dollars(spend.micro_usd)] if spend.micro_usd else []
+    if spend.prompt_tokens or spend.completion_tokens:
+        parts.append(f"{spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written")
+    return parts
+
+
+def _fork_note(run: RunRecord) -> str:
+    """Return where a forked run comes from."""
+    origin = run.start.origin
+    assert origin is not None  # noqa: S101 - asked for forked runs only
+    by = f" by {origin.by}" if origin.by else ""
+    why = f": {origin.why}" if origin.why else ""
+    return f"forked from {origin.workflow_id} before {origin.at!r}{by}{why}"
+
+
+def baton_markdown(baton: Baton) -> str:
+    """Return the baton as markdown, whole."""
+    return render(baton, max_tokens=_WITHOUT_END, emphasis=frozenset(type(baton).model_fields))
+
+
+def baton_card(baton: Baton, *, goal: bool = True) -> RenderableType:
+    """Return the baton for a terminal: the same lines as the markdown, with hanging indents."""
+    table = grid()
+    rows: list[RenderableType] = []
+    for line in baton_markdown(baton).splitlines()[2 if goal else 4 :]:
+        if line.startswith("- "):
+            table.add_row("·", plain(line[2:]))
+            continue
+        if table.row_count:
+            rows.append(table)
+            table = grid()
+        label, _, rest = line.removeprefix("**").partition(":**")
+        rows.append(Text.assemble(plain(f"{label}:" if label else "", "bold"), plain(rest)))
+    return stack(*rows, table)
+
+
+def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
+    """Return what the run waits for, and how to go on."""
+    held = {one.seq for one in run.pending_handoffs}
+    rows = [_pending_handoff(run, one) for one in run.pending_handoffs]
+    rows += [_pending(run, one) for one in waits.pending if one.seq not in held]
+    rows += [_timer(run, one) for one in run.timers if not one.is_of_a_step]
+    if waits.pause:
+        rows.append(_paused(run, waits.pause))
+    elif not waits.has_worker:
+        rows.append(_nobody(run, waits))
+    return stack(*rows) if rows else None
+
+
+def _paused(run: RunRecord, pause: Pause) -> RenderableType:
+    """Return that the run is paused, by whom and why, and how it goes on."""
+    told = f"paused by {pause.by} at {moment(pause.since, run.began)}{f': {pause.why}' if pause.why else ''}"
+    return stack(
+        plain(f"{told}; nothing moves and nothing can be decided until it goes on, by", "yellow"),
+        Command(unpause(run.workflow_id)),
+    )
+
+
+def _nobody(run: RunRecord, waits: Waits) -> RenderableType:
+    """Return that no worker can go on with the run, and of a run that is pinned to a build what else helps."""
+    queue, build, unchosen = shlex.quote(waits.task_queue), waits.build, waits.unchosen
+    if unchosen is not None:
+        if unchosen.current is None:
+            told = "none of their builds is current, so none is given the run: nothing moves until one is, by"
+        else:
+            told = (
+                f"none is of the current build {unchosen.current}, so none is given the run: nothing moves until one "
+                "of that build does, or until theirs is current, by"
+            )
+        return stack(
+            plain(f"workers ask the task queue {queue} for work, but {told}", "yellow"),
+            Command(unchosen.remedy),
+        )
+    if build is None:
+        return plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow")
+    move = (
+        f"temporal workflow update-options --workflow-id {shlex.quote(run.workflow_id)} "
+        f"--versioning-override-behavior pinned --versioning-override-deployment-name {shlex.quote(build.deployment)} "
+        "--versioning-override-build-id BUILD"
+    )
+    return stack(
+        plain(
+            f"no worker of build {build.id}, to which the run is pinned, asks the task queue {queue} for work: nothing "
+            "moves until one does, or until you move the run to another build whose code fits it:",
+            "yellow",
+        ),
+        Command(move),
+    )
+
+
+def _pending_handoff(run: RunRecord, one: HandoffDeadline) -> RenderableType:
+    """Return a handoff that waits for a person."""
+    step = next((step for step in run.steps if step.seq == one.seq), None)
+    until = f" since {moment(one.since, run.began)}, until {moment(one.until, datetime.now(UTC))}"
+    return stack(
+        Text.assemble(
+            f"the handoff to step {one.seq}",
+            plain(f" {step.name}" if step else "", "bold yellow"),
+            " waits for a person:",
+            (until, "dim"),
+        ),
+        plain(f"  {step.failure}", "yellow") if step and step.failure else None,
+        Command(f"  baton inbox show {shlex.quote(run.workflow_id)}"),
+    )
+
+
+def _timer(run: RunRecord, one: Timer) -> RenderableType:
+    """Return what a timer is for: the answer of another pipeline, chunks of a stream, a pause of the pipeline's own."""
+    until = f": since {moment(one.since, run.began)}, until {moment(one.until, datetime.now(UTC))}"
+    return Text.assemble("waits for ", plain(one.name or "a timer", "bold cyan"), (until, "dim"))
+
+
+def _pending(run: RunRecord, one: Pending) -> RenderableType:
+    """Return one thing that is waited for."""
+    since = f" since {moment(one.since, run.began)}"
+    if one.kind is StepKind.APPROVAL:
+        until = f", until {moment(one.until, datetime.now(UTC))}" if one.until else ""
+        asks = plain(one.asks, "bold") if one.asks else None
+        return stack(
+            Text.assemble("waits for a decision: ", plain(one.name, "bold yellow"), (f"{since}{until}", "dim")),
+            Padding(asks, (0, 0, 0, 2)) if asks else None,
+            *(Command(f"  {line}") for line in decision_hints(run, one.name)),
+        )
+    if one.kind is StepKind.SLEEP:
+        until = f", until {moment(one.until, datetime.now(UTC))}" if one.until else ""
+        return Text.assemble("sleeps: ", plain(one.name, "bold cyan"), (f"{since}{until}", "dim"))
+    line = Text.assemble(
+        "waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f": {_state(one)}{since}", "dim")
+    )
+    failure = plain(f"  the last try failed: {one.failure}", "yellow") if one.failure else None
+    return stack(line, failure, Command(f"  baton show {shlex.quote(one.run)}") if one.run else None)
+
+
+def _state(one: Pending) -> str:
+    """Return how far a stage is, or how a child stands."""
+    if one.stands not in (None, "RUNNING"):
+        return f"it is {one.stands},"
+    if one.kind not in (StepKind.STAGE, StepKind.BRANCH):
+        return "at work"
+    which = f"try {one.tries} " if one.tries > 1 else ""
+    if one.next_try:
+        return f"{which}due at {moment(one.next_try, one.since)},"
+    return f"{which}at work" if one.at_work else f"{which}not begun"
+
+
+def decision_hints(run: RunRecord, approval: str) -> list[str]:
+    """Return how to decide: the commands for yes and no."""
+    several = sum(step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING for step in run.steps) > 1
+    which = f" {shlex.quote(approval)}" if several else ""
+    target = shlex.quote(run.workflow_id)
+    return [f"baton approve {target}{which} --why '…'", f"baton deny {target}{which} --why '…'"]
+
+
+def repair_hints(run: RunRecord) -> list[Text | Command]:
+    """Return what one may do about a run that failed."""
+    failed = [step for step in run.steps if step.status is StepStatus.FAILED]
+    if run.status is not RunStatus.FAILED or not failed:
+        return []
+    why = run.failure or ""
+    told = [step for step in failed if step.failure and step.failure in why]  # not one after which the code went on
+    last = ([step for step in told if step.name in why] or told or failed[:1])[-1]
+    target, seq = shlex.quote(run.workflow_id), last.seq
+    undone: list[Text | Command] = []
+    if run.undone_since is not None and run.undone_since < seq:
+        seq = run.undone_since
+        undone = [plain(f"what the steps from {seq} on did outside was undone: go back to before them", "dim")]
+    return [
+        *undone,
+        Command(f"again from there:  baton rollback {target} --to {seq} --why '…'"),
+        Command(f"or as a new run:   baton fork {target} --at {seq} --patch fix.json"),
+    ]
+
+
+def with_before(run: RunRecord) -> list[tuple[HistoryEntry, Mapping[str, Any]]]:
+    """Return each history entry with the baton, as JSON, right before it."""
+    before = run.state.initial
+    pairs: list[tuple[HistoryEntry, Mapping[str, Any]]] = []
+    for entry, after in run.history:
+        pairs.append((entry, before.to_json_object()))
+        before = after
+    return pairs

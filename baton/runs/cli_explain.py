@@ -1,0 +1,35 @@
+"""`baton explain`: what an agent was given, what was left out and why."""
+
+from typing import Annotated
+
+import typer
+from rich.markdown import Markdown
+
+from baton.cli.command import command
+from baton.cli.session import Session
+from baton.cli.targets import RunArgument, Target
+from baton.runs.client_explanation import explain_run
+
+StageArgument = Annotated[
+    str, typer.Argument(metavar="STAGE", help="The stage: its name, its step's number, or name:2 for the second.")
+]
+
+
+@command
+async def explain(session: Session, run: RunArgument, stage: StageArgument) -> None:
+    """Explain a stage: what its agent saw, what was left out and why.
+
+    Each fact comes with its source and how sure it is, and the tools and the cost in tokens are told as well. It is
+    read from the run's history: no worker is needed, and runs that ended are explained as well. What was left
+    out is told by event and reason, never by its content.
+    """
+    target = Target.of(run)
+    client = await session.client()
+    with session.progress("reading the history"):
+        found = await explain_run(client, target.workflow_id, target.run_id, stage)
+    if session.json:
+        session.write_json({**found.model_dump(mode="json"), "times_fewer": found.times_fewer})
+    elif session.out.is_terminal:
+        session.show(Markdown(found.to_markdown()))
+    else:
+        session.write(found.to_markdown())

@@ -1,0 +1,245 @@
+"""`baton history` and `baton diff`: how the baton came to be what it is."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from baton.cli.command import command
+from baton.cli.completion import complete_stage
+from baton.cli.output import between, dollars, length, make_table, moment, plain, stack
+from baton.cli.session import Session
+from baton.cli.targets import STAGE_HELP, RunArgument, Target
+from baton.client import RunRecord, Step, StepStatus, read_run
+from baton.core.baton import Baton
+from baton.core.history import HistoryEntry, StepKind
+from baton.runs.cli_cards import glyph, heading, repair_hints, verdict, with_before
+from baton.runs.cli_words import changes, difference, hanging, remarks
+
+BEGINNING = "start"
+"""What stands for the baton before the first stage."""
+
+
+@command
+async def history(session: Session, run: RunArgument) -> None:
+    """Tell who changed what, and when.
+
+    A row for each step: when it ended, how long it took and how many attempts were refused before, who approved or
+    denied where a person decided, and every entry of the baton that came (+) or went (-). Below it stand warnings, and
+    what the branches of a fan-out disagreed about.
+    """
+    target = Target.of(run)
+    client = await session.client()
+    with session.progress("reading the history"):
+        record = await read_run(client, target.workflow_id, target.run_id)
+    if session.json:
+        session.write_json(history_as_json(record))
+        return
+    session.show(heading(record), "", history_table(record))
+    for hint in repair_hints(record):
+        session.show(hint)
+
+
+def history_table(record: RunRecord) -> Any:
+    """Return the table of all changes."""
+    table = make_table("", "#", "step", "when", "took", "what changed", right=("#", "took"), whole=("when", "took"))
+    steps = {step.seq: step for step in record.steps}
+    told: set[int] = set()
+    for entry, before in _merges_first(record):
+        step = None if entry.kind is StepKind.EDIT else steps.get(entry.seq)
+        is_branch = entry.kind is StepKind.BRANCH
+        told.add(entry.seq)
+        table.add_row(
+            "" if step is None or is_branch else glyph(step),
+            "" if is_branch or step is None else str(entry.seq),
+            stack(_name(entry), _kind(entry, step)),
+            "" if is_branch else moment(_ended(entry, step), record.began),
+            "" if step is None or is_branch else length(_took(step)),
+            hanging(_what(entry, before)),
+        )
+    for step in record.steps:
+        if step.seq not in told:
+            table.add_row(*_unfinished(step, record))
+    return table
+
+
+def _merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Mapping[str, Any]]]:
+    """Return the entries with the baton before each; a merge stands above the branches it was made of."""
+    pairs = with_before(record)
+    places = {entry.seq: place for place, (entry, _) in enumerate(pairs) if entry.kind is StepKind.MERGE}
+    order = [places.get(entry.seq, place) for place, (entry, _) in enumerate(pairs)]
+    kinds = [entry.kind is not StepKind.MERGE for entry, _ in pairs]
+    return [pairs[place] for place in sorted(range(len(pairs)), key=lambda place: (order[place], kinds[place], place))]
+
+
+def _name(entry: HistoryEntry) -> Text:
+    """Return the step's name; a branch's stands below its merge, so it is indented."""
+    attempts = f" ×{entry.attempt}" if entry.attempt > 1 else ""
+    indent = "  " if entry.kind is StepKind.BRANCH else ""
+    return Text.assemble(indent, plain(entry.stage_id, "" if indent else "bold"), (attempts, "yellow"))
+
+
+def _kind(entry: HistoryEntry, step: Step | None) -> Text | None:
+    """Return what kind of step it was, who decided and how; nothing for an ordinary stage."""
+    by = f" by {entry.by}" if entry.by else ""
+    if step is not None and step.approved is not None:
+        return plain(f"{verdict(step)}{by}", "dim" if step.approved else "red")
+    if entry.kind in (StepKind.STAGE, StepKind.BRANCH):
+        return None
+    return plain(f"{entry.kind.value}{by}", "dim")
+
+
+def _what(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
+    """Return what an entry did, in words."""
+    lines = [plain(f"“{entry.why}”", "italic")] if entry.why else []
+    lines += changes(entry, before)
+    lines += remarks(entry)
+    spend = entry.spend
+    if spend.micro_usd or spend.prompt_tokens or spend.completion_tokens:
+        cost = f"{dollars(spend.micro_usd)}, {spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written"
+        lines.append(Text(cost, "dim"))
+    return lines
+
+
+def _unfinished(step: Step, record: RunRecord) -> list[Any]:
+    """Return the row of a step that changed nothing yet, or never will."""
+    attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
+    state = "waits for a decision" if step.kind is StepKind.APPROVAL else "at work"
+    if step.status is StepStatus.FAILED:
+        state = "the run ended before it did"
+    what = plain(step.failure, "red") if step.failure else Text(state, "dim")
+    return [
+        glyph(step),
+        str(step.seq),
+        stack(
+            Text.assemble(plain(step.name, "bold"), (attempts, "yellow")),
+            None if step.kind is StepKind.STAGE else Text(step.kind.value, "dim"),
+        ),
+        moment(step.ended or step.began, record.began),
+        length(_took(step)),
+        what,
+    ]
+
+
+def _ended(entry: HistoryEntry, step: Step | None) -> datetime:
+    """Return when the step of an entry ended.
+
+    That of the entry is when the workflow recorded it, which a run that was rolled back does anew for the last step
+    that it kept.
+    """
+    return step.ended if step is not None and step.ended is not None else entry.timestamp
+
+
+def _took(step: Step) -> float | None:
+    """Return how many seconds a step took in this run; what was taken over took none."""
+    return None if step.status is StepStatus.TAKEN_OVER else between(step.began, step.ended)
+
+
+def history_as_json(record: RunRecord) -> dict[str, Any]:
+    """Return the history as JSON: the run, and one object for each change and each unfinished step."""
+    steps = {step.seq: step for step in record.steps}
+    rows = []
+    for entry, after in record.history:
+        step = None if entry.kind is StepKind.EDIT else steps.get(entry.seq)
+        rows.append(
+            {
+                "seq": entry.seq,
+                "stage_id": entry.stage_id,
+                "kind": entry.kind.value,
+                "status": step.status.value if step else StepStatus.DONE.value,
+                "timestamp": _ended(entry, step).isoformat(),
+                "seconds": _took(step) if step else None,
+                "attempt": entry.attempt,
+                "by": entry.by,
+                "why": entry.why,
+                "approved": step.approved if step else None,
+                "patch": entry.patch,
+                "change": entry.effective,
+                "warnings": entry.warnings,
+                "removed_constraints": entry.removed_constraints,
+                "conflicts": [one.model_dump(mode="json") for one in entry.conflicts],
+                "spend": {
+                    "micro_usd": entry.spend.micro_usd,
+                    "prompt_tokens": entry.spend.prompt_tokens,
+                    "completion_tokens": entry.spend.completion_tokens,
+                },
+                "digest": after.digest,
+            }
+        )
+    run = record.to_json_object()
+    return {**{key: run[key] for key in run if key != "baton"}, "history": rows}
+
+
+def _reference(record: RunRecord, text: str) -> tuple[str, Baton]:
+    """Return the title and the baton that a person means by a stage, or by `start`."""
+    if text == BEGINNING:
+        return BEGINNING, record.state.initial
+    step = record.step(text)
+    return f"{step.seq} {step.name}", record.baton_after(step)
+
+
+@command
+async def diff(
+    session: Session,
+    run: RunArgument,
+    first: Annotated[
+        str,
+        typer.Argument(
+            metavar="STAGE",
+            help=f"A stage: {STAGE_HELP}; or `{BEGINNING}`.",
+            autocompletion=complete_stage,
+            show_default=False,
+        ),
+    ],
+    second: Annotated[
+        str,
+        typer.Argument(metavar="STAGE", help="Another stage.", autocompletion=complete_stage, show_default=False),
+    ],
+) -> None:
+    """Compare the batons after two stages, field by field.
+
+    Each baton is taken as it was right after the stage; `start` is the one before the first stage.
+    """
+    target = Target.of(run)
+    client = await session.client()
+    with session.progress("reading the history"):
+        record = await read_run(client, target.workflow_id, target.run_id)
+    (title, before), (later_title, after) = _reference(record, first), _reference(record, second)
+    old, new = before.to_json_object(), after.to_json_object()
+    fields = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if session.json:
+        members = {name: _difference_as_json(old.get(name), new.get(name)) for name in fields}
+        session.write_json({"run_id": record.run_id, "from": title, "to": later_title, "fields": members})
+        return
+    session.show(
+        Text.assemble(
+            plain(record.workflow_id, "bold cyan"), ": ", (f"- {title}", "red"), "  ", (f"+ {later_title}", "green")
+        )
+    )
+    if not fields:
+        session.show("the batons are the same")
+    for name in fields:
+        session.show("", plain(name, "bold"))
+        for line in difference(name, old.get(name), new.get(name), named=False):
+            session.show(line)
+        kept = _kept(old.get(name), new.get(name))
+        if kept:
+            session.show(Text(f"  {kept} unchanged", "dim"))
+
+
+def _kept(old: Any, new: Any) -> int:
+    """Return how many entries of a field are in both."""
+    return sum(one in old for one in new) if isinstance(old, list) and isinstance(new, list) else 0
+
+
+def _difference_as_json(old: Any, new: Any) -> dict[str, Any]:
+    """Return what came to a field and what went."""
+    if isinstance(old, list | None) and isinstance(new, list | None):
+        before, after = old or [], new or []
+        return {
+            "removed": [one for one in before if one not in after],
+            "added": [one for one in after if one not in before],
+        }
+    return {"removed": [] if old is None else [old], "added": [] if new is None else [new]}

@@ -1,0 +1,264 @@
+"""`baton replay` and `baton export`: whether today's code still fits yesterday's histories."""
+
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Plugin, Replayer
+from temporalio.workflow import NondeterminismError
+
+from baton.cli.command import command
+from baton.cli.completion import complete_run
+from baton.cli.exits import ExitCode
+from baton.cli.options import ForceOption, check_new
+from baton.cli.output import plain
+from baton.cli.session import Session
+from baton.cli.targets import RunArgument, Target
+from baton.codec.conversion import data_converter
+from baton.errors import BatonError, HistoryError
+from baton.plugin import BatonPlugin
+from baton.runs.client_events import decoded
+
+_OF_THE_CODE = "the code "  # begins what only other code mends
+_DEFINITION = "__temporal_workflow_definition"
+_DURABLE = "baton.agents.pydantic_ai_durable"  # whose pipelines only load with the plugin of their worker
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What came of one history.
+
+    Attributes:
+        source: The run or the file.
+        pipeline: The workflow's type.
+        events: How long the history is.
+        fits: Whether the code of today does what the history tells.
+        problem: What it does instead.
+    """
+
+    source: str
+    pipeline: str
+    events: int
+    fits: bool
+    problem: str | None = None
+
+
+@command
+async def replay(
+    session: Session,
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|FILE",
+            help="Runs, or files that `baton export` or the Temporal CLI saved.",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ],
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--module",
+            "-m",
+            metavar="MODULE",
+            help="Where the pipelines are, e.g. `workflows.delivery`; required, and may be given several times.",
+        ),
+    ] = None,
+    path: Annotated[
+        Path, typer.Option("--path", metavar="DIR", exists=True, file_okay=False, help="Where to import from.")
+    ] = Path("."),
+) -> None:
+    """Check that the code of today still fits histories of yesterday.
+
+    Each history is replayed in the workflow sandbox: no stage is executed and nothing is written. The exit code
+    is 1 if the code asks for something else than one of the histories tells.
+    """
+    if not module:
+        raise typer.BadParameter(
+            "name the module of the pipelines to replay with, e.g. -m workflows.delivery, once for each module",
+            param_hint="--module",
+        )
+    workflows = _workflows(path, module)
+    with session.progress("getting the histories"):
+        histories = await _histories(session, source)
+    verdicts = []
+    for name, history in histories:
+        with session.progress(f"replaying {name}"):
+            verdicts.append(await _replayed(session, name, history, workflows))
+    if session.json:
+        session.write_json([vars(one) for one in verdicts])
+    else:
+        _print(session, verdicts)
+    if not all(one.fits for one in verdicts):
+        raise typer.Exit(ExitCode.NO)
+
+
+@command
+async def export(
+    session: Session,
+    run: RunArgument,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", dir_okay=False, help="The file to write; `-` for the output.")
+    ],
+    force: ForceOption = False,
+) -> None:
+    """Save a run's history as JSON, to replay it later.
+
+    The file is what the Temporal CLI and UI save, too. Payloads in it are as the history has them: compressed or
+    encrypted, and those that went to the artifact store as references.
+    """
+    target = Target.of(run)
+    to_output = str(file) == "-"
+    if not to_output:
+        check_new(file, force, "FILE")
+    client = await session.client()
+    with session.progress("reading the history"):
+        history = await client.get_workflow_handle(target.workflow_id, run_id=target.run_id).fetch_history()
+    if to_output:
+        session.write(history.to_json() + "\n")
+        return
+    try:
+        _write_whole(file, history.to_json() + "\n")
+    except OSError as error:
+        raise BatonError(f"{str(file)!r} cannot be written: {error.strerror or error}") from error
+    if session.json:
+        session.write_json({"workflow_id": target.workflow_id, "events": len(history.events), "file": str(file)})
+    else:
+        session.show(plain(f"{len(history.events)} events of {target} are in {file}"))
+
+
+def _write_whole(file: Path, text: str) -> None:
+    """Write a file that is there whole or not at all, and the folders it is to be in."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f"{file.name}.{os.getpid()}.new")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _workflows(path: Path, modules: list[str]) -> dict[str, type]:
+    """Return every workflow class of the modules, by its type's name.
+
+    Raises:
+        typer.BadParameter: A module cannot be imported, or there is no workflow in any.
+    """
+    sys.path.insert(0, str(path.resolve()))
+    found: dict[str, type] = {}
+    for name in modules:
+        try:
+            module = import_module(name)
+        except Exception as error:  # the module is the user's own code
+            kind = type(error).__name__
+            raise typer.BadParameter(
+                f"{name!r} cannot be imported from {str(path)!r}: {kind}: {error}", param_hint="--module"
+            ) from error
+        for value in vars(module).values():
+            definition = vars(value).get(_DEFINITION) if isinstance(value, type) else None
+            if definition is not None:
+                found[definition.name] = value
+    if not found:
+        raise typer.BadParameter(f"there is no @workflow.defn class in {', '.join(modules)}", param_hint="--module")
+    return found
+
+
+async def _histories(session: Session, sources: list[str]) -> list[tuple[str, WorkflowHistory]]:
+    """Return each history with its name; the server is asked for those that are no files.
+
+    Raises:
+        BatonError: A file is not there, or has no history.
+    """
+    files = set(filter(os.path.isfile, sources))
+    for source in sources:
+        if source.endswith(".json") and source not in files:
+            raise BatonError(f"there is no file {source!r}; `baton export RUN {source}` makes one")
+    client = None if files.issuperset(sources) else await session.client()
+    histories = []
+    for source in sources:
+        if client is None or source in files:
+            histories.append((source, _from_file(Path(source))))
+        else:
+            target = Target.of(source)
+            handle = client.get_workflow_handle(target.workflow_id, run_id=target.run_id)
+            histories.append((source, await handle.fetch_history()))
+    return histories
+
+
+def _from_file(file: Path) -> WorkflowHistory:
+    """Return the history in a file.
+
+    Raises:
+        BatonError: It holds none.
+    """
+    try:
+        history = WorkflowHistory.from_json(file.stem, json.loads(file.read_bytes()))
+        _started(history.events)
+    except Exception as error:  # whatever was in the file may end in any error of the parser
+        raise BatonError(f"{str(file)!r} holds no event history: {error or type(error).__name__}") from error
+    return history
+
+
+def _started(events: Any) -> Any:
+    """Return what a history's first event says of the run."""
+    first: HistoryEvent = events[0]
+    if not first.HasField("workflow_execution_started_event_attributes"):
+        raise ValueError("its first event does not start a workflow")
+    return first.workflow_execution_started_event_attributes
+
+
+async def _replayed(session: Session, name: str, history: WorkflowHistory, workflows: dict[str, type]) -> _Verdict:
+    """Replay one history."""
+    pipeline = _started(history.events).workflow_type.name
+    length = len(history.events)
+    if pipeline not in workflows:
+        known = ", ".join(sorted(workflows))
+        return _Verdict(name, pipeline, length, False, f"no workflow {pipeline!r} in the modules; they have {known}")
+    try:  # for want of a key or an artifact: that is no fault of the code
+        await decoded(history.events, data_converter(session.parts.artifacts, keyring=session.keyring))
+    except HistoryError as error:
+        return _Verdict(name, pipeline, length, False, f"it cannot be replayed: {error}")
+    plugins: list[Plugin] = [BatonPlugin(session.parts, keyring=session.keyring)]
+    if (durable := sys.modules.get(_DURABLE)) is not None:  # a module with such an agent has loaded it
+        plugins.append(durable.DurableAgentsPlugin())
+    replayer = Replayer(workflows=list(workflows.values()), plugins=plugins, runtime=session.runtime)
+    result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+    failure = result.replay_failure
+    if failure is None:
+        return _Verdict(name, pipeline, length, True)
+    return _Verdict(name, pipeline, length, False, _problem(failure))
+
+
+def _problem(failure: Exception) -> str:
+    """Return what went wrong, without the SDK's wrapping."""
+    told = re.search(r'message: "((?:[^"\\]|\\.)*)"', str(failure))
+    message = told[1] if told else str(failure)
+    if isinstance(failure, NondeterminismError):
+        return f"{_OF_THE_CODE}does something else than the history tells: {message}"
+    return f"{_OF_THE_CODE}fails: {message}"
+
+
+def _print(session: Session, verdicts: list[_Verdict]) -> None:
+    """Write a line for each history, and the sum."""
+    for one in verdicts:
+        sign, style = ("✓", "green") if one.fits else ("✗", "bold red")
+        about = f"  {one.pipeline}, {one.events} events"
+        session.show(Text.assemble((f"{sign} ", style), plain(one.source, "bold"), (about, "dim")))
+        if one.problem:
+            session.show(plain(f"    {one.problem}", "red"))
+    bad = sum((one.problem or "").startswith(_OF_THE_CODE) for one in verdicts)
+    if bad:
+        session.note(
+            f"{bad} of {len(verdicts)} could not go on with this code. Runs that have ended do not mind; for those "
+            "that go on, bring the old code back, or guard the change with workflow.patched(), or by a parameter where "
+            "they continue as new"
+        )

@@ -1,0 +1,238 @@
+"""`baton run` and `baton fork`: new runs, from a goal or from another run."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+import typer
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+from rich.text import Text
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.cli.command import command
+from baton.cli.completion import complete_stage
+from baton.cli.doctor_checks import given_no_runs
+from baton.cli.output import Command, plain
+from baton.cli.session import Session, who_is
+from baton.cli.targets import STAGE_HELP, PatchOption, RunArgument, Target, WhoOption, json_object
+from baton.client import fork as fork_run
+from baton.core.baton import AnyBaton
+from baton.core.messages import PipelineInput
+from baton.runs.cli_cards import suspension
+from baton.runs.cli_watch import follow_to_the_end
+from baton.runs.client_connection import DEFAULT_TASK_QUEUE
+from baton.runs.client_follow import refused_at_first
+from baton.runs.client_waiting import has_pollers
+from baton.wire.misfit import misfit
+
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
+IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The new workflow id; made up by default.")]
+
+
+@command
+async def run(
+    session: Session,
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="The workflow's type.", show_default=False)],
+    goal: Annotated[str | None, typer.Option("--goal", "-g", help="The objective, in one sentence.")] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="KEY=JSON", help="A parameter; what is no JSON is taken as text."),
+    ] = None,
+    baton: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Members of the first baton, as JSON."),
+    ] = None,
+    id: IdOption = None,
+    task_id: Annotated[
+        str | None, typer.Option(metavar="UUID", help="The task it belongs to, a random UUID; a new one else.")
+    ] = None,
+    task_queue: Annotated[
+        str, typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="Where its workers listen.")
+    ] = DEFAULT_TASK_QUEUE,
+    watch: WatchOption = False,
+) -> None:
+    """Start a pipeline.
+
+    The goal may also stand in the baton's file. No code of the pipeline is needed here; a worker of the task
+    queue has it.
+    """
+    members = json_object(baton, "--baton") if baton else {}
+    start = _input(
+        goal or members.pop("goal", None), members, _params(param or []), None if task_id is None else _task(task_id)
+    )
+    client = await session.client()
+    workflow_id = id or f"{_slug(pipeline)}-{uuid4().hex[:8]}"
+    with session.progress("starting"):
+        handle = await _started(session, client, pipeline, start, workflow_id, task_queue)
+        has_worker = await has_pollers(client, task_queue)
+        waits = await given_no_runs(client, task_queue)
+        begins = has_worker and not waits and not watch  # who watches is told anyway
+        refused = await refused_at_first(client, handle.id, handle.first_execution_run_id) if begins else None
+    if not has_worker:
+        session.note(f"no worker asks the task queue {task_queue!r} for work: the run begins once one does")
+    elif waits:
+        session.note(f"{waits.found}, so the run does not begin; what helps:\n{waits.remedy}")
+    elif refused:
+        end = f"temporal workflow terminate --workflow-id {shlex.quote(handle.id)}"
+        session.note(f"the run does not begin: {suspension(refused)}; if it never will, end it: {end}")
+    await _report(session, client, handle, pipeline, watch=watch)
+
+
+@command
+async def fork(
+    session: Session,
+    run: RunArgument,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="STAGE",
+            help=f"The first stage to execute again: {STAGE_HELP}.",
+            autocompletion=complete_stage,
+            show_default=False,
+        ),
+    ],
+    patch: PatchOption = None,
+    id: IdOption = None,
+    why: Annotated[str, typer.Option("--why", help="The reason, for the history.")] = "",
+    who: WhoOption = None,
+    task_queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where its workers listen; as the old run's by default.")
+    ] = None,
+    watch: WatchOption = False,
+) -> None:
+    """Start a new run that takes over everything before a stage.
+
+    The stages before are not executed again. A patch mends the baton right before the stage. The old run is
+    left as it is.
+    """
+    target, by = Target.of(run), who_is(who)
+    edit = json_object(patch, "--patch") if patch else None
+    client = await session.client()
+    with session.progress("forking"):
+        handle = await fork_run(
+            client,
+            target.workflow_id,
+            at,
+            by=by,
+            why=why,
+            patch=edit,
+            new_id=id,
+            task_queue=task_queue,
+            run_id=target.run_id,
+        )
+    await _report(session, client, handle, f"fork of {target}", watch=watch)
+
+
+async def _started(
+    session: Session, client: Client, pipeline: str, start: PipelineInput, workflow_id: str, task_queue: str
+) -> WorkflowHandle[Any, Any]:
+    """Start the run, without search attributes where the namespace has none."""
+    try:
+        return await client.start_workflow(pipeline, start, id=workflow_id, task_queue=task_queue)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
+            raise
+    session.note("the namespace lacks Baton's search attributes; `baton doctor --fix` adds them for the runs to come")
+    plain_client = await session.client(searchable=False)
+    return await plain_client.start_workflow(pipeline, start, id=workflow_id, task_queue=task_queue)
+
+
+async def _report(
+    session: Session, client: Client, handle: WorkflowHandle[Any, Any], what: str, *, watch: bool
+) -> None:
+    """Say what was started, and follow it if asked to."""
+    run_id = handle.first_execution_run_id or handle.result_run_id
+    if session.json:
+        started = {"workflow_id": handle.id, "run_id": run_id}
+        session.write_json_lines([started]) if watch else session.write_json(started)
+    elif watch:
+        session.err.print(plain(f"started {handle.id}", "dim"))
+    else:
+        session.show(Text.assemble("started ", plain(what), " as ", plain(handle.id, "bold cyan")))
+        session.show(Command(f"baton watch {shlex.quote(handle.id)}"))
+    if watch:
+        await follow_to_the_end(session, client, Target(handle.id, run_id))
+
+
+def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], task_id: str | None) -> PipelineInput:
+    """Return the pipeline's input.
+
+    Raises:
+        typer.BadParameter: There is no goal, or the members are none of a baton.
+    """
+    if not isinstance(goal, str) or not goal.strip():
+        raise typer.BadParameter("say what is to be reached, with --goal or as `goal` in the baton's file")
+    try:
+        start = PipelineInput(goal=goal, baton=members, params=params, task_id=task_id)
+        start.first_baton(AnyBaton)
+        to_json(start)
+    except PydanticSerializationError:  # files were read strictly, and words are UTF-8
+        raise typer.BadParameter(
+            "a text holds half a surrogate pair; write whole characters", param_hint="--param"
+        ) from None
+    except ValidationError as error:
+        if all(fault["loc"][:1] == ("params",) for fault in error.errors()):
+            raise typer.BadParameter(misfit(error), param_hint="--param") from error
+        raise typer.BadParameter(f"that is no baton: {misfit(error)}", param_hint="--baton") from error
+    return start
+
+
+def _params(given: list[str]) -> dict[str, Any]:
+    """Return the parameters that were given as `key=json`.
+
+    Raises:
+        typer.BadParameter: One has no `=`, or the same key is given twice.
+
+    Example:
+        >>> _params(["depth=2", "name=login", 'tags=["a"]'])
+        {'depth': 2, 'name': 'login', 'tags': ['a']}
+    """
+    params: dict[str, Any] = {}
+    for one in given:
+        key, equals, text = one.partition("=")
+        if not equals or not key or key in params:
+            raise typer.BadParameter(f"{one!r}: write each parameter once, as KEY=JSON", param_hint="--param")
+        try:
+            params[key] = json.loads(text)
+        except (ValueError, RecursionError):
+            params[key] = text
+    return params
+
+
+def _task(given: str) -> str:
+    """Return the id of a task as handoffs have it.
+
+    Raises:
+        typer.BadParameter: It is none, and the pipeline would fail of it.
+
+    Example:
+        >>> _task("7C9E6679-7425-40DE-944B-E07FC1F90AE7")
+        '7c9e6679-7425-40de-944b-e07fc1f90ae7'
+    """
+    try:
+        found = UUID(given)
+    except ValueError:
+        found = None
+    if found is None or found.version != 4:
+        raise typer.BadParameter(
+            f"{given!r} is no random UUID (version 4), which handoffs need; leave it out to have one made",
+            param_hint="--task-id",
+        )
+    return str(found)
+
+
+def _slug(pipeline: str) -> str:
+    """Return a pipeline's name as the beginning of a workflow id.
+
+    Example:
+        >>> _slug("ProjectInit"), _slug("project_init")
+        ('project-init', 'project-init')
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", pipeline)
+    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-").lower() or "run"

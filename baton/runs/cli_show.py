@@ -1,0 +1,73 @@
+"""`baton show`: one run on a page."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from baton.cli.command import command
+from baton.cli.output import json_text, plain
+from baton.cli.session import Session
+from baton.cli.targets import AtOption, RunArgument, Target
+from baton.client import RunRecord, Step, read_run
+from baton.runs.cli_cards import baton_card, baton_markdown, heading, repair_hints, waits_card
+from baton.runs.client_waiting import Waits, waits
+
+
+@command
+async def show(
+    session: Session,
+    run: RunArgument,
+    at: AtOption = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Only the baton, as the markdown agents read.")] = False,
+) -> None:
+    """Show a run: its baton, how it stands, and what it waits for.
+
+    With --at, the baton as it was right after a stage. Needs no worker, and works on runs that ended.
+    """
+    target = Target.of(run)
+    client = await session.client()
+    with session.progress("reading the history"):
+        record = await read_run(client, target.workflow_id, target.run_id)
+        waited = await waits(client, record)
+    step = record.step(at) if at else None
+    baton = record.baton_after(step) if step else record.baton
+    if session.json:
+        session.write_json(_as_json(record, waited, step))
+    elif markdown:
+        session.write(baton_markdown(baton))
+    else:
+        _print(session, record, waited, step)
+
+
+def _print(session: Session, record: RunRecord, waited: Waits | None, step: Step | None) -> None:
+    """Write the page."""
+    session.show(heading(record, waited), "")
+    if step:
+        session.show(Text.assemble("right after step ", (f"{step.seq} {step.name}", "bold"), ":"), "")
+        session.show(baton_card(record.baton_after(step)))
+        return
+    session.show(baton_card(record.baton, goal=record.baton.goal != record.start.goal))
+    if record.result is not None and record.result.output is not None:
+        session.show("", Text.assemble(("Output: ", "bold"), plain(json_text(record.result.output, lines=True))))
+    card = waits_card(record, waited) if waited else None
+    if card:
+        session.show("", card)
+    for hint in repair_hints(record):
+        session.show(hint)
+
+
+def _as_json(record: RunRecord, waited: Waits | None, step: Step | None) -> dict[str, Any]:
+    """Return the page as JSON."""
+    page = record.to_json_object()
+    page["output"] = record.result.output if record.result else None
+    page["waiting_for"] = [one.to_json_object() for one in waited.pending] if waited else []
+    page["task_queue"] = waited.task_queue if waited else None
+    page["has_worker"] = waited.has_worker if waited else None
+    page["pinned_to"] = waited.build._asdict() if waited and waited.build else None
+    page["fault"] = waited.fault if waited else None
+    page["paused"] = {"by": waited.pause.by, "why": waited.pause.why} if waited and waited.pause else None
+    if step:
+        page["at"] = {"seq": step.seq, "name": step.name}
+        page["baton"] = record.baton_after(step).to_json_object()
+    return page

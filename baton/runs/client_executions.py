@@ -1,0 +1,229 @@
+"""The runs of workflows as the server tells of them, those that somebody paused among them.
+
+The SDK knows no paused run: its `describe` and `list_workflows` raise `ValueError` at one, and with it a whole list is
+lost. So the server's own answers are read here.
+"""
+
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    ListWorkflowExecutionsRequest,
+)
+from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.common import TypedSearchAttributes
+from temporalio.converter import decode_typed_search_attributes
+from temporalio.exceptions import ApplicationError
+
+from baton.errors import HistoryError, PayloadError, PipelineError
+
+PAUSED = "PAUSED"
+_STATUS = "WORKFLOW_EXECUTION_STATUS_"
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Who paused a run, which stands still until somebody unpauses it.
+
+    Attributes:
+        by: Who did.
+        why: The reason.
+        since: Since when.
+    """
+
+    by: str
+    why: str
+    since: datetime
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A run as the server tells of it.
+
+    Attributes:
+        info: What lists and descriptions have.
+        details: What a description has besides; empty for a run in a list.
+    """
+
+    info: WorkflowExecutionInfo
+    details: DescribeWorkflowExecutionResponse = field(default_factory=DescribeWorkflowExecutionResponse)
+
+    @property
+    def id(self) -> str:
+        """The workflow's id."""
+        return self.info.execution.workflow_id
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.info.execution.run_id
+
+    @property
+    def workflow_type(self) -> str:
+        """The name of the workflow's type."""
+        return self.info.type.name
+
+    @property
+    def task_queue(self) -> str:
+        """The task queue of the run's workers."""
+        return self.info.task_queue
+
+    @property
+    def status(self) -> str:
+        """How it stands, in Temporal's words: `RUNNING`, `PAUSED`, `COMPLETED` and so on."""
+        return WorkflowExecutionStatus.Name(self.info.status).removeprefix(_STATUS)
+
+    @property
+    def start_time(self) -> datetime:
+        """When it started."""
+        return _at(self.info.start_time)
+
+    @property
+    def close_time(self) -> datetime | None:
+        """When it ended; None while it goes on."""
+        return _at(self.info.close_time) if self.info.HasField("close_time") else None
+
+    @property
+    def search_attributes(self) -> TypedSearchAttributes:
+        """What it can be found by."""
+        return decode_typed_search_attributes(self.info.search_attributes)
+
+    @property
+    def pause(self) -> Pause | None:
+        """Who paused it and why; None if it is not paused, or stands in a list."""
+        extended = self.details.workflow_extended_info
+        if self.status != PAUSED or not extended.HasField("pause_info"):
+            return None
+        told = extended.pause_info
+        return Pause(told.identity, told.reason, _at(told.paused_time))
+
+
+async def describe(client: Client, workflow_id: str, run_id: str | None = None) -> Execution:
+    """Return what the server tells of a run.
+
+    Args:
+        client: A connected client.
+        workflow_id: The workflow.
+        run_id: Which of its runs; the newest by default.
+
+    Raises:
+        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
+    """
+    request = DescribeWorkflowExecutionRequest(
+        namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id or "")
+    )
+    answer = await client.workflow_service.describe_workflow_execution(request, retry=True)
+    return Execution(answer.workflow_execution_info, answer)
+
+
+async def history(client: Client, workflow_id: str, run_id: str | None = None) -> tuple[str, list[HistoryEvent]]:
+    """Return the id of a run, and all its events so far, in order.
+
+    Args:
+        client: A connected client.
+        workflow_id: The workflow.
+        run_id: Which of its runs; the newest by default.
+
+    Raises:
+        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
+    """
+    # The first event of a run that was rolled back names the run it came from, so the server is asked.
+    run_id = run_id or (await describe(client, workflow_id)).run_id
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    return run_id, [event async for event in handle.fetch_history_events(page_size=1000)]
+
+
+async def list_executions(
+    client: Client, query: str, *, most: int = sys.maxsize, page: int = 1_000
+) -> AsyncIterator[Execution]:
+    """Yield the runs that a query finds, in the server's order.
+
+    Args:
+        client: A connected client.
+        query: The query, in Temporal's language.
+        most: How many at most; all of them by default.
+        page: How many are asked for at once.
+
+    Raises:
+        temporalio.service.RPCError: The server cannot be asked, or understands no such query.
+    """
+    token, left = b"", most
+    while left > 0:
+        request = ListWorkflowExecutionsRequest(
+            namespace=client.namespace, query=query, page_size=min(left, page), next_page_token=token
+        )
+        answer = await client.workflow_service.list_workflow_executions(request, retry=True)
+        for info in answer.executions[:left]:
+            yield Execution(info)
+        left, token = left - len(answer.executions), answer.next_page_token
+        if not token:
+            return
+
+
+ANSWER_WITHIN = timedelta(seconds=2)
+"""How long a run may take to answer one of many questions, or one whose answer is only a help."""
+
+
+async def asked(handle: WorkflowHandle[Any, Any], query: str, **options: Any) -> Any:
+    """Return what a run answers to a query.
+
+    Args:
+        handle: The run.
+        query: The query's name.
+        options: As for `WorkflowHandle.query`.
+
+    Raises:
+        PipelineError: It is paused, so that the server asks no worker.
+        HistoryError: Its answer cannot be read here.
+        temporalio.client.WorkflowQueryFailedError: It knows no such query (`is_unknown`), or its code fails.
+        temporalio.service.RPCError: There is no such run, or nobody answers.
+    """
+    try:
+        return await handle.query(query, **options)
+    except (ApplicationError, PayloadError) as error:
+        why = error.message if isinstance(error, ApplicationError) else str(error)
+        raise HistoryError(
+            f"what {handle.id!r} answers cannot be read: {why}. Its workers may be of a newer release of Baton, or "
+            "have other keys"
+        ) from error
+    except ValueError as error:
+        if "WorkflowExecutionStatus" not in str(error):  # else the SDK cannot name the status with which it is refused
+            raise
+        raise PipelineError(
+            f"{handle.id!r} is paused: nothing can be asked or decided until it goes on ({unpause(handle.id)})"
+        ) from error
+
+
+def is_unknown(query: str, error: WorkflowQueryFailedError) -> bool:
+    """Return whether a query failed because the run's code has none of that name, and not because that code fails.
+
+    Args:
+        query: The query's name, which SDKs tell in that case.
+        error: How it failed.
+    """
+    return query in str(error)
+
+
+def unpause(workflow_id: str) -> str:
+    """Return the command that lets a paused run go on.
+
+    Example:
+        >>> unpause("oauth2 login")
+        "temporal workflow unpause --workflow-id 'oauth2 login'"
+    """
+    return f"temporal workflow unpause --workflow-id {shlex.quote(workflow_id)}"
+
+
+def _at(time: Timestamp) -> datetime:
+    return time.ToDatetime(tzinfo=UTC)

@@ -1,0 +1,392 @@
+"""What the events of a run say, one after the other: its steps, what they cost, and the baton after each.
+
+Stages are in the history as what their activities returned; what no activity recorded (merges, approvals,
+children, edits, refusals) the pipeline left there as upserts of its memo. The rules that ran in the workflow
+are applied here again, in the same order, so the baton comes out exactly as it was.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.history.v1 import HistoryEvent
+
+from baton.budget.billing import Bill, billed_before
+from baton.compression.rules import Compressed
+from baton.core.baton import Baton
+from baton.core.history import Outcome, Spend, StepKind, Undone, told_spend
+from baton.core.messages import Decision, PipelineResult, RolledBack, StageInput, StageReturn
+from baton.errors import PatchError
+from baton.runs.client_events import (
+    detail,
+    innermost,
+    is_compression,
+    local_activity,
+    parsed,
+    stage_input,
+    step_of_summary,
+    time_of,
+    words_of,
+)
+from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
+from baton.runs.client_timers import APPROVAL_TIMER, SLEEP_TIMER, timer_name
+from baton.wire.names import DECIDE, HANDOFF_CHUNK, ROLLED_BACK
+
+_CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
+
+
+def fold(run: RunRecord, events: Sequence[HistoryEvent], texts: dict[int, bytes], ready: dict[int, int]) -> None:
+    """Fill the record of a run, which has its beginning alone, from its events.
+
+    Args:
+        run: The record.
+        events: All events of the run so far, in order.
+        texts: What each event carries, decoded, by its id.
+        ready: By step, the task in which its handoff was made, where that was before it was first sent.
+    """
+    _Fold(run, texts, ready).over(events)
+
+
+class _Fold:
+    """Goes over the events once, in order, and fills the record.
+
+    What an activity returned takes effect in the workflow's next completed task, at the time that task began:
+    until then it has `arrived`, then it is `due`, and it is settled in the order the outcomes tell.
+    """
+
+    def __init__(self, run: RunRecord, texts: dict[int, bytes], ready: dict[int, int]) -> None:
+        self._run = run
+        self._texts = texts
+        self._ready = ready
+        self._steps: dict[int, Step] = {}
+        self._given: dict[int, StageInput] = {}
+        self._returned: dict[int, StageReturn] = {}
+        self._sent: dict[tuple[int, int], list[str]] = {}
+        self._batons: list[Baton] = [run.state.baton]
+        self._arrived: list[StageReturn] = []
+        self._due: list[tuple[StageReturn, datetime]] = []
+        self._children: dict[int, Step] = {}
+        self._clock = run.began or _EPOCH
+        self._light_ends: dict[tuple[int, int], datetime] = {}
+        self._branches: dict[tuple[int, str], StageReturn] = {}
+        self._compressions: dict[int, int] = {}
+        self._child_ends: dict[int, HistoryEvent] = {}
+
+    def over(self, events: Sequence[HistoryEvent]) -> None:
+        """Fill the record from all events."""
+        for outcome in self._run.start.outcomes:
+            self._take(outcome, StepStatus.TAKEN_OVER)
+        self._run.billed = billed_before(self._run.start)
+        self._parse(events)
+        for event in events:
+            if handler := _HANDLERS.get(event.WhichOneof("attributes") or ""):
+                handler(self, event)
+        self._settle()
+        if self._run.status is RunStatus.RUNNING:
+            self._make_due(time_of(events[-1]))
+            self._settle()
+        self._run.steps = [self._steps[seq] for seq in sorted(self._steps)]
+        if self._run.status in (RunStatus.FAILED, RunStatus.TERMINATED, RunStatus.CANCELED, RunStatus.TIMED_OUT):
+            for step in self._run.steps:
+                if step.status is StepStatus.RUNNING:
+                    step.status, step.ended = StepStatus.FAILED, self._run.ended
+
+    def _parse(self, events: Sequence[HistoryEvent]) -> None:
+        """Parse what stages were sent and returned; a refused return is one whose step was sent out again."""
+        for event in events:
+            match event.WhichOneof("attributes"):
+                case "activity_task_scheduled_event_attributes" if is_compression(event):
+                    self._compressions[event.event_id] = step_of_summary(self._text(event))
+                case "activity_task_scheduled_event_attributes":
+                    given = stage_input(self._text(event))
+                    if given is not None:
+                        self._given[event.event_id] = given
+                        self._sent[given.seq, given.attempt] = given.findings
+                case "activity_task_completed_event_attributes" | "marker_recorded_event_attributes":
+                    returned = parsed(StageReturn, self._text(event))
+                    if returned is not None:
+                        self._bill(event, returned.seq, returned.stage, returned.spend)
+                        self._returned[event.event_id] = returned
+                        self._sent.setdefault((returned.seq, returned.attempt), [])
+                    seq = self._compressions.get(event.activity_task_completed_event_attributes.scheduled_event_id)
+                    if seq is not None and (made := parsed(Compressed, self._text(event))):
+                        self._bill(event, seq, "", made.spend)
+            if event.HasField("marker_recorded_event_attributes"):
+                together, ended = local_activity(event)
+                self._light_ends[together] = max(ended, self._light_ends.get(together, ended))
+
+    def _bill(self, event: HistoryEvent, seq: int, stage: str, spend: Spend) -> None:
+        """Note that something was charged."""
+        if not spend:
+            return
+        self._run.billed += spend
+        self._run.bills.append(Bill(seq, stage, spend, event.event_id))
+
+    def _text(self, event: HistoryEvent) -> bytes | None:
+        return self._texts.get(event.event_id)
+
+    def _settle(self, before: int | None = None) -> None:
+        """Apply what is due, all of it or up to the ``before``-th outcome."""
+        while self._due and (before is None or len(self._run.state.outcomes) < before):
+            self._apply(*self._due.pop(0))
+
+    def _make_due(self, at: datetime) -> None:
+        """Let the workflow take over, at a time of its own, what has arrived."""
+        self._due += [(returned, at) for returned in self._arrived]
+        self._arrived = []
+
+    def _apply(self, returned: StageReturn, at: datetime) -> None:
+        """Apply what a stage returned, unless the workflow refused it."""
+        step = self._steps[returned.seq]
+        if returned.verdict is not None:
+            step.failure = f"its handoff was not accepted: {returned.verdict.reason}: {returned.verdict.details}"
+            return
+        again = self._sent.get((returned.seq, returned.attempt + 1))
+        if returned.findings or again is not None:
+            step.failure = "; ".join(returned.findings or again or []) or "refused; it was sent out again"
+            return
+        try:
+            made_on = self._batons[min(returned.after, len(self._batons) - 1)]
+            self._run.state.record_stage(returned, at, made_on=made_on)
+        except PatchError as error:
+            step.status, step.failure = StepStatus.FAILED, "; ".join(error.findings)
+        else:
+            self._batons.append(self._run.state.baton)
+            self._run.accepted.append((len(self._run.state.outcomes) - 1, returned))
+            step.status, step.failure = StepStatus.DONE, None
+
+    def _take(self, outcome: Outcome, status: StepStatus) -> None:
+        """Take over a recorded outcome."""
+        self._run.state.restore(outcome)
+        self._batons.append(self._run.state.baton)
+        if outcome.kind is StepKind.EDIT:
+            return
+        step = self._steps.setdefault(outcome.seq, Step(outcome.seq, outcome.name, outcome.kind))
+        step.name, step.kind, step.status = outcome.name, outcome.kind, status
+        if outcome.failure is not None:
+            if step.kind is not StepKind.STAGE or not (step.failure and outcome.failure.endswith(f": {step.failure}")):
+                step.failure = outcome.failure  # else the attempt said it already, without the name of the stage
+            step.status = StepStatus.FAILED
+            return
+        if step.ended is None or step.kind not in (StepKind.CHILD, StepKind.MERGE):
+            step.ended = max((entry.timestamp for entry in outcome.entries), default=None)
+        step.began = step.began or step.ended
+        if outcome.kind is StepKind.APPROVAL and isinstance(outcome.value, dict):
+            step.approved = outcome.value.get("approved") is True
+
+    def task_started(self, event: HistoryEvent) -> None:
+        self._settle()
+        self._clock = time_of(event)
+
+    def task_completed(self, event: HistoryEvent) -> None:
+        self._run.suspended = None
+        self._make_due(self._clock)
+
+    def task_failed(self, event: HistoryEvent) -> None:
+        failed = event.workflow_task_failed_event_attributes
+        if failed.base_run_id:
+            self._run.is_reset(time_of(event), f"reset from run {failed.base_run_id}: {failed.failure.message}")
+        elif failed.cause != _OVERTAKEN:
+            self._run.suspended = innermost(failed.failure)
+
+    def stage_scheduled(self, event: HistoryEvent) -> None:
+        given = self._given.get(event.event_id)
+        if given is None:
+            return
+        self._run.inputs.append(given)
+        task = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
+        task = min(task, self._ready.get(given.seq, task))
+        kind = StepKind.MERGE if given.branch else StepKind.STAGE
+        step = self._steps.get(given.seq)
+        if step is None:
+            self._steps[given.seq] = Step(given.seq, given.stage, kind, began=time_of(event), reset_event=task)
+        elif given.attempt > 1:
+            step.attempts = max(step.attempts, given.attempt)
+            if step.status is StepStatus.FAILED:  # and it was sent again
+                step.status, step.failure, step.ended = StepStatus.RUNNING, None, None
+        elif given.branch:
+            step.name = f"{step.name}+{given.stage}"[:200]
+
+    def stage_completed(self, event: HistoryEvent) -> None:
+        self._arrive(event, None)
+
+    def stage_failed(self, event: HistoryEvent) -> None:
+        attributes = getattr(event, event.WhichOneof("attributes") or "")
+        if given := self._given.get(attributes.scheduled_event_id):
+            step = self._steps[given.seq]
+            step.status, step.ended = StepStatus.FAILED, time_of(event)
+            step.failure = innermost(attributes.failure) or "timed out"
+            self._bill(event, given.seq, given.stage, told_spend(detail(self._text(event))))
+
+    def marker(self, event: HistoryEvent) -> None:
+        if event.event_id not in self._returned:  # a light stage that raised; its step is the next one
+            self._bill(event, max(self._steps, default=0) + 1, "", told_spend(detail(self._text(event))))
+        self._arrive(event, event.marker_recorded_event_attributes.workflow_task_completed_event_id)
+
+    def _arrive(self, event: HistoryEvent, task: int | None) -> None:
+        """Note what a stage returned; it takes effect in the workflow's next task, a light stage's in this one."""
+        returned = self._returned.get(event.event_id)
+        if returned is None:
+            return
+        if returned.anchor is not None:
+            self._run.anchors.append(returned.anchor)
+        step = self._steps.get(returned.seq)
+        if step is None:  # a light stage is in the history only as its result
+            ready = self._ready.get(returned.seq, task)
+            step = Step(returned.seq, returned.stage, StepKind.STAGE, began=self._clock, reset_event=ready)
+            self._steps[returned.seq] = step
+        if task is not None:  # the workflow's clock goes on, and never back
+            self._clock = max(self._clock, self._light_ends[local_activity(event)[0]])
+        step.ended = time_of(event) if task is None else self._clock
+        step.attempts = max(step.attempts, returned.attempt)
+        step.tokens_read += returned.tokens_read
+        if returned.tokens_read:
+            self._run.tokens_read[returned.seq, returned.stage] = returned.tokens_read
+        if returned.branch:
+            self._branches[returned.seq, returned.stage] = returned
+            return
+        if task is None:
+            self._arrived.append(returned)
+        else:
+            self._due.append((returned, step.ended))
+
+    def memo(self, event: HistoryEvent) -> None:
+        outcome = parsed(Outcome, self._text(event))
+        if outcome is None:
+            if undone := parsed(Undone, self._text(event)):
+                self._run.is_undone(undone)
+            return
+        if outcome.failure is not None:  # then nothing of what the stage returned was applied
+            self._due = [(one, at) for one, at in self._due if one.seq != outcome.seq]
+        self._settle(outcome.order)
+        if outcome.kind is StepKind.CHILD and outcome.failure is None:
+            brought = PipelineResult.model_validate(outcome.value)
+            # It is billed as it ended: a run that is rolled back to right after that takes it over again.
+            told_by = self._child_ends.get(outcome.seq, event)
+            self._bill(told_by, outcome.seq, outcome.name, brought.billed or brought.spend)
+        names = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
+        branches = [self._branches[outcome.seq, name] for name in names if (outcome.seq, name) in self._branches]
+        self._run.accepted += [(outcome.order, branch) for branch in branches]
+        events = [event for branch in branches for event in branch.events]
+        self._take(outcome.model_copy(update={"events": events}) if events else outcome, StepStatus.DONE)
+
+    def timer_started(self, event: HistoryEvent) -> None:
+        name = timer_name(self._text(event))
+        for kind, pattern in ((StepKind.APPROVAL, APPROVAL_TIMER), (StepKind.SLEEP, SLEEP_TIMER)):
+            if found := pattern.fullmatch(name):
+                timer = event.timer_started_event_attributes
+                task = timer.workflow_task_completed_event_id
+                step = self._begin(int(found[1]), found[2], kind, event, task)
+                step.until = time_of(event) + timer.start_to_fire_timeout.ToTimedelta()
+
+    def child_initiated(self, event: HistoryEvent) -> None:
+        attributes = event.start_child_workflow_execution_initiated_event_attributes
+        named = _CHILD_ID.match(attributes.workflow_id)
+        if named:
+            task = attributes.workflow_task_completed_event_id
+            step = self._begin(int(named[2]), named[1], StepKind.CHILD, event, task)
+            self._children[event.event_id] = step
+
+    def _begin(self, seq: int, name: str, kind: StepKind, event: HistoryEvent, task: int) -> Step:
+        """Note that a step began which is no stage."""
+        self._steps[seq] = Step(seq, name, kind, began=time_of(event), reset_event=task)
+        return self._steps[seq]
+
+    def child_started(self, event: HistoryEvent) -> None:
+        attributes = event.child_workflow_execution_started_event_attributes
+        execution = attributes.workflow_execution
+        self._run.children.append((execution.workflow_id, execution.run_id, attributes.initiated_event_id))
+
+    def child_completed(self, event: HistoryEvent) -> None:
+        """Note when it was; the pipeline may take it over again, much later, in a run that was rolled back."""
+        attributes = event.child_workflow_execution_completed_event_attributes
+        step = self._children.get(attributes.initiated_event_id)
+        if step is not None:
+            step.ended = time_of(event)
+            self._child_ends[step.seq] = event
+
+    def child_failed(self, event: HistoryEvent) -> None:
+        attributes = event.child_workflow_execution_failed_event_attributes
+        step = self._children.get(attributes.initiated_event_id)
+        if step is not None:
+            step.status, step.ended = StepStatus.FAILED, time_of(event)
+            step.failure = innermost(attributes.failure)
+            self._bill(event, step.seq, step.name, told_spend(detail(self._text(event))))
+
+    def signaled(self, event: HistoryEvent) -> None:
+        name = event.workflow_execution_signaled_event_attributes.signal_name
+        text = self._text(event)
+        if name == HANDOFF_CHUNK and text is not None:
+            self._run.chunks.append(text)
+        decision = parsed(Decision, text) if name == DECIDE else None
+        told = parsed(RolledBack, text) if name == ROLLED_BACK else None
+        if decision is not None:
+            verb = "approved" if decision.approved else "denied"
+            self._run.notes.append(f"signal: {decision.who} {verb} {decision.approval!r}")
+        elif told is not None:
+            self._bill(event, max(self._steps, default=0) + 1, "", told.left)
+            if not any(known.endswith(told.note) for known in self._run.notes):  # the reset's own event says it, too
+                self._run.notes.append(told.note)
+
+    def completed(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.COMPLETED, None)
+        self._run.result = result = parsed(PipelineResult, self._text(event))
+        if result is not None:  # the pipeline counted itself, what compressing conversations cost as well
+            self._run.billed = result.billed or result.spend
+
+    def failed(self, event: HistoryEvent) -> None:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        self._close(event, RunStatus.FAILED, words_of(failure))
+        self._run.billed = told_spend(detail(self._text(event))) or self._run.billed  # as of a completed one
+
+    def terminated(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.TERMINATED, event.workflow_execution_terminated_event_attributes.reason)
+
+    def canceled(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.CANCELED, "canceled")
+
+    def timed_out(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.TIMED_OUT, "the run exceeded its timeout")
+
+    def continued(self, event: HistoryEvent) -> None:
+        self._close(event, RunStatus.CONTINUED_AS_NEW, None)
+        attributes = event.workflow_execution_continued_as_new_event_attributes
+        self._run.next_run_id = attributes.new_execution_run_id
+
+    def _close(self, event: HistoryEvent, status: RunStatus, failure: str | None) -> None:
+        """Note how the run ended."""
+        self._settle()
+        self._run.status, self._run.failure, self._run.ended = status, failure, time_of(event)
+        self._run.suspended = None
+
+
+_OVERTAKEN = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND  # a signal came in between
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+_HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
+    f"{name}_event_attributes": handler
+    for name, handler in {
+        "workflow_task_started": _Fold.task_started,
+        "workflow_task_completed": _Fold.task_completed,
+        "workflow_task_failed": _Fold.task_failed,
+        "activity_task_scheduled": _Fold.stage_scheduled,
+        "activity_task_completed": _Fold.stage_completed,
+        "activity_task_failed": _Fold.stage_failed,
+        "activity_task_timed_out": _Fold.stage_failed,
+        "marker_recorded": _Fold.marker,
+        "workflow_properties_modified": _Fold.memo,
+        "timer_started": _Fold.timer_started,
+        "start_child_workflow_execution_initiated": _Fold.child_initiated,
+        "child_workflow_execution_started": _Fold.child_started,
+        "child_workflow_execution_completed": _Fold.child_completed,
+        "child_workflow_execution_failed": _Fold.child_failed,
+        "workflow_execution_signaled": _Fold.signaled,
+        "workflow_execution_completed": _Fold.completed,
+        "workflow_execution_failed": _Fold.failed,
+        "workflow_execution_terminated": _Fold.terminated,
+        "workflow_execution_canceled": _Fold.canceled,
+        "workflow_execution_timed_out": _Fold.timed_out,
+        "workflow_execution_continued_as_new": _Fold.continued,
+    }.items()
+}

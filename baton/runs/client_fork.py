@@ -1,0 +1,137 @@
+"""The input of a forked run: what happened before a step, and what the stages before it handed on."""
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from baton.budget.billing import forked_purse
+from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
+from baton.core.messages import Origin, PipelineInput
+from baton.core.patching import patch_effect
+from baton.core.state import PipelineState
+from baton.errors import HistoryError
+from baton.personal.records import merged
+from baton.runs.client_record import RunRecord, Step
+from baton.wire.json_values import Json
+
+
+def forked_input(
+    run: RunRecord,
+    step: Step,
+    *,
+    patch: Mapping[str, Json] | None,
+    by: str,
+    why: str,
+    source: RunRecord | None = None,
+) -> PipelineInput:
+    """Return the input of a run that takes over everything before ``step``.
+
+    Args:
+        run: The run to fork.
+        step: The first step that is executed again.
+        patch: A patch to apply right before it.
+        by: Who forks.
+        why: The reason.
+        source: The run in which the step was executed; ``run`` itself unless it took the step over.
+
+    Returns:
+        The input.
+
+    Raises:
+        HistoryError: A step before has not ended, so there is no outcome to take over; or it was canceled with the run.
+        PatchError: The patch does not fit the baton there.
+    """
+    ended = {outcome.seq for outcome in run.state.outcomes if outcome.kind is not StepKind.EDIT}
+    open_before = [one for one in run.steps if one.seq < step.seq and one.seq not in ended]
+    if open_before:
+        names = ", ".join(f"{one.seq} {one.name} ({one.status.value})" for one in open_before)
+        raise HistoryError(f"cannot fork at step {step.seq} ({step.name!r}): before it, {names} has no outcome yet")
+    kept = [
+        one for one in run.state.outcomes if one.seq < step.seq or (one.kind is StepKind.EDIT and one.seq <= step.seq)
+    ]
+    if cut_off := next((one for one in kept if one.failure == CANCELED_WITH_RUN), None):
+        raise HistoryError(
+            f"cannot fork at step {step.seq} ({step.name!r}): step {cut_off.seq} ({cut_off.name!r}) before it was "
+            "canceled because the run was asked to cancel, and the fork would wait in it for ever; fork at step "
+            f"{cut_off.seq} or before"
+        )
+    outcomes = [one.model_copy(update={"order": order}) for order, one in enumerate(kept)]
+    if patch is not None:
+        state = after_all(run, outcomes)
+        patch_effect(state.baton, patch, state.stage_rules())
+    executed_in = source or run
+    budget, purse = forked_purse(
+        executed_in.start, [bill for bill in executed_in.bills if bill.seq < step.seq], outcomes
+    )
+    handed_on = _handed_on(executed_in, step)
+    handed_on["carried"] = {**handed_on["carried"], **purse}
+    return run.start.model_copy(
+        update={
+            "task_id": run.task_id,  # the ledger's chain and the vault's seals are the task's
+            "outcomes": outcomes,
+            "edit": dict(patch) if patch is not None else None,
+            "origin": Origin(workflow_id=run.workflow_id, run_id=run.run_id, at=step.name, by=by, why=why),
+            "continued": 0,
+            "budget": budget,
+            **handed_on,
+        }
+    )
+
+
+def after_all(run: RunRecord, outcomes: Iterable[Outcome]) -> PipelineState:
+    """Return the state of a run's pipeline after some of its outcomes.
+
+    Args:
+        run: The run.
+        outcomes: The outcomes, from the first one on.
+    """
+    state = PipelineState(run.state.initial)
+    for outcome in outcomes:
+        state.restore(outcome)
+    return state
+
+
+def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
+    """Return the members of the input that carry what stages handed on beside the baton, up to a step.
+
+    Args:
+        run: The run in which the step was executed.
+        step: The step.
+    """
+    seq = step.seq
+    carried = {} if run.took_over(step) else run.start.carried  # which may tell of what came after a step before it
+    carried = {name: told for name, told in carried.items() if name != "desk"}  # the notes are the old run's own
+    before: Any = carried.get("handing", {})
+    turns, summary, since = [*before.get("turns", [])], before.get("summary", ""), 0
+    upstream = before.get("upstream", {})
+    released, personal = {**before.get("released", {})}, {**run.start.personal_data}
+    for given in run.inputs:
+        if given.seq < seq:
+            released |= given.released
+        if given.seq <= seq and given.summary:
+            turns, summary, since = [*given.turns], given.summary, given.after
+    for order, returned in run.accepted:
+        if returned.seq < seq:
+            turns += returned.turns if order >= since else []
+            upstream = returned.spend.model_dump(mode="json")  # by it a model's summary is measured
+            personal = merged(personal, returned.personal_data or {})
+    on_record = bool(run.anchors) or before.get("on_record", False)  # so what fails first in the fork is as well
+    if before or turns or summary or released or on_record:
+        handing = {
+            **before,
+            "turns": turns,
+            "summary": summary,
+            "upstream": upstream,
+            "released": released,
+            "on_record": on_record,
+        }
+        if relay := before.get("relay"):
+            handing["relay"] = {**relay, "personal_data": merged(relay["personal_data"], personal)}
+        carried = {**carried, "handing": handing}
+    if run.chunks:  # what was streamed came by signals, and no outcome tells of it
+        streams: Any = carried.get("streams", {})
+        came: list[JsonValue] = [base64.b64encode(one).decode() for one in run.chunks]
+        carried = {**carried, "streams": {**streams, "opening": [*streams.get("opening", []), *came]}}
+    return {"carried": carried, "personal_data": personal}

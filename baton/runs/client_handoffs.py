@@ -1,0 +1,168 @@
+"""The handoffs of a run as its event history tells them: the messages, and which of them wait for a person.
+
+Needs no worker. What waits is told by its deadline (`baton.runs.client_timers`), and why it waits by what its receiver
+answered; so of a handoff that was never sent the history knows only when.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.converter import DataConverter
+
+from baton.core.messages import StageReturn
+from baton.core.verdict import MOST_ATTEMPTS, Fate, Verdict, fate_of
+from baton.handoff.pending import PendingHandoff
+from baton.runs.client_events import decoded, innermost, parsed
+from baton.runs.client_executions import history
+from baton.runs.client_reader import rebuild
+from baton.runs.client_record import RunRecord
+from baton.runs.client_timers import HandoffDeadline, open_timers, pending_handoffs
+
+UNTOLD = "the history alone does not tell why; a worker does"
+"""The details of a handoff that was never sent, or not as an activity."""
+UNKNOWN = "?"
+"""An agent that the history does not name."""
+
+Message = dict[str, Any]
+
+
+@dataclass
+class RunHandoffs:
+    """What a history tells of handoffs.
+
+    Attributes:
+        run: The run.
+        waiting: The handoffs that wait for a person, the oldest first.
+        messages: The message of each handoff as it was sent last, by the handoff's id. Its seal is not verified:
+            who reads a history trusts the server it came from. Light stages leave none.
+    """
+
+    run: RunRecord
+    waiting: list[PendingHandoff] = field(default_factory=list)
+    messages: dict[str, Message] = field(default_factory=dict)
+
+
+async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = None) -> RunHandoffs:
+    """Return the handoffs of a run, read from its event history alone.
+
+    Args:
+        client: A client with Baton's data converter, and the keys if the workers encrypt.
+        workflow_id: The workflow.
+        run_id: Which of its runs; the newest by default.
+
+    Returns:
+        The run and its handoffs.
+
+    Raises:
+        HistoryError: The workflow is no pipeline, or its payloads cannot be read.
+        temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
+    """
+    run_id, events = await history(client, workflow_id, run_id)
+    run = await rebuild(workflow_id, run_id, events, client.data_converter)
+    texts = await decoded(events, client.data_converter)
+    read = _Read(texts, await _signalled(events, client.data_converter))
+    for event in events:
+        read.take(event)
+    return RunHandoffs(run, [read.pending(one) for one in pending_handoffs(open_timers(events, texts))], read.messages)
+
+
+class _Read:
+    """Goes over the events once, in order."""
+
+    def __init__(self, texts: dict[int, bytes], signalled: dict[int, Message]) -> None:
+        self._texts = texts
+        self._signalled = signalled
+        self._sent: dict[int, str] = {}
+        self._refused: dict[str, Verdict] = {}
+        self._refused_light: dict[int, StageReturn] = {}
+        self.messages: dict[str, Message] = {}
+
+    def take(self, event: HistoryEvent) -> None:
+        """Take over what an event tells."""
+        attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
+        text = self._texts.get(event.event_id)
+        match event.WhichOneof("attributes"):
+            case "activity_task_scheduled_event_attributes":
+                self._send(event.event_id, _message(text))
+            case "signal_external_workflow_execution_initiated_event_attributes":
+                self._send(event.event_id, self._signalled.get(event.event_id))
+            case "activity_task_completed_event_attributes":
+                self._answer(self._sent.get(attributes.scheduled_event_id), parsed(StageReturn, text))
+            case "marker_recorded_event_attributes":
+                self._answer(None, parsed(StageReturn, text))
+            case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes":
+                self._fail(self._sent.get(attributes.scheduled_event_id), innermost(attributes.failure) or "timed out")
+
+    def _send(self, event_id: int, message: Message | None) -> None:
+        if message is not None:
+            handoff_id = str(message["handoffId"])
+            self._sent[event_id] = handoff_id
+            self.messages[handoff_id] = message
+
+    def _answer(self, handoff_id: str | None, returned: StageReturn | None) -> None:
+        if returned is None or returned.verdict is None:
+            return
+        if handoff_id is None:  # a light stage is in the history only as what it returned
+            self._refused_light[returned.seq] = returned
+        else:
+            self._refused[handoff_id] = returned.verdict
+
+    def _fail(self, handoff_id: str | None, reason: str) -> None:
+        if handoff_id is not None:
+            self._refused[handoff_id] = Verdict(valid=False, details=reason)
+
+    def pending(self, one: HandoffDeadline) -> PendingHandoff:
+        """Return a handoff that waits, as far as it is known."""
+        message, light = self.messages.get(one.handoff_id, {}), self._refused_light.get(one.seq)
+        verdict = self._refused.get(one.handoff_id, light.verdict if light else None)
+        if verdict is None:  # a verdict that refuses is false, so it is not asked for its truth here
+            verdict = Verdict(valid=False)
+        return PendingHandoff(
+            handoff_id=one.handoff_id,
+            seq=one.seq,
+            sender=message.get("fromAgent", {}).get("agentId", UNKNOWN),
+            receiver=message.get("toAgent", {}).get("agentType") or (light.stage if light else UNKNOWN),
+            reason=verdict.reason,
+            fate=Fate.ESCALATE if verdict.reason is None else fate_of(verdict.reason, MOST_ATTEMPTS),
+            details=verdict.details or UNTOLD,
+            findings=verdict.findings,
+            attempts=_attempt(message),
+            since=one.since,
+            until=one.until,
+        )
+
+
+async def _signalled(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, Message]:
+    """Return the handoffs that were sent to other pipelines by signal, by event id."""
+    found: dict[int, Message] = {}
+    for event in events:
+        if event.HasField("signal_external_workflow_execution_initiated_event_attributes"):
+            payloads = event.signal_external_workflow_execution_initiated_event_attributes.input.payloads
+            values = await converter.decode(list(payloads[:1]), [RawValue]) if payloads else []
+            message = _message(values[0].payload.data) if values else None
+            if message is not None:
+                found[event.event_id] = message
+    return found
+
+
+def _attempt(message: Message) -> int:
+    """Return how often a message was sent, as it says itself; what a pipeline did not send says nothing."""
+    step = message.get("step")
+    attempt = step.get("attempt") if isinstance(step, dict) else None
+    return attempt if isinstance(attempt, int) and attempt > 0 else 1
+
+
+def _message(text: bytes | None) -> Message | None:
+    """Return the handoff in a payload, or None where it holds something else."""
+    try:
+        message = json.loads(text or b"null")
+    except ValueError:
+        return None
+    is_handoff = isinstance(message, dict) and {"handoffId", "fromAgent", "toAgent"} <= message.keys()
+    whole = is_handoff and isinstance(message["fromAgent"], dict) and isinstance(message["toAgent"], dict)
+    return message if whole else None

@@ -1,0 +1,225 @@
+"""Finding runs: by pipeline, status, stage and task, in what the server indexes."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.core.messages import PipelineStatus
+from baton.errors import BatonError
+from baton.runs.client_executions import PAUSED, Execution, list_executions
+from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
+
+SUSPENDED = "SUSPENDED"
+_STANDING_STILL = ("WAITING", "PENDING_HANDOFF", SUSPENDED)
+_OPEN = ("RUNNING", *_STANDING_STILL)
+STATUSES = (*_OPEN, PAUSED, *(one.name for one in WorkflowExecutionStatus if one.name not in ("RUNNING", PAUSED)))
+"""What a run's status may be: Temporal's, `PAUSED` by an operator among them; and of a run that goes on, `WAITING` for
+a person, `PENDING_HANDOFF` if a handoff of its does, and `SUSPENDED` once the server reports that its worker's code
+failed, by default five times."""
+_BUILD = "TemporalWorkerDeploymentVersion"
+_BEHAVIOR = "TemporalWorkflowVersioningBehavior"
+_PROBLEMS = "TemporalReportedProblems"  # the server sets it, and takes it away once the run goes on
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """Which runs are asked for; None is "any".
+
+    Attributes:
+        pipeline: The pipeline, that is the workflow's type.
+        status: One of `STATUSES`.
+        stage: The stage the run is at, or ended at.
+        task: The task's id.
+        children: Also runs that another run started; a filter by pipeline, by task, or by a status in which a run
+            needs somebody finds them anyway, because the run that started them only seems to be at work.
+        every: Also workflows that were started without Baton's search attributes.
+        id_prefix: What the workflow id begins with.
+    """
+
+    pipeline: str | None = None
+    status: str | None = None
+    stage: str | None = None
+    task: str | None = None
+    children: bool = False
+    every: bool = False
+    id_prefix: str | None = None
+
+    def query(self, *, labelled: bool = True) -> str:
+        """Return the filter in the server's query language.
+
+        Args:
+            labelled: Whether the namespace has Baton's search attributes.
+
+        Raises:
+            BatonError: The namespace lacks what the filter needs.
+
+        Example:
+            >>> RunFilter(pipeline="delivery", status="WAITING").query()
+            "BatonPipeline = 'delivery' AND ExecutionStatus = 'Running' AND BatonStatus = 'WAITING'"
+            >>> RunFilter(status="TIMED_OUT", every=True).query(labelled=False)
+            "ExecutionStatus = 'TimedOut'"
+        """
+        terms = []
+        by_label = self.status in ("WAITING", "PENDING_HANDOFF")
+        if not labelled and (self.stage or self.task or by_label):
+            raise BatonError(
+                "the namespace lacks Baton's search attributes, so runs cannot be found by stage, task or what they "
+                "wait for; `baton doctor --fix` adds them, and runs started from then on have them"
+            )
+        if self.pipeline:
+            terms.append(_equal(ATTRIBUTE_PIPELINE if labelled and not self.every else "WorkflowType", self.pipeline))
+        elif labelled and not self.every:
+            terms.append(f"{ATTRIBUTE_PIPELINE} IS NOT NULL")
+        if self.status:
+            terms.append(_equal("ExecutionStatus", "Running" if self.status in _OPEN else _in_queries(self.status)))
+            if by_label:
+                terms.append(_equal(ATTRIBUTE_STATUS, self.status))
+            elif self.status == SUSPENDED:
+                terms.append(f"{_PROBLEMS} IS NOT NULL")
+        else:
+            terms.append("ExecutionStatus != 'ContinuedAsNew'")
+        with_children = self.children or self.status in (*_STANDING_STILL, PAUSED)
+        if not (self.pipeline or self.task or with_children or self.every):
+            terms.append("ParentWorkflowId IS NULL")
+        terms += [_equal(ATTRIBUTE_STAGE, self.stage)] if self.stage else []
+        terms += [_equal(ATTRIBUTE_TASK, self.task)] if self.task else []
+        terms += [f"WorkflowId STARTS_WITH {_quoted(self.id_prefix)}"] if self.id_prefix else []
+        return " AND ".join(terms)
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run as the server's index knows it; the index may lag behind by a moment.
+
+    Attributes:
+        workflow_id: The workflow.
+        run_id: Its newest run.
+        pipeline: The workflow's type.
+        status: One of `STATUSES`.
+        stage: The stage it is at, or ended at; None where it is not indexed.
+        task_id: The task's id; None where it is not indexed.
+        began: When the run started.
+        ended: When it ended.
+    """
+
+    workflow_id: str
+    run_id: str
+    pipeline: str
+    status: str
+    stage: str | None
+    task_id: str | None
+    began: datetime
+    ended: datetime | None
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the run as JSON."""
+        return {
+            "workflow_id": self.workflow_id,
+            "run_id": self.run_id,
+            "pipeline": self.pipeline,
+            "status": self.status,
+            "stage": self.stage,
+            "task_id": self.task_id,
+            "began": self.began.isoformat(),
+            "ended": self.ended.isoformat() if self.ended else None,
+        }
+
+
+async def list_runs(client: Client, wanted: RunFilter, limit: int) -> list[ListedRun]:
+    """Return runs, those that go on first, then the latest to end; of each workflow its newest run.
+
+    Args:
+        client: A connected client.
+        wanted: Which runs.
+        limit: How many at most.
+
+    Returns:
+        The runs.
+
+    Raises:
+        BatonError: The namespace lacks the search attributes that the filter needs.
+        temporalio.service.RPCError: The server cannot be asked.
+    """
+    try:
+        return await _found(client, wanted, wanted.query(), limit)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
+            raise
+    return await _found(client, wanted, wanted.query(labelled=False), limit)
+
+
+async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> list[ListedRun]:
+    """Return the runs of a query."""
+    runs: dict[str, ListedRun] = {}
+    async for found in list_executions(client, query, page=min(1000, 2 * limit)):
+        run = _listed(found)
+        # To the server a run that waits is one of those that go on.
+        if wanted.status in (None, run.status):
+            runs.setdefault(run.workflow_id, run)
+        if len(runs) == limit:
+            break
+    return list(runs.values())
+
+
+def pinned_elsewhere(task_queue: str, builds: Collection[tuple[str, str]]) -> str:
+    """Return the query for runs of a task queue that go on and are pinned to other builds than these.
+
+    Args:
+        task_queue: The task queue.
+        builds: The builds, each as its deployment and its id.
+
+    Example:
+        >>> pinned_elsewhere("q", [("baton", "two")])[52:]
+        "TemporalWorkflowVersioningBehavior = 'Pinned' AND TemporalWorkerDeploymentVersion NOT IN ('baton:two')"
+    """
+    terms = [_equal("TaskQueue", task_queue), _equal("ExecutionStatus", "Running"), _equal(_BEHAVIOR, "Pinned")]
+    known = ", ".join(_quoted(f"{deployment}:{id}") for deployment, id in sorted(builds))
+    return " AND ".join([*terms, f"{_BUILD} NOT IN ({known})"] if known else terms)
+
+
+def label_of(found: Execution, name: str) -> str | None:
+    """Return one of Baton's search attributes of a run; None where the server does not index it."""
+    return found.search_attributes.get(SearchAttributeKey.for_keyword(name))
+
+
+def status_of(found: Execution) -> str:
+    """Return how a run stands, as one of `STATUSES`: Temporal's own status does not tell that it needs somebody."""
+    status = found.status
+    label = label_of(found, ATTRIBUTE_STATUS)
+    if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in found.search_attributes):
+        return SUSPENDED
+    if status == "RUNNING" and label in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF):
+        return label
+    return status
+
+
+def _listed(found: Execution) -> ListedRun:
+    """Return what the index says of a run."""
+    return ListedRun(
+        workflow_id=found.id,
+        run_id=found.run_id,
+        pipeline=found.workflow_type,
+        status=status_of(found),
+        stage=label_of(found, ATTRIBUTE_STAGE),
+        task_id=label_of(found, ATTRIBUTE_TASK),
+        began=found.start_time,
+        ended=found.close_time,
+    )
+
+
+def _in_queries(status: str) -> str:
+    """Return a status as the query language spells it."""
+    return "".join(word.capitalize() for word in status.split("_"))
+
+
+def _equal(name: str, value: str) -> str:
+    return f"{name} = {_quoted(value)}"
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,287 @@
+"""A run as its event history tells it: steps, batons, people, ends. Needs no worker, and no pipeline code."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from baton.budget.billing import Bill, billed_before
+from baton.core.baton import Baton
+from baton.core.history import HistoryEntry, Spend, StepKind, Undone, snapshots
+from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.state import PipelineState
+from baton.errors import HistoryError
+from baton.runs.client_events import Pausing
+from baton.runs.client_timers import HandoffDeadline, Timer, pending_handoffs
+
+
+class RunStatus(StrEnum):
+    """How a run stands, in Temporal's words."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+    TERMINATED = "TERMINATED"
+    TIMED_OUT = "TIMED_OUT"
+    CONTINUED_AS_NEW = "CONTINUED_AS_NEW"
+
+
+class StepStatus(StrEnum):
+    """How a step stands."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    TAKEN_OVER = "taken over"
+
+
+@dataclass
+class Step:
+    """One step of a run: a stage, a fan-out, an approval, a child or a sleep.
+
+    Attributes:
+        seq: Its number in the pipeline, from 1.
+        name: The name of the stage, of the fan-out's stages, of the approval or the child.
+        kind: What kind of step it is.
+        status: Whether it runs, is done, failed, or was taken over from an earlier run.
+        began: When it was scheduled.
+        ended: When it ended.
+        until: The deadline of an approval, or the end of a sleep.
+        reset_event: The event a reset goes to, to be right before the step; None if it is in another run.
+        attempts: How often it was sent out because of refused patches.
+        tokens_read: Tokens of the prompts it was given.
+        failure: Why it failed, or the last finding against it.
+        approved: How an approval was decided, yes or no; None while it waits, and of any other step.
+    """
+
+    seq: int
+    name: str
+    kind: StepKind
+    status: StepStatus = StepStatus.RUNNING
+    began: datetime | None = None
+    ended: datetime | None = None
+    until: datetime | None = None
+    reset_event: int | None = None
+    attempts: int = 1
+    tokens_read: int = 0
+    failure: str | None = None
+    approved: bool | None = None
+
+
+@dataclass
+class RunRecord:
+    """A run, rebuilt from its events.
+
+    Attributes:
+        workflow_id: The workflow.
+        run_id: The run.
+        pipeline: The workflow's type.
+        start: What it was started with.
+        state: The baton, its history and outcomes, as the run has them.
+        steps: The steps, in order of their numbers.
+        timers: The timers that run, the oldest first; none in a run that has ended.
+        status: How the run stands.
+        began: When it started.
+        reset: When it was last rolled back, or reset in another way; None if it never was.
+        ended: When it closed.
+        failure: Why it failed, was terminated or was left.
+        suspended: Why the worker's code cannot go on with it: it does not fit the history, does not know the pipeline,
+            or a payload needs a key. The server has it tried again until it can; None if the last try succeeded.
+        result: What it returned.
+        children: Workflow id, run id and initiating event of every child that was started.
+        previous_run_id: The run it continues, if it continued as new.
+        next_run_id: The run that continues it.
+        notes: Roll-backs, those of the runs that it continues too, compensations that failed, and signals, as the
+            history has them.
+        undone_since: The first of the steps whose effects outside were undone; None if none were.
+        pausings: Who paused it and who let it go on, in order.
+        last_event: The last event that was read.
+        anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
+            outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
+        inputs: What its stages were sent, in order; of light stages the history does not tell.
+        accepted: What its stages returned and the pipeline took over, in order, each with its outcome's place.
+        tokens_read: What the prompts of its stages had, by step number and stage.
+        billed: What was charged: refused attempts, branches of a failed fan-out, stages that raised, compressed
+            conversations and what a roll-back left included.
+        bills: What of it was charged in this run, one for each event that tells it.
+        chunks: The sealed chunks of streamed handoffs that it was signaled, in order.
+    """
+
+    workflow_id: str
+    run_id: str
+    pipeline: str
+    start: PipelineInput
+    state: PipelineState
+    steps: list[Step] = field(default_factory=list)
+    timers: list[Timer] = field(default_factory=list)
+    status: RunStatus = RunStatus.RUNNING
+    began: datetime | None = None
+    reset: datetime | None = None
+    ended: datetime | None = None
+    failure: str | None = None
+    suspended: str | None = None
+    result: PipelineResult | None = None
+    children: list[tuple[str, str, int]] = field(default_factory=list)
+    previous_run_id: str | None = None
+    next_run_id: str | None = None
+    notes: list[str] = field(default_factory=list)
+    undone_since: int | None = None
+    pausings: list[Pausing] = field(default_factory=list)
+    last_event: int = 0
+    anchors: list[str] = field(default_factory=list)
+    inputs: list[StageInput] = field(default_factory=list)
+    accepted: list[tuple[int, StageReturn]] = field(default_factory=list)
+    tokens_read: dict[tuple[int, str], int] = field(default_factory=dict)
+    billed: Spend = field(default_factory=Spend)
+    bills: list[Bill] = field(default_factory=list)
+    chunks: list[bytes] = field(default_factory=list)
+
+    @property
+    def baton(self) -> Baton:
+        """The baton now, or at the end."""
+        return self.state.baton
+
+    def billed_by(self, event: int) -> Spend:
+        """Return what the run was charged by an event of its history, this one included.
+
+        Args:
+            event: The event's id.
+        """
+        return sum((bill.spend for bill in self.bills if bill.event <= event), start=billed_before(self.start))
+
+    @property
+    def task_id(self) -> str | None:
+        """The task: what the run was started with, or the name that the pipeline gave it, as soon as a step tells it.
+
+        None if it was started without one, and only light stages have begun.
+        """
+        told = [self.start.task_id, *(given.task_id for given in self.inputs[:1])]
+        return next(filter(None, told), None) or (self.result.task_id if self.result else None)
+
+    @property
+    def handed(self) -> list[StageInput]:
+        """What stages were sent with a contract, in order."""
+        return [one for one in self.inputs if one.contract is not None]
+
+    @property
+    def pending_handoffs(self) -> list[HandoffDeadline]:
+        """The handoffs that wait for a person, the oldest first."""
+        return pending_handoffs(self.timers)
+
+    @property
+    def history(self) -> list[tuple[HistoryEntry, Baton]]:
+        """Every change with the full baton after it."""
+        return list(snapshots(self.state.initial, self.state.entries))
+
+    def step(self, reference: str) -> Step:
+        """Return the step that a person means.
+
+        Args:
+            reference: A step's number, or its name; of several with one name the last, or `name:2` for the
+                second of them.
+
+        Returns:
+            The step.
+
+        Raises:
+            HistoryError: There is no such step; the message lists those there are.
+        """
+        name, _, nth = reference.rpartition(":")
+        if reference.isdecimal():
+            found = [step for step in self.steps if step.seq == int(reference)]
+        elif name and nth.isdecimal():
+            found = [step for step in self.steps if step.name == name][int(nth) - 1 : int(nth)]
+        else:
+            found = [step for step in self.steps if step.name == reference]
+        if not found:
+            known = ", ".join(f"{step.seq} {step.name}" for step in self.steps) or "none yet"
+            raise HistoryError(f"run {self.workflow_id!r} has no step {reference!r}; its steps are: {known}")
+        return found[-1]
+
+    @property
+    def earlier(self) -> tuple[str, str] | None:
+        """The workflow and run that this run continues, or that it was forked from; None if it is neither."""
+        if self.previous_run_id is not None:
+            return self.workflow_id, self.previous_run_id
+        origin = self.start.origin
+        return None if origin is None else (origin.workflow_id, origin.run_id)
+
+    def is_reset(self, at: datetime, note: str) -> None:
+        """Note when the run was reset, from which run and why."""
+        self.reset = at
+        self.notes.append(note)
+
+    def is_undone(self, told: Undone) -> None:
+        """Note that effects outside are undone, or that one has to be undone by hand."""
+        self.undone_since = min(told.undone_since, self.undone_since or told.undone_since)
+        if told.by_hand is not None:
+            self.notes.append(told.by_hand)
+
+    def took_over(self, step: Step) -> bool:
+        """Return whether a step happened before this run, which was started with its outcome."""
+        return any(outcome.seq == step.seq for outcome in self.start.outcomes)
+
+    def baton_after(self, step: Step) -> Baton:
+        """Return the baton as it was right after a step.
+
+        Raises:
+            HistoryError: The step has not ended.
+        """
+        return self._baton_at(step, after=True)
+
+    def baton_before(self, step: Step) -> Baton:
+        """Return the baton as it was right before a step took effect."""
+        return self._baton_at(step, after=False)
+
+    def _baton_at(self, step: Step, *, after: bool) -> Baton:
+        """Return the baton around a step."""
+        baton, found = self.state.initial, False
+        for entry, following in self.history:
+            mine = entry.seq == step.seq and entry.kind is not StepKind.EDIT
+            if mine and not after:
+                return baton
+            if found and not mine:
+                return baton
+            baton, found = following, found or mine
+        if after and not found:
+            raise HistoryError(f"step {step.seq} ({step.name!r}) has not ended; its status is {step.status.value}")
+        return baton
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the record as JSON, for `--json` and for other programs."""
+        return {
+            "workflow_id": self.workflow_id,
+            "run_id": self.run_id,
+            "pipeline": self.pipeline,
+            "task_id": self.task_id,
+            "status": self.status.value,
+            "began": self.began.isoformat() if self.began else None,
+            "reset": self.reset.isoformat() if self.reset else None,
+            "ended": self.ended.isoformat() if self.ended else None,
+            "failure": self.failure,
+            "suspended": self.suspended,
+            "timers": [one.to_json_object() for one in self.timers],
+            "pending_handoffs": [one.to_json_object() for one in self.pending_handoffs],
+            "notes": self.notes,
+            "undone_since": self.undone_since,
+            "spend": self.state.spend.model_dump(mode="json"),
+            "billed": self.billed.model_dump(mode="json"),
+            "steps": [
+                {
+                    "seq": step.seq,
+                    "name": step.name,
+                    "kind": step.kind.value,
+                    "status": step.status.value,
+                    "began": step.began.isoformat() if step.began else None,
+                    "ended": step.ended.isoformat() if step.ended else None,
+                    "attempts": step.attempts,
+                    "tokens_read": step.tokens_read,
+                    "failure": step.failure,
+                    "approved": step.approved,
+                    "reset_event": step.reset_event,
+                }
+                for step in self.steps
+            ],
+            "baton": self.baton.to_json_object(),
+        }

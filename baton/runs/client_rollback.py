@@ -1,0 +1,214 @@
+"""Roll a run back: find the point, reset the run to it, settle what the abandoned part had started and spent."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.core.history import Spend
+from baton.core.messages import RolledBack
+from baton.errors import HistoryError, PipelineError
+from baton.handoff.pending import name_refusal
+from baton.runs.client_reader import read_run
+from baton.runs.client_record import RunRecord, Step
+from baton.wire.names import ROLLED_BACK
+
+
+@dataclass(frozen=True)
+class RollbackPoint:
+    """Where a roll-back goes, and what it leaves.
+
+    Attributes:
+        run: The run that has the event to go back to.
+        step: The first step that runs again.
+        event: The event that the run is reset to.
+        newest: The workflow's newest run, which the roll-back ends.
+    """
+
+    run: RunRecord
+    step: Step
+    event: int
+    newest: RunRecord
+
+    @property
+    def also_again(self) -> list[Step]:
+        """Steps before the step that begin in the same workflow task, so they run again too."""
+        return [one for one in self.run.steps if one.reset_event == self.event and one.seq < self.step.seq]
+
+    @property
+    def again(self) -> list[Step]:
+        """All steps taken so far that will run again, in order."""
+        return [*self.also_again, *(one for one in self.newest.steps if one.seq >= self.step.seq)]
+
+    @property
+    def spent(self) -> Spend:
+        """What was spent after the point. It stays charged."""
+        return self.newest.billed.beyond(self.run.billed_by(self.event))
+
+    @property
+    def children(self) -> list[str]:
+        """Workflow ids of the children that the newest run started after the point."""
+        after = self.event if self.run.run_id == self.newest.run_id else 0
+        return [child for child, _, initiated in self.newest.children if initiated > after]
+
+
+@dataclass(frozen=True)
+class RolledBackRun:
+    """What a roll-back did.
+
+    Attributes:
+        run_id: The new run, which continues from the step.
+        from_run_id: The run that was left.
+        step: The step it was rolled back to before.
+        event: The event it was reset to.
+        also_again: Names of steps before the step that share its workflow task, and so run again too.
+        stopped_children: Workflow ids of the children of the left run that were terminated.
+    """
+
+    run_id: str
+    from_run_id: str
+    step: Step
+    event: int
+    also_again: list[str] = field(default_factory=list)
+    stopped_children: list[str] = field(default_factory=list)
+
+
+async def find_point(client: Client, workflow_id: str, to: str, run_id: str | None = None) -> RollbackPoint:
+    """Return where a roll-back would go, without changing anything.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline.
+        to: The step: its number, its name, or `name:2` for the second of that name.
+        run_id: Which run; the newest by default.
+
+    Returns:
+        The point.
+
+    Raises:
+        HistoryError: There is no such step, or it ran in another workflow from which this one was forked.
+        temporalio.service.RPCError: There is no such run.
+    """
+    run = await read_run(client, workflow_id, run_id)
+    step = run.step(to)
+    while step.reset_event is None:
+        fork = f"fork at that step instead (baton fork {workflow_id} --at {step.seq})"
+        if not run.took_over(step):
+            raise HistoryError(
+                f"the history records only how step {step.seq} ({step.name!r}) ended, so there is no event to go back "
+                f"to: {fork}, or go back further"
+            )
+        if run.previous_run_id is None:
+            raise HistoryError(
+                f"step {step.seq} ({step.name!r}) ran before {workflow_id!r} was forked, so there is no event here to "
+                f"go back to: {fork}"
+            )
+        run = await read_run(client, workflow_id, run.previous_run_id)
+        step = run.step(str(step.seq))
+    return RollbackPoint(run, step, step.reset_event, await read_run(client, workflow_id))
+
+
+async def roll_back(
+    client: Client, workflow_id: str, to: str, *, by: str, why: str, run_id: str | None = None
+) -> RolledBackRun:
+    """Roll an open or closed run back to right before a step; it continues from there.
+
+    The server ends the run and starts another with its history up to the step (Temporal's reset). Signals and
+    updates that came later belong to the abandoned part and are not applied again. Children that the left
+    run started after that point are terminated, and the new run records who rolled back and why. What stages did
+    outside is not undone, and what they spent stays charged.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline.
+        to: The step: its number, its name, or `name:2` for the second of that name.
+        by: Who rolls back.
+        why: The reason, for the history.
+        run_id: Which run; the newest by default.
+
+    Returns:
+        What was done.
+
+    Raises:
+        HistoryError: There is no such step, or it ran in another workflow from which this one was forked.
+        PipelineError: The name of who rolls back has control characters; nothing was done.
+        temporalio.service.RPCError: The server refuses.
+    """
+    if unnamed := name_refusal(by):
+        raise PipelineError(unnamed)
+    point = await find_point(client, workflow_id, to, run_id)
+    new_run_id = await _reset(client, point, by, why)
+    stopped = [
+        child
+        for child in point.children
+        if await _terminate(client, child, f"parent {workflow_id!r} rolled back by {by}")
+    ]
+    await _settle(client, point, stopped, by, why)
+    also_again = [one.name for one in point.also_again]
+    return RolledBackRun(new_run_id, point.newest.run_id, point.step, point.event, also_again, stopped)
+
+
+async def _reset(client: Client, point: RollbackPoint, by: str, why: str) -> str:
+    """Reset the run to the point, and return the new run's id."""
+    answer = await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=point.run.workflow_id, run_id=point.run.run_id),
+            reason=f"rolled back to before {point.step.name!r} by {by}: {why}",
+            workflow_task_finish_event_id=point.event,
+            request_id=str(uuid4()),
+            identity=by,
+            reset_reapply_exclude_types=[
+                ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
+                ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+            ],
+        ),
+        retry=True,
+    )
+    return answer.run_id
+
+
+async def _settle(client: Client, point: RollbackPoint, stopped: Sequence[str], by: str, why: str) -> None:
+    """Charge the workflow with what the abandoned part spent. It may have continued as new, or ended, already."""
+    spent = point.spent
+    for child in stopped:
+        spent += await _billed(client, child)
+    told = RolledBack(
+        to=point.step.name,
+        by=by,
+        why=why,
+        from_run_id=point.newest.run_id,
+        stopped_children=[*stopped],
+        left=spent,
+    )
+    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(point.run.workflow_id)
+    try:
+        await handle.signal(ROLLED_BACK, told)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+
+
+async def _billed(client: Client, workflow_id: str) -> Spend:
+    """Return what a child was charged; nothing if it is not a pipeline."""
+    try:
+        return (await read_run(client, workflow_id)).billed
+    except HistoryError:
+        return Spend()
+
+
+async def _terminate(client: Client, workflow_id: str, reason: str) -> bool:
+    """Terminate a workflow; False if it had ended already."""
+    try:
+        await client.get_workflow_handle(workflow_id).terminate(reason=reason)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return True

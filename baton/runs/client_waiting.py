@@ -1,0 +1,327 @@
+"""What a run waits for: stages at work, people, children; mostly from the server, without asking a worker."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
+from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType, VersioningBehavior, WorkerVersioningMode
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from baton.core.history import StepKind
+from baton.core.messages import Overview
+from baton.runs.client_events import words_of
+from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe
+from baton.runs.client_list import status_of
+from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
+from baton.wire.names import QUERY_STATUS
+
+WORKER_SILENCE = timedelta(seconds=90)
+"""A worker with nothing to do asks for work about once a minute; one that has not asked for longer is gone."""
+
+_PINNED = VersioningBehavior.VERSIONING_BEHAVIOR_PINNED
+_VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
+_AT_WORK = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+
+
+class Build(NamedTuple):
+    """A build of a worker deployment.
+
+    Attributes:
+        deployment: The deployment's name.
+        id: The build's id.
+    """
+
+    deployment: str
+    id: str
+
+
+class Unchosen(NamedTuple):
+    """Workers that ask for work, and are given no run but those that are pinned to their builds.
+
+    Attributes:
+        deployment: The deployment whose current build decides.
+        build: The id of a build of theirs; None: they are of none.
+        current: The id of the build that is given the runs, and has no workers; None: none was made current.
+
+    Example:
+        >>> Unchosen("baton", "2", None).remedy
+        'temporal worker deployment set-current-version --deployment-name baton --build-id 2'
+    """
+
+    deployment: str
+    build: str | None
+    current: str | None
+
+    @property
+    def remedy(self) -> str:
+        """The command that has them given the runs."""
+        theirs = "--unversioned" if self.build is None else f"--build-id {shlex.quote(self.build)}"
+        name = shlex.quote(self.deployment)
+        return f"temporal worker deployment set-current-version --deployment-name {name} {theirs}"
+
+
+@dataclass(frozen=True)
+class Pending:
+    """One thing that a run waits for.
+
+    Attributes:
+        seq: The step's number.
+        name: The stage, the approval or the child.
+        kind: What kind of step it is.
+        since: Since when.
+        until: The deadline of an approval.
+        asks: What an approval asks, if a worker was there to say so.
+        at_work: Whether a worker is executing the stage; False while it waits for a worker or its next try.
+        tries: How often the stage was begun, counting the failed runs that Temporal repeats.
+        failure: Why the last try failed.
+        next_try: When the next try is due.
+        run: The workflow id of the child.
+        stands: How the child stands, as `baton list` says it: it may itself wait for somebody.
+    """
+
+    seq: int
+    name: str
+    kind: StepKind
+    since: datetime | None
+    until: datetime | None = None
+    asks: str | None = None
+    at_work: bool = False
+    tries: int = 1
+    failure: str | None = None
+    next_try: datetime | None = None
+    run: str | None = None
+    stands: str | None = None
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return what is waited for as JSON."""
+        return {
+            "seq": self.seq,
+            "name": self.name,
+            "kind": self.kind.value,
+            "since": self.since.isoformat() if self.since else None,
+            "until": self.until.isoformat() if self.until else None,
+            "asks": self.asks,
+            "at_work": self.at_work,
+            "tries": self.tries,
+            "failure": self.failure,
+            "next_try": self.next_try.isoformat() if self.next_try else None,
+            "run": self.run,
+            "stands": self.stands,
+        }
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What a run waits for, and whether somebody is there to go on with it.
+
+    Attributes:
+        pending: What is waited for, in the order of the steps.
+        task_queue: Where the run's workers listen.
+        has_worker: Whether a worker that may be given the run asked that task queue for work lately.
+        tries: How often the worker's code was last given the run: more than once, and it could not go on.
+        build: The build that the run is pinned to, so that no other one is given it.
+        fault: Why the worker that was asked about the run cannot answer: its code does not fit it.
+        unchosen: The workers that are there, where none of them is given the run.
+        pause: Who paused the run, so that nothing moves.
+    """
+
+    pending: list[Pending]
+    task_queue: str
+    has_worker: bool
+    tries: int = 1
+    build: Build | None = None
+    fault: str | None = None
+    unchosen: Unchosen | None = None
+    pause: Pause | None = None
+
+
+async def waits(client: Client, run: RunRecord) -> Waits | None:
+    """Return what a run waits for.
+
+    Only what an approval asks is known to workers alone; one that is gone without a word costs two seconds.
+
+    Args:
+        client: A connected client.
+        run: The run.
+
+    Returns:
+        What it waits for, or None if it has ended.
+
+    Raises:
+        temporalio.service.RPCError: The server cannot be asked.
+    """
+    if run.status is not RunStatus.RUNNING:
+        return None
+    description = await describe(client, run.workflow_id, run.run_id)
+    build = pinned_build(description)
+    queue = await described_queue(client, description.task_queue)
+    builds, unchosen = _builds_of(queue), unchosen_workers(queue) if build is None else None
+    has_worker = build in builds if build is not None else bool(builds) and unchosen is None
+    open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
+    asks: dict[str, str | None] = {}
+    fault = None
+    if has_worker and not description.pause and any(step.kind is StepKind.APPROVAL for step in open_steps):
+        try:
+            asks = await _asks(client, run)
+        except WorkflowQueryFailedError as error:
+            fault = str(error)
+    pending = []
+    for step in open_steps:
+        if step.kind in (StepKind.STAGE, StepKind.MERGE):
+            pending += _stages(step, description)
+        elif step.kind is StepKind.CHILD:
+            pending.append(await _child(client, step, description))
+        else:
+            pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
+    tries = max(1, description.details.pending_workflow_task.attempt)
+    return Waits(pending, description.task_queue, has_worker, tries, build, fault, unchosen, description.pause)
+
+
+def pinned_build(description: Execution) -> Build | None:
+    """Return the build that a run is pinned to; None where it goes to the deployment's current one, or to any worker.
+
+    Args:
+        description: What the server says of the run.
+    """
+    versions = description.info.versioning_info
+    if versions.HasField("versioning_override"):
+        override = versions.versioning_override
+        pinned = override.pinned.version if override.HasField("pinned") else None
+    else:
+        pinned = versions.deployment_version if versions.behavior == _PINNED else None
+    return _build(pinned) if pinned and pinned.build_id else None
+
+
+async def described_queue(client: Client, task_queue: str) -> DescribeTaskQueueResponse:
+    """Return what the server says of a task queue for workflows: above all who asked it for work lately."""
+    return await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=task_queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        ),
+        retry=True,
+    )
+
+
+async def has_pollers(client: Client, task_queue: str, build: Build | None = None) -> bool:
+    """Return whether a worker asked a task queue for workflow tasks lately.
+
+    Args:
+        client: A connected client.
+        task_queue: The task queue.
+        build: Count workers of this build only.
+    """
+    builds = await polling_builds(client, task_queue)
+    return bool(builds) if build is None else build in builds
+
+
+async def polling_builds(client: Client, task_queue: str) -> set[Build | None]:
+    """Return the builds whose workers asked a task queue for workflow tasks lately; None for workers of no build.
+
+    Args:
+        client: A connected client.
+        task_queue: The task queue.
+    """
+    return _builds_of(await described_queue(client, task_queue))
+
+
+def unchosen_workers(answer: DescribeTaskQueueResponse) -> Unchosen | None:
+    """Return the workers of a task queue if all are of builds that are given no runs, so that none begins; else None.
+
+    Runs are given to the current build and to the ramping one; where there is none, to workers of no build.
+
+    Args:
+        answer: What the server says of the task queue.
+    """
+    builds, versions = _builds_of(answer), answer.versioning_info
+    current = _build(versions.current_deployment_version) if versions.HasField("current_deployment_version") else None
+    chosen = {current}
+    if versions.ramping_version_percentage:
+        ramps = versions.HasField("ramping_deployment_version")
+        chosen.add(_build(versions.ramping_deployment_version) if ramps else None)
+    if not builds or builds & chosen:
+        return None
+    there = max(filter(None, builds), default=None)
+    deployment = there.deployment if there else current.deployment if current else ""
+    return Unchosen(deployment, there.id if there else None, current.id if current else None)
+
+
+def _builds_of(answer: DescribeTaskQueueResponse) -> set[Build | None]:
+    """Return the builds of the workers that asked lately; None for workers of no build."""
+    now = datetime.now(UTC)
+    return {
+        _build(one.deployment_options) if one.deployment_options.worker_versioning_mode == _VERSIONED else None
+        for one in answer.pollers
+        if now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE
+    }
+
+
+def _build(version: WorkerDeploymentVersion | WorkerDeploymentOptions) -> Build:
+    return Build(version.deployment_name, version.build_id)
+
+
+def _stages(step: Step, description: Execution) -> list[Pending]:
+    """Return what is pending of a stage, or of a fan-out's stages; light stages are unknown to the server."""
+    names = step.name.split("+") if step.kind is StepKind.MERGE else [step.name]
+    activities = description.details.pending_activities
+    mine = [one for one in activities if one.activity_type.name in names]
+    return [_stage(step, one) for one in mine] or [Pending(step.seq, step.name, step.kind, step.began)]
+
+
+def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
+    """Return what is pending of one activity."""
+    return Pending(
+        seq=step.seq,
+        name=activity.activity_type.name,
+        kind=StepKind.BRANCH if step.kind is StepKind.MERGE else StepKind.STAGE,
+        since=step.began,
+        at_work=activity.state == _AT_WORK,
+        tries=activity.attempt,
+        failure=_reason(activity.last_failure) if activity.HasField("last_failure") else None,
+        next_try=_future(activity.next_attempt_schedule_time),
+    )
+
+
+async def _child(client: Client, step: Step, description: Execution) -> Pending:
+    """Return what is pending of a child, and how that stands now."""
+    ending = re.compile(rf"\.step{step.seq}\.[0-9a-f]{{8}}$")  # as `run_child` names it
+    ids = [one.workflow_id for one in description.details.pending_children]
+    mine = next((one for one in ids if ending.search(one)), None)
+    stands = status_of(await describe(client, mine)) if mine else None
+    return Pending(step.seq, step.name, step.kind, step.began, run=mine, stands=stands)
+
+
+def _reason(failure: Failure) -> str:
+    """Return why a try failed, in a line."""
+    if failure.HasField("server_failure_info") and failure.HasField("cause"):
+        return _reason(failure.cause)  # of one with much text, the server puts its own before what it keeps of it
+    return words_of(failure)
+
+
+def _future(at: Timestamp) -> datetime | None:
+    """Return a time, or None where it is not set."""
+    return at.ToDatetime(tzinfo=UTC) if at.seconds else None
+
+
+async def _asks(client: Client, run: RunRecord) -> dict[str, str | None]:
+    """Return what each open approval asks; nothing if no worker answers.
+
+    Raises:
+        WorkflowQueryFailedError: The worker's code cannot go through the run's history.
+    """
+    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    try:
+        overview = await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=ANSWER_WITHIN)
+    except RPCError:
+        return {}
+    return {one.name: one.asks for one in overview.waiting_for}

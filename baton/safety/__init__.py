@@ -1,0 +1,1 @@
+"""The scan for injected instructions, its policy and its waivers."""

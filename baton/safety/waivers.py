@@ -1,0 +1,95 @@
+"""Releases: a person says that a text which the safety scan rejected is a false alarm (S3-11-d).
+
+A release is for the text that was looked at, named by its digest, and for nothing else: the same text passes in
+later handoffs of the run too, any other one is rejected as before. Releases travel in the sealed handoff, so no
+sender can write one for itself; that is why none comes back from a child pipeline, whose result is not sealed.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from baton.core.verdict import Code, Finding, Verdict
+from baton.safety.scan import LONGEST_PATH
+
+
+def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:
+    """Return the digest of the text that a finding is about, or None where it cannot be told for certain.
+
+    Args:
+        message: A message as it was read.
+        pointer: Where, as a finding says it. A key that is no plain name is told by its position in braces; then
+            the key counts together with its value.
+
+    Example:
+        >>> text_digest({"a": ["x"]}, "/a/0") == text_digest({"b": "x"}, "/b")
+        True
+        >>> text_digest({"a": {"do this!": 1}}, "/a/{0}") == text_digest({"a": {"do that!": 1}}, "/a/{0}")
+        False
+        >>> text_digest({"a": ["x"]}, "/a/{7}") is None
+        True
+    """
+    if len(pointer) >= LONGEST_PATH:  # it may have been cut, and lead to something else
+        return None
+    value: Any = message
+    keys: list[str] = []
+    for token in pointer.split("/")[1:]:
+        step = token.replace("~1", "/").replace("~0", "~")
+        position = step[1:-1] if step.startswith("{") and step.endswith("}") else ""
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, Mapping) and position.isdecimal() and int(position) < len(value):
+            keys.append([*value][int(position)])
+            value = value[keys[-1]]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    if not keys and not isinstance(value, str):
+        return None
+    text = json.dumps([*keys, value if isinstance(value, str) else None])
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def digests_of(message: Mapping[str, Any], findings: Iterable[Finding]) -> list[str]:
+    """Return the digests of the texts that safety findings are about, each once.
+
+    Args:
+        message: The message that was rejected.
+        findings: What was found.
+    """
+    about = (text_digest(message, one.at) for one in findings if one.code is Code.SAFETY_VIOLATION)
+    return [digest for digest in dict.fromkeys(about) if digest is not None]
+
+
+def after_release(verdict: Verdict, message: Mapping[str, Any]) -> tuple[Verdict, str | None]:
+    """Return a verdict without the findings that were released, and who released them.
+
+    Args:
+        verdict: The verdict on a message whose seal holds.
+        message: The message; its `step.released` maps digests to the names of reviewers.
+
+    Returns:
+        The verdict, and the reviewers, or None if nothing was released.
+
+    Example:
+        >>> rejected = Verdict.of([Finding(code=Code.SAFETY_VIOLATION, text="Injection", at="/note")])
+        >>> note = {"note": "a quoted mail"}
+        >>> after_release(rejected, {**note, "step": {"released": {text_digest(note, "/note"): "ann"}}})
+        (Verdict(valid=True, reason=None, details=None, findings=[]), 'ann')
+    """
+    step = message.get("step")
+    released = step.get("released") if isinstance(step, Mapping) else None
+    if not isinstance(released, Mapping) or verdict.valid:
+        return verdict, None
+    by: dict[str, None] = {}
+    left = []
+    for finding in verdict.findings:
+        digest = text_digest(message, finding.at) if finding.code is Code.SAFETY_VIOLATION else None
+        who = None if digest is None else released.get(digest)
+        if isinstance(who, str):
+            by[who] = None
+        else:
+            left.append(finding)
+    return (Verdict.of(left), ", ".join(by)) if by else (verdict, None)

@@ -1,0 +1,1 @@
+"""The points at which Baton meets Temporal's SDK."""

@@ -1,0 +1,218 @@
+"""What Baton counts and measures: every metric's name, labels and buckets, and the document's latency limits.
+
+The rules of `deploy/prometheus` and the board of `deploy/grafana` name nothing that is not here, which a test
+checks. Names are the ones that Prometheus shows, their endings included, so no setting of the endpoint may add
+any. Counters that alerts rest on have one label of known values, `at_start`, and begin at nought with each.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from baton.core.verdict import Answer, Code, Fate
+
+
+class Kind(StrEnum):
+    """What can be done with a metric."""
+
+    COUNTER = "counter"
+    """Only rises; a rate is made of it."""
+    GAUGE = "gauge"
+    """Says how things are now."""
+    HISTOGRAM = "histogram"
+    """Counts measurements by size."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric, as Prometheus shows it.
+
+    Attributes:
+        name: Its name, with its unit and `_total` where it is a counter.
+        kind: What it is.
+        help: What it tells, in a sentence.
+        labels: By what it is told apart.
+        buckets: Of a histogram: the upper limits, ascending.
+        at_start: The values of its one label that are there from the start, at nought.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    at_start: tuple[str, ...] = ()
+
+
+RECEIVER_FAILED = "receiver_failed"
+"""The reason of a roll-back whose receiver failed right after it had accepted (S3-6.3-b)."""
+
+HANDOFFS = Metric(
+    "baton_handoffs_total",
+    Kind.COUNTER,
+    "Handoffs answered by their receivers, by verdict: ACCEPTED, or the code they were rejected with.",
+    labels=("verdict",),
+    at_start=(Answer.ACCEPTED.value, *(code.value for code in Code)),
+)
+"""S3-8.1-a and S3-8.1-c are shares of it."""
+
+REJECTIONS = Metric(
+    "baton_handoff_rejections_total",
+    Kind.COUNTER,
+    "Handoffs rejected by their receivers, by verdict and pair of agents.",
+    labels=("verdict", "sender", "receiver"),
+)
+
+LATENCY = Metric(
+    "baton_handoff_latency_seconds",
+    Kind.HISTOGRAM,
+    "From the sender's dispatch to the receiver's accept, by transport and pair of agents.",
+    labels=("transport", "sender", "receiver"),
+    # Holds every limit of `SLOS`, so that "more than 1 % are slower" is counted and not interpolated.
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0),
+)
+"""S3-8.1-b."""
+
+COMPRESSIONS = Metric(
+    "baton_compressions_total",
+    Kind.COUNTER,
+    "Handoffs whose conversation had to be compressed, by the receiver whose window it was for.",
+    labels=("receiver",),
+)
+"""S3-8.1-d."""
+
+COMPRESSED_AWAY = Metric(
+    "baton_compressed_away_tokens_total",
+    Kind.COUNTER,
+    "Tokens that compression saved, by receiver.",
+    labels=("receiver",),
+)
+
+DEAD_LETTERS = Metric(
+    "baton_dead_letters",
+    Kind.GAUGE,
+    "Runs whose handoff waits for a person. Every worker tells of all of them: take the maximum, not the sum.",
+)
+"""S3-8.1-e."""
+
+ROLLBACKS = Metric(
+    "baton_rollbacks_total",
+    Kind.COUNTER,
+    "Handoffs that were rolled back, by reason: what became of them, or that their receiver failed.",
+    labels=("reason",),
+    at_start=(RECEIVER_FAILED, *(fate.value for fate in Fate if fate.rolls_back)),
+)
+"""S3-8.1-f."""
+
+STAGE_SECONDS = Metric(
+    "baton_stage_seconds",
+    Kind.HISTOGRAM,
+    "How long an execution of a stage took, by stage.",
+    labels=("stage",),
+    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0),
+)
+
+QUEUE_SECONDS = Metric(
+    "baton_queue_seconds",
+    Kind.HISTOGRAM,
+    "How long a stage waited for a free worker (schedule to start), by stage.",
+    labels=("stage",),
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0, 300.0),
+)
+
+SPENT = Metric(
+    "baton_spent_micro_usd_total",
+    Kind.COUNTER,
+    "What stages cost, in millionths of a US dollar, by stage.",
+    labels=("stage",),
+)
+
+CONTRACTS = Metric(
+    "baton_contracts_total",
+    Kind.COUNTER,
+    "Contracts validated before they were handed over, by outcome: valid, flagged (with warnings) or refused.",
+    labels=("outcome",),
+)
+"""Every validation is counted (S5-valid-j)."""
+
+EMPTY_CONTRACTS = Metric(
+    "baton_empty_contracts_total",
+    Kind.COUNTER,
+    "Contracts that hold no facts, or allow no tools, by receiver; without facts they are usually a bug.",
+    labels=("lacks", "receiver"),
+)
+"""S5-check-j, S5-fm-c."""
+
+METRICS = (
+    HANDOFFS,
+    REJECTIONS,
+    LATENCY,
+    COMPRESSIONS,
+    COMPRESSED_AWAY,
+    DEAD_LETTERS,
+    ROLLBACKS,
+    STAGE_SECONDS,
+    QUEUE_SECONDS,
+    SPENT,
+    CONTRACTS,
+    EMPTY_CONTRACTS,
+)
+"""All of Baton's metrics."""
+
+BUCKETS = {metric.name: metric.buckets for metric in METRICS if metric.kind is Kind.HISTOGRAM}
+"""What the endpoint has to be told, by name of the histogram: `PrometheusConfig(histogram_bucket_overrides=…)`."""
+
+
+class Transport(StrEnum):
+    """How a handoff travels."""
+
+    HTTP = "http"
+    """A synchronous HTTP call: of services that tell this metric themselves. Nothing of Baton's own hands on so."""
+    QUEUE = "queue"
+    """A durable queue: a stage's task queue, or what an agent outside fetches from."""
+    SIGNAL = "signal"
+    """A Temporal signal: from pipeline to pipeline."""
+
+
+@dataclass(frozen=True)
+class Slo:
+    """How long handoffs may take, from the sender's dispatch to the receiver's accept (S3-6.5-a).
+
+    Attributes:
+        p99: Of a hundred handoffs, ninety-nine take at most so many seconds.
+        longest: No handoff takes more seconds than that.
+    """
+
+    p99: float
+    longest: float
+
+
+SLOS = {
+    Transport.HTTP: Slo(p99=0.2, longest=0.5),
+    Transport.QUEUE: Slo(p99=0.5, longest=2.0),
+    Transport.SIGNAL: Slo(p99=1.0, longest=5.0),
+}
+"""The document's limits by transport (S3-6.5-b, S3-6.5-c, S3-6.5-d)."""
+
+
+def slo_breach(transport: Transport, seconds: float) -> str | None:
+    """Return the sentence of an alert if one handoff took longer than any may, else None (S3-6.5-e).
+
+    A single handoff cannot break the limit for 99 of 100; that is judged over many of them, by the alert rules.
+
+    Args:
+        transport: How it travelled.
+        seconds: From the sender's dispatch to the receiver's accept.
+
+    Example:
+        >>> slo_breach(Transport.SIGNAL, 5.0) is None
+        True
+        >>> slo_breach(Transport.SIGNAL, 7.25)
+        'a handoff by signal took 7.25 s from dispatch to accept; the longest allowed is 5 s (EAAPL-MAG006 §6.5)'
+    """
+    longest = SLOS[transport].longest
+    if seconds <= longest:
+        return None
+    return (
+        f"a handoff by {transport.value} took {seconds:.2f} s from dispatch to accept; "
+        f"the longest allowed is {longest:g} s (EAAPL-MAG006 §6.5)"
+    )

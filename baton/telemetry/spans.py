@@ -1,0 +1,310 @@
+"""Spans by OpenTelemetry: the start of a pipeline, each handoff, each stage; with the GenAI attribute names.
+
+```
+pipeline start contract_review           the service, in the span that is current there
+├── handoff start to extract             dispatch to accept: what the latency limits are about
+│   └── invoke_agent extract             the stage, one span for each attempt
+├── handoff extract to analyse           links to "handoff start to extract"
+│   └── invoke_agent analyse
+└── handoff analyse to score             of a child pipeline or a continued run: no deeper, linked alike
+```
+
+The span of a handoff is recorded by its receiver, at the first attempt, under an id that follows from the message
+(`baton.handoff.trace`). Loading this module loads OpenTelemetry; use `baton.telemetry.tracing.open_tracing`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from time import time_ns
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
+
+from baton.core.messages import StageReturn
+from baton.core.verdict import Answer
+from baton.handoff.trace import HandoffTrace, TraceContext, child_traceparent
+from baton.telemetry.exporter import PatientExporter
+from baton.telemetry.sampling import TaskSampler, undecided
+from baton.telemetry.tracing import current_stage
+
+_SCOPE = "baton"
+_MICRO = 1_000_000
+
+
+class ChosenIds(IdGenerator):
+    """Random ids, except for a span whose id somebody else can work out."""
+
+    def __init__(self) -> None:
+        self._random = RandomIdGenerator()
+        self._chosen: ContextVar[tuple[int, int] | None] = ContextVar("baton_chosen_ids", default=None)
+
+    def generate_span_id(self) -> int:
+        """Return the chosen id, else a random one."""
+        chosen = self._chosen.get()
+        return self._random.generate_span_id() if chosen is None else chosen[1]
+
+    def generate_trace_id(self) -> int:
+        """Return the chosen id, else a random one; asked only for a span without a parent."""
+        chosen = self._chosen.get()
+        return self._random.generate_trace_id() if chosen is None or not chosen[0] else chosen[0]
+
+    @contextmanager
+    def chosen(self, span_id: str, trace_id: str = "0") -> Iterator[None]:
+        """Give the span that is started in the block this id, and its trace that one if it begins there."""
+        token = self._chosen.set((int(trace_id, 16), int(span_id, 16)))
+        try:
+            yield
+        finally:
+            self._chosen.reset(token)
+
+
+class OpenTelemetryTracing:
+    """`baton.telemetry.tracing.Tracing` by OpenTelemetry.
+
+    Attributes:
+        provider: OpenTelemetry's provider. Whoever makes it the global one (`trace.set_tracer_provider`) lets
+            what the libraries of an agent record join the span of its stage.
+    """
+
+    def __init__(self, provider: TracerProvider, ids: ChosenIds, exporter: PatientExporter | None = None) -> None:
+        """Use a provider that was made with ``ids`` as its id generator; the exporter is told when it is closed."""
+        self.provider = provider
+        self._ids = ids
+        self._exporter = exporter
+        self._tracer = provider.get_tracer(_SCOPE)
+
+    @classmethod
+    def over_http(cls, environment: Mapping[str, str], service: str) -> "OpenTelemetryTracing":
+        """Return one that sends its spans in the background; see `baton.telemetry.tracing.open_tracing`."""
+        ids = ChosenIds()
+        provider = TracerProvider(resource=Resource.create(_names(environment, service)), id_generator=ids)
+        provider.sampler = TaskSampler(provider.sampler)
+        address = _address(environment)
+        exporter = PatientExporter(OTLPSpanExporter(endpoint=address), OTLPSpanExporter.__module__, address)
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        return cls(provider, ids, exporter)
+
+    @contextmanager
+    def pipeline_start(self, pipeline: str, workflow_id: str, task_id: str | None, parent: str | None) -> Iterator[str]:
+        """Record that a pipeline is started; see `Tracing.pipeline_start`."""
+        context = None
+        if parent is not None and not trace.get_current_span().get_span_context().is_valid:
+            context = _below(_remote(TraceContext.parse(parent)))
+        attributes = {
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.workflow.name": pipeline,
+            "temporalWorkflowID": workflow_id,
+        }
+        if task_id:
+            attributes["gen_ai.conversation.id"] = task_id
+        with (
+            self._tracer.start_as_current_span(
+                f"pipeline start {pipeline}",
+                context,
+                SpanKind.PRODUCER,
+                attributes,
+                record_exception=False,
+                set_status_on_exception=False,
+            ) as span,
+            _failing(span),
+        ):
+            yield _traceparent(span.get_span_context())
+
+    @contextmanager
+    def stage(
+        self, name: str, handoff: HandoffTrace, where: Mapping[str, str], attempt: int
+    ) -> Iterator["OpenTelemetryStage"]:
+        """Record that a stage runs, and the handoff that brought it; see `Tracing.stage`."""
+        began = time_ns()
+        is_new = attempt == 1 and (handoff.attempt == 1 or handoff.hands_back)
+        arrival = self._handoff(handoff, began) if is_new else None
+        attributes: dict[str, str | int] = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": name,
+            "gen_ai.conversation.id": handoff.task_id,
+            "baton.handoff.id": handoff.handoff_id,
+            "baton.sender": handoff.sender,
+            "baton.attempt": handoff.attempt,
+            "temporalActivityAttempt": attempt,
+            **where,
+        }
+        with (
+            self._tracer.start_as_current_span(
+                f"invoke_agent {name}",
+                self._context(handoff, arrival),
+                SpanKind.CONSUMER,
+                attributes,
+                start_time=began,
+                record_exception=False,
+                set_status_on_exception=False,
+            ) as span,
+            _failing(span),
+        ):
+            stage = OpenTelemetryStage(span, arrival)
+            token = current_stage.set(stage)
+            try:
+                yield stage
+            finally:
+                current_stage.reset(token)
+                stage.end_handoff(began)
+
+    def close(self) -> None:
+        """Send what is still held back, and stop; ten seconds at most are spent on a collector that is out of reach."""
+        if self._exporter is not None:
+            self._exporter.close_soon()
+        self.provider.shutdown()
+
+    def _handoff(self, handoff: HandoffTrace, now: int) -> Span:
+        """Begin the span of a handoff at the time it was dispatched, by the sender's clock."""
+        sent = now if handoff.sent_at is None else min(_nanoseconds(handoff.sent_at), now)
+        if handoff.parent is not None and handoff.begins_trace:
+            self._unrecorded_start(handoff, handoff.parent, sent)
+        links = []
+        if handoff.parent is not None and handoff.previous_span_id is not None:
+            before = child_traceparent(str(handoff.parent), handoff.previous_span_id)
+            links.append(Link(_remote(TraceContext.parse(before))))
+        parent = None if handoff.parent is None else _remote(handoff.parent, handoff.tracestate)
+        with self._ids.chosen(handoff.span_id):
+            return self._tracer.start_span(
+                f"handoff {handoff.sender} to {handoff.receiver}",
+                _decided(handoff, _below(parent)),
+                SpanKind.PRODUCER,
+                {
+                    "gen_ai.conversation.id": handoff.task_id,
+                    "baton.handoff.id": handoff.handoff_id,
+                    "baton.sender": handoff.sender,
+                    "baton.receiver": handoff.receiver,
+                },
+                links,
+                sent,
+            )
+
+    def _unrecorded_start(self, handoff: HandoffTrace, start: TraceContext, at: int) -> None:
+        """Record the start of a pipeline whose starter records nothing: a point, where its spans hang together."""
+        with self._ids.chosen(start.span_id, start.trace_id):
+            span = self._tracer.start_span(
+                f"pipeline start {handoff.sender}",
+                _decided(handoff, Context()),
+                SpanKind.PRODUCER,
+                {
+                    "gen_ai.operation.name": "invoke_workflow",
+                    "gen_ai.workflow.name": handoff.sender,
+                    "gen_ai.conversation.id": handoff.task_id,
+                },
+                start_time=at,
+            )
+        span.end(at)
+
+    def _context(self, handoff: HandoffTrace, arrival: Span | None) -> Context:
+        """Return the context of a stage's span: below its handoff's, whoever recorded that."""
+        if arrival is not None:
+            return _decided(handoff, trace.set_span_in_context(arrival, Context()))
+        if handoff.parent is None:
+            return Context()
+        own = child_traceparent(str(handoff.parent), handoff.span_id)
+        return _decided(handoff, _below(_remote(TraceContext.parse(own), handoff.tracestate)))
+
+
+class OpenTelemetryStage:
+    """`baton.telemetry.tracing.StageSpan` by OpenTelemetry."""
+
+    def __init__(self, span: Span, arrival: Span | None) -> None:
+        self._span = span
+        self._arrival = arrival
+
+    def answered(self, verdict: str) -> None:
+        """Tell what the gate answered; see `StageSpan.answered`."""
+        for span in (self._span, self._arrival):
+            if span is not None:
+                span.set_attribute("baton.verdict", verdict)
+                if verdict != Answer.ACCEPTED:
+                    _fail(span, verdict)
+        self.end_handoff(time_ns())
+
+    def returned(self, answer: StageReturn) -> None:
+        """Tell what the stage returned; see `StageSpan.returned`."""
+        self._span.set_attributes(
+            {
+                "gen_ai.usage.input_tokens": answer.spend.prompt_tokens,
+                "gen_ai.usage.output_tokens": answer.spend.completion_tokens,
+                "baton.cost_usd": answer.spend.micro_usd / _MICRO,
+                "baton.step": answer.seq,
+                "baton.findings": len(answer.findings),
+            }
+        )
+
+    def end_handoff(self, at: int) -> None:
+        """End the span of the handoff, if that was not done yet, at a time in nanoseconds."""
+        if self._arrival is not None:
+            self._arrival.end(at)
+            self._arrival = None
+
+
+@contextmanager
+def _failing(span: Span) -> Iterator[None]:
+    """Mark the span as failed if the block raises: with the exception's type, never with its text."""
+    try:
+        yield
+    except BaseException as error:
+        _fail(span, type(error).__name__)
+        raise
+
+
+def _fail(span: Span, kind: str) -> None:
+    """Mark a span as failed, with a word for the reason."""
+    span.set_attribute("error.type", kind)
+    span.set_status(StatusCode.ERROR, kind)
+
+
+def _remote(context: TraceContext, tracestate: str = "") -> SpanContext:
+    """Return OpenTelemetry's form of a trace context from elsewhere."""
+    return SpanContext(
+        int(context.trace_id, 16),
+        int(context.span_id, 16),
+        is_remote=True,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED if context.sampled else TraceFlags.DEFAULT),
+        trace_state=TraceState.from_header([tracestate]) if tracestate else None,
+    )
+
+
+def _below(parent: SpanContext | None) -> Context:
+    """Return a context of its own, below a span from elsewhere."""
+    return Context() if parent is None else trace.set_span_in_context(NonRecordingSpan(parent), Context())
+
+
+def _decided(handoff: HandoffTrace, context: Context) -> Context:
+    """Return the context of a span of a handoff, marked if it is for the sampler alone to decide about its trace."""
+    return undecided(context) if handoff.is_untraced else context
+
+
+def _traceparent(context: SpanContext) -> str:
+    """Return the traceparent that hands a span's context on."""
+    return str(TraceContext(f"{context.trace_id:032x}", f"{context.span_id:016x}", context.trace_flags.sampled))
+
+
+def _nanoseconds(at: datetime) -> int:
+    """Return a time as nanoseconds since 1970."""
+    return round(at.timestamp() * _MICRO) * 1_000
+
+
+def _names(environment: Mapping[str, str], service: str) -> dict[str, str]:
+    """Return the service's name, unless it is among the attributes that OpenTelemetry reads by itself."""
+    told = environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+    named = environment.get("OTEL_SERVICE_NAME")
+    if not named and SERVICE_NAME in [one.partition("=")[0].strip() for one in told]:
+        return {}
+    return {SERVICE_NAME: named or service}
+
+
+def _address(environment: Mapping[str, str]) -> str:
+    """Return where spans are sent: the address for traces as it is, or the one for all signals with its path."""
+    exact = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    return exact or environment["OTEL_EXPORTER_OTLP_ENDPOINT"].rstrip("/") + "/v1/traces"

@@ -1,0 +1,139 @@
+"""Traces at the edge: spans, where somebody collects them.
+
+A traceparent costs nothing and every task has a real one (`baton.handoff.trace`), so agents outside can join a
+trace that Baton itself does not record. Spans need the extra `otel` and an address (`OTEL_EXPORTER_OTLP_ENDPOINT`);
+then `open_tracing` gives a `Tracing`, which `baton.telemetry.interceptors` puts around clients and activities.
+OpenTelemetry is loaded in there and nowhere else, and never in workflow code.
+
+Spans hold names, ids, counts and codes. No text of a baton, a message or an exception leaves by this way: it
+passes by the encryption of what Temporal stores.
+"""
+
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from typing import Protocol
+
+from baton.core.messages import StageReturn
+from baton.errors import BatonError
+from baton.handoff.trace import HandoffTrace
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PROTOCOL = "http/protobuf"
+
+_log = logging.getLogger(__name__)
+
+
+class TracingError(BatonError):
+    """Traces are asked for and cannot be made; the text says what to install, correct or unset."""
+
+
+class StageSpan(Protocol):
+    """The span of a stage that is under way."""
+
+    def answered(self, verdict: str) -> None:
+        """Tell what the receiver's gate answered, which ends the span of the handoff; the first answer counts.
+
+        Args:
+            verdict: `"ACCEPTED"`, or the code of the verdict.
+        """
+
+    def returned(self, answer: StageReturn) -> None:
+        """Tell what the stage returned: its cost, its tokens and how many findings there are."""
+
+
+class Tracing(Protocol):
+    """Where spans go; `baton.telemetry.spans.OpenTelemetryTracing` is the one that ships."""
+
+    def pipeline_start(
+        self, pipeline: str, workflow_id: str, task_id: str | None, parent: str | None
+    ) -> AbstractContextManager[str]:
+        """Record that a pipeline is started while the block runs; give the traceparent of that span.
+
+        It is a child of the span that is current where it is called, else of ``parent``.
+
+        Args:
+            pipeline: The workflow's type.
+            workflow_id: Its id.
+            task_id: The task's id, if it is known already.
+            parent: The traceparent that the caller was handed, if any.
+        """
+
+    def stage(
+        self, name: str, handoff: HandoffTrace, where: Mapping[str, str], attempt: int
+    ) -> AbstractContextManager[StageSpan]:
+        """Record that a stage runs while the block does, and the handoff that brought it here.
+
+        Args:
+            name: The stage's name.
+            handoff: What its message says.
+            where: Temporal's ids of the execution, by attribute.
+            attempt: Temporal's count of the activity's attempts, from 1.
+        """
+
+    def close(self) -> None:
+        """Send what is still held back, and stop; a process calls it before it ends."""
+
+
+current_stage: ContextVar[StageSpan | None] = ContextVar("baton_stage_span", default=None)
+"""The span of the stage that the running code belongs to; None without tracing."""
+
+
+def handoff_answered(verdict: str) -> None:
+    """Tell the span of the running stage what its gate answered; nothing happens without tracing.
+
+    Args:
+        verdict: `"ACCEPTED"`, or the code of the verdict.
+    """
+    span = current_stage.get()
+    if span is not None:
+        span.answered(verdict)
+
+
+def open_tracing(environment: Mapping[str, str], service: str = "baton-worker") -> Tracing | None:
+    """Return where this process sends its spans, or None if nobody asked for traces.
+
+    Spans go by OTLP over HTTP in the background. Address, headers, certificates, sampler and further names of the
+    service are OpenTelemetry's own `OTEL_…` variables; `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none`
+    switch it off. Another protocol that they name is warned of, for a collector may take only that at its address.
+
+    Args:
+        environment: The environment, for example `os.environ`.
+        service: The service's name unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
+
+    Raises:
+        TracingError: An address is set, and the extra `otel` is not installed, or another of the variables has a value
+            that OpenTelemetry refuses.
+
+    Example:
+        >>> open_tracing({}) is None
+        True
+    """
+    asked = any(environment.get(name) for name in _ENDPOINTS)
+    disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if not asked or disabled or environment.get("OTEL_TRACES_EXPORTER") == "none":
+        return None
+    try:
+        # Optional, and 50 ms that only those pay who ask for traces.
+        from baton.telemetry.spans import OpenTelemetryTracing  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise TracingError(
+            f"OTEL_EXPORTER_OTLP_ENDPOINT is set, but {error.name!r} is not installed; install "
+            "temporal-baton[otel], or unset the variable"
+        ) from error
+    protocol = next(filter(None, (environment.get(name) for name in _PROTOCOLS)), _PROTOCOL)
+    if protocol != _PROTOCOL:
+        _log.warning(
+            "OTEL_EXPORTER_OTLP_PROTOCOL is %r, and spans are sent by %s all the same: name the address at which the "
+            "collector takes that, as a rule port 4318",
+            protocol,
+            _PROTOCOL,
+        )
+    try:
+        return OpenTelemetryTracing.over_http(environment, service)
+    except (ValueError, RuntimeError) as error:
+        raise TracingError(
+            f"the OTEL_… variables cannot be used: {error}; correct or unset the one it is about"
+        ) from error

@@ -1,0 +1,186 @@
+"""`Metrics`: one method for each thing that Baton counts or measures, over whatever meter Temporal gives.
+
+In a workflow that is `workflow.metric_meter()`, which keeps silent while a run is replayed, so nothing is counted
+twice. A worker makes one of its runtime's meter, which all its activities share. Instruments are made when they
+are first needed, and what a set of labels resolves to is kept: recording costs about a microsecond.
+"""
+
+from typing import Generic, TypeVar
+
+from temporalio.common import MetricCounter, MetricGauge, MetricHistogramFloat, MetricMeter
+
+from baton.core.verdict import Answer
+from baton.telemetry.metric_names import (
+    COMPRESSED_AWAY,
+    COMPRESSIONS,
+    CONTRACTS,
+    DEAD_LETTERS,
+    EMPTY_CONTRACTS,
+    HANDOFFS,
+    LATENCY,
+    QUEUE_SECONDS,
+    REJECTIONS,
+    ROLLBACKS,
+    SPENT,
+    STAGE_SECONDS,
+    Metric,
+    Transport,
+)
+
+InstrumentT = TypeVar("InstrumentT", MetricCounter, MetricHistogramFloat)
+
+LONGEST_LABEL = 200
+"""Longer labels are cut; no name of an agent that passed the schema is longer."""
+MOST_SERIES = 1_000
+"""The most sets of labels of one metric in one process; whatever comes later is counted under `OTHER`."""
+OTHER = "other"
+"""The label of what came too late: names of agents are in messages from outside, and a hostile sender has many."""
+
+
+class Metrics:
+    """What is counted and measured, by name; see the module.
+
+    Example:
+        >>> nowhere = Metrics(MetricMeter.noop)
+        >>> nowhere.handoff("SCHEMA_INVALID", "extract", "analyse")
+    """
+
+    def __init__(self, meter: MetricMeter) -> None:
+        """Make the metrics of a meter.
+
+        Args:
+            meter: `workflow.metric_meter()`, `Runtime.metric_meter`, or `MetricMeter.noop`.
+        """
+        self._meter = meter
+        self._counters: dict[str, _Family[MetricCounter]] = {}
+        self._histograms: dict[str, _Family[MetricHistogramFloat]] = {}
+        self._dead_letters: MetricGauge | None = None
+
+    def begin(self, metric: Metric) -> None:
+        """Begin a counter at nought, for each value that its label can have.
+
+        For Prometheus a series that appears at one has not risen, so the first violation would raise no alert.
+        A worker begins its own and those of its pipelines before it polls, a pipeline `ROLLBACKS` when it starts.
+        """
+        for value in metric.at_start:
+            self._counter(metric, value).add(0)
+
+    def handoff(self, verdict: str, sender: str, receiver: str) -> None:
+        """Count a handoff that its receiver answered (S3-8.1-a, S3-8.1-c).
+
+        Args:
+            verdict: `"ACCEPTED"`, or the code of the verdict.
+            sender: Who handed on.
+            receiver: Who answered.
+        """
+        self._counter(HANDOFFS, verdict).add(1)
+        if verdict != Answer.ACCEPTED:
+            self._counter(REJECTIONS, verdict, sender, receiver).add(1)
+
+    def latency(self, transport: Transport, sender: str, receiver: str, seconds: float) -> None:
+        """Measure an accepted handoff, from the sender's dispatch to the receiver's accept (S3-8.1-b, S3-6.5-f).
+
+        Args:
+            transport: How it travelled.
+            sender: Who handed on.
+            receiver: Who accepted.
+            seconds: How long it took. Less than nothing, which two clocks can make of it, counts as nothing.
+        """
+        self._histogram(LATENCY, transport.value, sender, receiver).record(max(seconds, 0.0))
+
+    def rolled_back(self, reason: str) -> None:
+        """Count a handoff that was rolled back (S3-8.1-f).
+
+        Args:
+            reason: The value of its `Fate`, or `RECEIVER_FAILED`.
+        """
+        self._counter(ROLLBACKS, reason).add(1)
+
+    def dead_letters(self, depth: int) -> None:
+        """Tell how many handoffs wait for a person, of all pipelines together (S3-8.1-e).
+
+        A run must not: it knows its own alone, and what it says would replace what others said. See
+        `baton.handoff.client_depth`.
+
+        Args:
+            depth: How many.
+        """
+        if self._dead_letters is None:
+            self._dead_letters = self._meter.create_gauge(DEAD_LETTERS.name, DEAD_LETTERS.help)
+        self._dead_letters.set(depth)
+
+    def compressed(self, receiver: str, before: int, after: int) -> None:
+        """Count a conversation that had to be compressed (S3-8.1-d).
+
+        Args:
+            receiver: For whose window.
+            before: Its tokens before.
+            after: Its tokens after.
+        """
+        self._counter(COMPRESSIONS, receiver).add(1)
+        self._counter(COMPRESSED_AWAY, receiver).add(max(before - after, 0))
+
+    def contract(self, outcome: str, receiver: str, facts: int, tools: int) -> None:
+        """Count a contract that was validated (S5-valid-j, S5-check-j).
+
+        Args:
+            outcome: `"valid"`, `"flagged"` or `"refused"`.
+            receiver: For whom it is.
+            facts: How many facts it holds.
+            tools: How many tools it allows.
+        """
+        self._counter(CONTRACTS, outcome).add(1)
+        for lack, count in (("facts", facts), ("tools", tools)):
+            if not count:
+                self._counter(EMPTY_CONTRACTS, lack, receiver).add(1)
+
+    def stage(self, name: str, seconds: float) -> None:
+        """Measure how long an execution of a stage took."""
+        self._histogram(STAGE_SECONDS, name).record(max(seconds, 0.0))
+
+    def queued(self, name: str, seconds: float) -> None:
+        """Measure how long a stage waited for a free worker."""
+        self._histogram(QUEUE_SECONDS, name).record(max(seconds, 0.0))
+
+    def spent(self, name: str, micro_usd: int) -> None:
+        """Add what a stage cost, in millionths of a US dollar."""
+        if micro_usd > 0:
+            self._counter(SPENT, name).add(micro_usd)
+
+    def _counter(self, metric: Metric, *values: str) -> MetricCounter:
+        """Return the counter for values of the metric's labels."""
+        family = self._counters.get(metric.name)
+        if family is None:
+            family = _Family(metric, self._meter.create_counter(metric.name, metric.help))
+            self._counters[metric.name] = family
+        return family.at(values)
+
+    def _histogram(self, metric: Metric, *values: str) -> MetricHistogramFloat:
+        """Return the histogram for values of the metric's labels."""
+        family = self._histograms.get(metric.name)
+        if family is None:
+            family = _Family(metric, self._meter.create_histogram_float(metric.name, metric.help))
+            self._histograms[metric.name] = family
+        return family.at(values)
+
+
+class _Family(Generic[InstrumentT]):
+    """One metric of a meter, and an instrument for each set of labels that came up."""
+
+    def __init__(self, metric: Metric, instrument: InstrumentT) -> None:
+        self._labels = metric.labels
+        self._instrument: InstrumentT = instrument
+        self._known: dict[tuple[str, ...], InstrumentT] = {}
+
+    def at(self, values: tuple[str, ...]) -> InstrumentT:
+        """Return the instrument for values of the labels, in their order."""
+        return self._known.get(values) or self._new(values)
+
+    def _new(self, values: tuple[str, ...]) -> InstrumentT:
+        values = tuple(value[:LONGEST_LABEL] for value in values)
+        if values not in self._known:
+            if len(self._known) >= MOST_SERIES:
+                values = (OTHER,) * len(values)
+            labels = dict(zip(self._labels, values, strict=True))
+            self._known[values] = self._instrument.with_additional_attributes(labels)
+        return self._known[values]

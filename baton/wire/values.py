@@ -1,0 +1,167 @@
+"""The kinds of values in a handoff message, each with its constraints in Python and in JSON Schema alike.
+
+A format such as `uuid` or `date-time` is only a remark in draft 2020-12, so every kind publishes a pattern
+(C-49). The patterns use nothing that a linear-time matcher lacks: a hostile text cannot slow a receiver down.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from baton.artifacts.records import Name
+from baton.wire.records import ByteCount, Record, Timestamp
+from baton.wire.strict_json import loads_strict
+from baton.wire.versions import LONGEST, RANGE, VERSION
+
+_HEX = "[0-9a-f]"
+_UUID4 = rf"^{_HEX}{{8}}-{_HEX}{{4}}-4{_HEX}{{3}}-[89ab]{_HEX}{{3}}-{_HEX}{{12}}$"
+_YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_INSTANT = (
+    rf"^{_YEAR}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+# Version 00 ends after the flags, later ones may go on (W3C Trace Context §3.2.4); ff is no version.
+_TRACE_IDS = rf"{_HEX}{{32}}-{_HEX}{{16}}-{_HEX}{{2}}"
+_TRACE = rf"^(00-{_TRACE_IDS}|(0[1-9a-f]|[1-9a-e]{_HEX}|f[0-9a-e])-{_TRACE_IDS}(-[!-~]{{0,256}})?)$"
+_TRACE_NOT_ZERO = rf"^{_HEX}{{2}}-0*[1-9a-f]{_HEX}*-0*[1-9a-f]{_HEX}*-"
+_trace, _trace_not_zero = re.compile(_TRACE), re.compile(_TRACE_NOT_ZERO)
+
+
+def _traceparent(text: str) -> str:
+    """Refuse what is no traceparent, and one whose trace id or parent id is all zeros."""
+    if not (_trace.fullmatch(text) and _trace_not_zero.match(text)):
+        raise ValueError("a traceparent is 00-<32 hex>-<16 hex>-<2 hex>, its ids not all zeros (W3C Trace Context)")
+    return text
+
+
+def _refuse_null(value: Any) -> Any:
+    """Refuse null."""
+    if value is None:
+        raise ValueError("null is no value; leave the member out")
+    return value
+
+
+def _each_once(names: list[str]) -> list[str]:
+    """Refuse a list in which a name appears twice."""
+    if len(set(names)) != len(names):
+        raise ValueError("a name appears twice; name each once")
+    return names
+
+
+NOT_NULL = BeforeValidator(_refuse_null)
+"""Marks an optional member: it has one way of not being there, and that is absence."""
+
+SchemaVersion = Annotated[str, StringConstraints(pattern=r"^2\.(0|[1-9][0-9]{0,3})$"), Field(examples=["2.0"])]
+"""The version of the schema that a message follows: this major, any minor."""
+
+Uuid4 = Annotated[str, StringConstraints(pattern=_UUID4), Field(examples=["7c9e6679-7425-40de-944b-e07fc1f90ae7"])]
+"""A random UUID in lower case, as RFC 9562 writes it, so that equal ids are equal texts."""
+
+Instant = Annotated[
+    Timestamp,
+    WithJsonSchema(
+        {"type": "string", "format": "date-time", "pattern": _INSTANT, "examples": ["2026-06-12T09:30:00Z"]}
+    ),
+]
+"""A time with its offset from UTC, as in RFC 3339; kept to the microsecond."""
+
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), Field(examples=["sha256:" + "0f" * 32])]
+"""`sha256:` and 64 hexadecimal digits."""
+
+AgentVersion = Annotated[str, StringConstraints(pattern=VERSION, max_length=LONGEST), Field(examples=["2.1.0"])]
+"""A version by semver.org."""
+
+VersionRange = Annotated[str, StringConstraints(pattern=RANGE, max_length=LONGEST), Field(examples=[">=1.5.0"])]
+"""A range of versions, as `baton.wire.versions.satisfies` reads it."""
+
+KeyValue = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*: *[^ ]"),
+    Field(examples=["maxResponseTokens:2000"]),
+]
+"""A constraint of the form `key:value`, for example `"maxResponseTokens:2000"`."""
+
+Traceparent = Annotated[
+    str,
+    AfterValidator(_traceparent),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "allOf": [{"pattern": _TRACE}, {"pattern": _TRACE_NOT_ZERO}],
+            "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+        }
+    ),
+]
+"""A W3C trace context header."""
+
+Signature = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*:[0-9A-Za-z+/_=-]+$"),
+    Field(examples=["hmac-sha256:" + "0f" * 32]),
+]
+"""An algorithm and what it made of the message: `"hmac-sha256:…"`."""
+
+Receivers = Annotated[
+    list[Name], Field(min_length=1, json_schema_extra={"uniqueItems": True}), AfterValidator(_each_once)
+]
+"""Names of receivers, at least one and each once."""
+
+Count = ByteCount
+"""How many: a whole number from 0, exact for every reader of JSON, as a length in bytes is."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A number from 0 to 1."""
+
+
+class OpenRecord(Record):
+    """A frozen record of the handoff protocol: camelCase on the wire, and open to what later minors add.
+
+    Types are strict, members that this release does not know are kept and survive a round trip. On the wire
+    only the documents' spelling of a name counts; in Python a record is made with Python's.
+    """
+
+    model_config = ConfigDict(
+        extra="allow",
+        alias_generator=to_camel,
+        validate_by_alias=True,
+        validate_by_name=True,
+        serialize_by_alias=True,
+    )
+
+    @classmethod
+    def from_json_object(cls, members: Mapping[str, Any]) -> Self:
+        """Return the record that a JSON object from the wire describes.
+
+        Args:
+            members: What `loads_strict` read.
+
+        Returns:
+            The record; members it does not know are in `model_extra`.
+
+        Raises:
+            pydantic.ValidationError: A required member is missing, or one is of a wrong type.
+        """
+        return cls.model_validate(members, by_alias=True, by_name=False)
+
+    @classmethod
+    def from_json(cls, raw: bytes | str) -> Self:
+        """Return the record that a JSON text from the wire describes.
+
+        Args:
+            raw: The text, UTF-8 if bytes.
+
+        Returns:
+            The record.
+
+        Raises:
+            MalformedMessageError: The text is not strict JSON.
+            pydantic.ValidationError: A required member is missing, or one is of a wrong type.
+        """
+        return cls.from_json_object(loads_strict(raw))
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the record as a JSON object: every member that was set, the unknown ones included."""
+        return self.model_dump(mode="json", exclude_unset=True)

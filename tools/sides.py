@@ -1,0 +1,64 @@
+"""The import contract "a module runs where its name says".
+
+A room of Baton is a package for one concept. The first word of a module's name says where its code may run:
+`workflow*` in the workflow sandbox, `activity*` in a worker, `store*` touches disks, keys and sockets, `client*` in
+services, `cli*` in the `baton` command. Any other name is plain: no I/O, clock, randomness or keys.
+"""
+
+from grimp import ImportGraph
+from importlinter.application import output
+from importlinter.domain import fields
+from importlinter.domain.contract import Contract, ContractCheck
+
+MAY_IMPORT = {
+    "plain": {"plain"},
+    "workflow": {"plain", "workflow"},
+    "activity": {"plain", "store", "activity"},
+    "store": {"plain", "store"},
+    "client": {"plain", "store", "client"},
+    "cli": {"plain", "store", "client", "cli"},
+}
+PACKAGES = {
+    "temporalio": {"workflow", "activity", "client", "cli"},
+    "cryptography": {"store"},
+    "sqlite3": {"store"},
+    "asyncpg": {"store"},
+    "obstore": {"store"},
+    "jsonschema_rs": {"store"},
+    "opentelemetry": {"store"},
+    "splintr": {"store"},
+    "starlette": {"client"},
+    "uvicorn": {"client", "cli"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+}
+
+
+def side(module: str) -> str:
+    """Return where a module of a room may run."""
+    word = module.rpartition(".")[2].partition("_")[0]
+    return word if word in MAY_IMPORT else "plain"
+
+
+class SidesContract(Contract):
+    """Every module of the named rooms imports what its side may import, and nothing else."""
+
+    rooms = fields.SetField(subfield=fields.StringField())
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+        """Return the imports that break the rule."""
+        rooms = {f"baton.{room}" for room in self.rooms}
+        ours = {module for room in rooms for module in {room, *graph.find_descendants(room)}}
+        broken = [
+            f"{module} ({side(module)}) imports {other}"
+            for module in sorted(ours)
+            for other in sorted(graph.find_modules_directly_imported_by(module))
+            if (other in ours and side(other) not in MAY_IMPORT[side(module)])
+            or side(module) not in PACKAGES.get(other.partition(".")[0], {side(module)})
+        ]
+        return ContractCheck(kept=not broken, metadata={"broken": broken})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        """Print one line for each import that breaks the rule."""
+        for line in check.metadata["broken"]:
+            output.print_error(line)
