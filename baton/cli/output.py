@@ -126,13 +126,18 @@ def _seen(sign: str) -> str:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Return ``text`` for the terminal as it is: no markup, no escape sequences."""
+    """Return ``text`` on one line for the terminal: no markup, no escape sequences, no line of its own."""
+    return Text(printable(text).replace("\n", "⏎"), style)
+
+
+def block(text: str, style: str = "") -> Text:
+    """Return ``text`` for the terminal with its line breaks, where the page around it marks it as data."""
     return Text(printable(text), style)
 
 
-def one_line(text: str, style: str = "") -> Text:
-    """Return ``text`` for the terminal on one line: a line break in it does not begin a line of ours."""
-    return plain(text.replace("\n", "⏎"), style)
+def quoted(text: str, style: str = "") -> Text:
+    """Return ``text``, which may have several lines, with a bar before each."""
+    return block("\n".join(f"  │ {line}" for line in text.splitlines()), style)
 
 
 def stack(*rows: RenderableType | None) -> Group:

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import Command, ago, json_text, make_table, moment, one_line, plain, stack
+from baton.cli.output import Command, ago, block, json_text, make_table, moment, plain, stack
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Fate, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -60,10 +60,10 @@ def inbox_table(waiting: Sequence[WaitingHandoff], now: datetime) -> Table:
     for one in waiting:
         pending = one.handoff
         between = f"{pending.sender} → {pending.receiver}" if pending else f"? → {one.stage or '?'}"
-        why = Text.assemble(one_line(between), ", ", plain(reason(pending) if pending else "unreadable", "red"))
+        why = Text.assemble(plain(between), ", ", plain(reason(pending) if pending else "unreadable", "red"))
         words.extend(map(len, why.plain.split()))
         table.add_row(
-            one_line(one.workflow_id, "bold"),
+            plain(one.workflow_id, "bold"),
             str(pending.seq) if pending else "?",
             ago(pending.since, now) if pending else "",
             moment(pending.until, now) if pending else "",
@@ -106,13 +106,13 @@ def handoff_card(one: WaitingHandoff, pending: PendingHandoff, message: Mapping[
     sent = f", sent {pending.attempts} times" if pending.attempts > 1 else ""
     rows: list[RenderableType] = [
         Text.assemble(
-            one_line(one.workflow_id, "bold cyan"),
+            plain(one.workflow_id, "bold cyan"),
             f"  step {pending.seq}: ",
-            one_line(f"{pending.sender} → {pending.receiver}", "bold"),
+            plain(f"{pending.sender} → {pending.receiver}", "bold"),
         ),
-        Text.assemble(plain(reason(pending), "bold red"), f" ({pending.fate.value}): ", one_line(pending.details)),
+        Text.assemble(plain(reason(pending), "bold red"), f" ({pending.fate.value}): ", plain(pending.details)),
         plain(f"waits since {moment(pending.since)}{until}{sent}", "dim"),
-        one_line(f"handoff {pending.handoff_id}", "dim"),
+        plain(f"handoff {pending.handoff_id}", "dim"),
     ]
     for finding in pending.findings:
         rows.append(_finding(finding))
@@ -127,7 +127,7 @@ def decided_line(pending: PendingHandoff, decided: HandoffDecision) -> Text:
     why = f": {decided.why}" if decided.why else ""
     return Text.assemble(
         (_DONE[decided.action], "red" if decided.action is HandoffAction.ABANDON else "green"),
-        one_line(f" the handoff {pending.sender} → {pending.receiver} by {decided.who}{why}"),
+        plain(f" the handoff {pending.sender} → {pending.receiver} by {decided.who}{why}"),
     )
 
 
@@ -190,9 +190,9 @@ def _finding(finding: Finding) -> Text:
     return Text.assemble(
         "  · ",
         plain(finding.code.value, "yellow"),
-        one_line(where, "bold"),
-        one_line(f": {finding.text}"),
-        one_line(rule, "dim"),
+        plain(where, "bold"),
+        plain(f": {finding.text}"),
+        plain(rule, "dim"),
     )
 
 
@@ -209,7 +209,7 @@ def _decision_rows(one: WaitingHandoff, pending: PendingHandoff) -> list[Rendera
     """Return what can be decided, as commands."""
     if not one.answered:
         why = f"{one.trouble}: nothing can be decided from here" if one.trouble else ""
-        return [one_line(why or "no worker answers: nothing can be decided until one does", "yellow")]
+        return [plain(why or "no worker answers: nothing can be decided until one does", "yellow")]
     target = shlex.quote(one.workflow_id)
     rows: list[RenderableType] = [plain("What you can decide:", "bold")]
     for action in pending.actions:
@@ -221,4 +221,4 @@ def _decision_rows(one: WaitingHandoff, pending: PendingHandoff) -> list[Rendera
 
 def _fenced(text: str) -> Text:
     """Return ``text`` inside the fence that nothing in it can end, for the terminal."""
-    return plain(fence(text, secrets.token_hex(8)).rstrip("\n"))
+    return block(fence(text, secrets.token_hex(8)).rstrip("\n"))

@@ -3,7 +3,7 @@
 from rich.console import RenderableType
 from rich.text import Text
 
-from baton.cli.output import dollars, json_text, make_table, moment, plain, printable, stack
+from baton.cli.output import dollars, json_text, make_table, moment, plain, stack
 from baton.ledger.chain import ChainReport, Verdict
 from baton.ledger.cost import TaskCost
 from baton.ledger.evidence import EvidenceReport
@@ -80,7 +80,7 @@ def trace_page(trace: Trace) -> RenderableType:
             moment(header.recorded_at, began),
             _what(header),
             dollars(header.cost.spent_micro_usd) if header.cost else "",
-            plain("\n".join(one for one in (_who(header), why) if one)),
+            stack(*(plain(one) for one in (_who(header), why) if one)),
         )
     output = trace.output
     return stack(
@@ -100,12 +100,12 @@ def record_line(record: AuditRecord, *, as_json: bool) -> str:
     if record.absence is not None:
         where = record.claims.task_id if record.claims else "?"
         line = {"position": record.position, "taskId": where, "absence": record.absence}
-        return json_text(line, lines=True) + "\n" if as_json else printable(f"? {where} {record.absence}") + "\n"
+        return json_text(line, lines=True) + "\n" if as_json else plain(f"? {where} {record.absence}").plain + "\n"
     if as_json:
         return json_text({"position": record.position} | record.members, lines=True) + "\n"
     header = record.fields
     parts = [moment(header.recorded_at), header.task_id, f"#{header.sequence}", header.kind, header.status]
-    return printable(" ".join([*parts, _who(header), header.reason or ""]).rstrip()) + "\n"
+    return plain(" ".join([*parts, _who(header), header.reason or ""]).rstrip()).plain + "\n"
 
 
 def _title(verdict: Verdict, what: str) -> Text:

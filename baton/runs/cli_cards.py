@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
-from baton.cli.output import STATUS_STYLES, Command, between, dollars, grid, length, moment, plain, stack
+from baton.cli.output import STATUS_STYLES, Command, between, dollars, grid, length, moment, plain, quoted, stack
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, Spend, StepKind
@@ -235,10 +234,9 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
     since = f" since {moment(one.since, run.began)}"
     if one.kind is StepKind.APPROVAL:
         until = f", until {moment(one.until, datetime.now(UTC))}" if one.until else ""
-        asks = plain(one.asks, "bold") if one.asks else None
         return stack(
             Text.assemble("waits for a decision: ", plain(one.name, "bold yellow"), (f"{since}{until}", "dim")),
-            Padding(asks, (0, 0, 0, 2)) if asks else None,
+            quoted(one.asks, "bold") if one.asks else None,
             *(Command(f"  {line}") for line in decision_hints(run, one.name)),
         )
     if one.kind is StepKind.SLEEP:

@@ -9,7 +9,7 @@ from rich.text import Text
 from temporalio.client import Client
 
 from baton.cli.command import command
-from baton.cli.output import moment, plain, stack
+from baton.cli.output import moment, plain, quoted, stack
 from baton.cli.session import Session, who_is
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption
 from baton.client import decide
@@ -123,7 +123,7 @@ def _card(target: Target, asked: _Asked) -> RenderableType:
         baton_card(AnyBaton.model_validate(asked.baton)),
         "",
         Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.name, "bold yellow")),
-        plain(f"  {waiting.asks}", "bold") if waiting.asks else None,
+        quoted(waiting.asks, "bold") if waiting.asks else None,
         plain(f"  step {waiting.seq}, since {moment(waiting.since)}{until}", "dim"),
         plain(f"  baton {digest(asked.baton)[:19]}…", "dim"),
     )

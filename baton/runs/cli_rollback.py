@@ -9,7 +9,7 @@ from rich.text import Text
 
 from baton.cli.command import command
 from baton.cli.completion import complete_stage
-from baton.cli.output import Command, one_line, plain, stack
+from baton.cli.output import Command, plain, stack
 from baton.cli.session import Session, who_is
 from baton.cli.targets import STAGE_HELP, RunArgument, Target, WhoOption, WhyOption, YesOption
 from baton.client import RollbackPoint, Step, find_point, roll_back
@@ -66,10 +66,10 @@ async def rollback(
             }
         )
         return
-    step = one_line(f"{done.step.seq} {done.step.name}", "bold")
+    step = plain(f"{done.step.seq} {done.step.name}", "bold")
     session.show(Text.assemble(plain(target.workflow_id, "bold cyan"), " rolled back to before ", step))
     for child in done.stopped_children:
-        session.show(one_line(f"  terminated its child {child}", "yellow"))
+        session.show(plain(f"  terminated its child {child}", "yellow"))
     session.show(Command(f"baton watch {shlex.quote(target.workflow_id)}"))
 
 
@@ -82,15 +82,15 @@ def _preview(point: RollbackPoint) -> RenderableType:
         Text.assemble(
             plain(newest.workflow_id, "bold cyan"),
             f" ({newest.status.value}) goes back to before ",
-            one_line(f"{point.step.seq} {point.step.name}", "bold"),
+            plain(f"{point.step.seq} {point.step.name}", "bold"),
         ),
         *(_step(one) for one in again[:_SHOWN]),
         plain(f"  and {counted(left, 'step')} more", "dim") if left > 0 else None,
         plain(f"  {counted(len(again), 'step')} will run again; they cost {cost}, which stays charged", "yellow"),
-        *(one_line(f"  child {child} will be terminated if it is open", "yellow") for child in point.children),
+        *(plain(f"  child {child} will be terminated if it is open", "yellow") for child in point.children),
     )
 
 
 def _step(step: Step) -> Text:
     """Return one step that will run again."""
-    return one_line(f"  {step.seq} {step.name} ({step.kind.value}, {step.status.value})", "dim")
+    return plain(f"  {step.seq} {step.name} ({step.kind.value}, {step.status.value})", "dim")

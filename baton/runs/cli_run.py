@@ -76,7 +76,8 @@ async def run(
     if not has_worker:
         session.note(f"no worker asks the task queue {task_queue!r} for work: the run begins once one does")
     elif waits:
-        session.note(f"{waits.found}, so the run does not begin; what helps:\n{waits.remedy}")
+        session.note(f"{waits.found}, so the run does not begin; what helps:")
+        session.note(waits.remedy or "")
     elif refused:
         end = f"temporal workflow terminate --workflow-id {shlex.quote(handle.id)}"
         session.note(f"the run does not begin: {suspension(refused)}; if it never will, end it: {end}")

@@ -16,7 +16,7 @@ from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import Compressed
 from baton.core.baton import Baton
 from baton.core.history import Outcome, Spend, StepKind, Undone, told_spend
-from baton.core.messages import Decision, PipelineResult, RolledBack, StageInput, StageReturn
+from baton.core.messages import PipelineResult, RolledBack, StageInput, StageReturn
 from baton.errors import PatchError
 from baton.runs.client_events import (
     detail,
@@ -31,7 +31,7 @@ from baton.runs.client_events import (
 )
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
 from baton.runs.client_timers import APPROVAL_TIMER, SLEEP_TIMER, timer_name
-from baton.wire.names import DECIDE, HANDOFF_CHUNK, ROLLED_BACK
+from baton.wire.names import HANDOFF_CHUNK, ROLLED_BACK
 
 _CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
 
@@ -72,6 +72,7 @@ class _Fold:
         self._branches: dict[tuple[int, str], StageReturn] = {}
         self._compressions: dict[int, int] = {}
         self._child_ends: dict[int, HistoryEvent] = {}
+        self._unexplained_resets = 0
 
     def over(self, events: Sequence[HistoryEvent]) -> None:
         """Fill the record from all events."""
@@ -186,6 +187,7 @@ class _Fold:
     def task_failed(self, event: HistoryEvent) -> None:
         failed = event.workflow_task_failed_event_attributes
         if failed.base_run_id:
+            self._unexplained_resets += 1
             self._run.is_reset(time_of(event), f"reset from run {failed.base_run_id}: {failed.failure.message}")
         elif failed.cause != _OVERTAKEN:
             self._run.suspended = innermost(failed.failure)
@@ -319,15 +321,10 @@ class _Fold:
         text = self._text(event)
         if name == HANDOFF_CHUNK and text is not None:
             self._run.chunks.append(text)
-        decision = parsed(Decision, text) if name == DECIDE else None
-        told = parsed(RolledBack, text) if name == ROLLED_BACK else None
-        if decision is not None:
-            verb = "approved" if decision.approved else "denied"
-            self._run.notes.append(f"signal: {decision.who} {verb} {decision.approval!r}")
-        elif told is not None:
+        told = parsed(RolledBack, text) if name == ROLLED_BACK and self._unexplained_resets else None
+        if told is not None:  # anybody can send it: it is believed of a run that was reset, once
+            self._unexplained_resets -= 1
             self._bill(event, max(self._steps, default=0) + 1, "", told.left)
-            if not any(known.endswith(told.note) for known in self._run.notes):  # the reset's own event says it, too
-                self._run.notes.append(told.note)
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)

@@ -13,7 +13,7 @@ from baton.errors import HistoryError, PipelineError
 from baton.runs.client_fork import forked_input
 from baton.runs.client_record import RunRecord
 from baton.testing import run_pipeline
-from baton.wire.names import DECIDE
+from baton.wire.names import DECIDE, ROLLED_BACK
 from tests.support import (
     GOAL,
     Handle,
@@ -41,6 +41,35 @@ async def finished(client: Client, handle: Handle) -> RunRecord:
     """Wait for the end of a run, and read it both ways."""
     await handle.result()
     return await assert_reads_back(client, handle)
+
+
+class TestForgedSignals:
+    """Anybody who may write to the namespace can send the signals that tell of decisions and roll-backs."""
+
+    async def test_what_a_run_did_not_accept_is_not_read_as_fact(self, client: Client, worker: Worker) -> None:
+        """A refused decision is not shown as made; a roll-back without a reset costs nothing and is not told."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        forged = {"to": "plan", "by": "ceo", "why": "x", "from_run_id": "x", "left": {"micro_usd": 123_456_789_012}}
+        for decision in (
+            {"approval": "release manager", "approved": True, "who": "ceo", "digest": "sha256:other"},
+            {"approval": "nobody asks this", "approved": True, "who": "ceo"},
+        ):
+            await handle.signal(DECIDE, decision)
+        await handle.signal(ROLLED_BACK, forged)
+        await handle.signal("nobody", "x")
+        run = await read_run(client, handle.id)
+
+        assert (run.notes, run.billed.micro_usd) == ([], 0)
+        done, again = await back(client, handle, "plan")
+        await until_waiting(again, "release manager")
+        await again.signal(ROLLED_BACK, forged)
+        run = await read_run(client, again.id)
+        assert (len(run.notes), run.billed.micro_usd, "ceo" in run.notes[0]) == (1, 0, False)
+        assert run.notes[0].endswith("by bob: wrong plan")
+        await approve(client, again)
+        assert done.run_id == run.run_id
+        await again.terminate()
 
 
 class TestClosedRuns:
