@@ -53,6 +53,8 @@ FAULT = "baton-fault"
 LOCAL = "baton-local"
 """The metadata member by which a payload says that it stays within the worker, and is not compressed."""
 
+MOST_CONTAINERS = 500_000
+"""A payload with more objects and lists is not read: it would hold up a workflow for longer than a task may take."""
 EXTERNAL_ABOVE_BYTES = 256 * 1024
 """Payloads above this size go to the artifact store instead of into the history."""
 
@@ -109,6 +111,13 @@ class BatonPayloadConverter(CompositePayloadConverter):
         Raises:
             ApplicationError: A payload is not what its reader expects; of type `InvalidPayload`, not retried.
         """
+        for payload in payloads:
+            count = payload.data.count(b"{") + payload.data.count(b"[")
+            if count > MOST_CONTAINERS:
+                raise _invalid(
+                    f"a payload has {count:,} objects and lists; at most {MOST_CONTAINERS:,} are read; put "
+                    "content into an artifact"
+                )
         try:
             return super().from_payloads(payloads, type_hints)
         except FailureError:

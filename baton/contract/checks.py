@@ -30,6 +30,7 @@ from baton.handoff.freshness import TOLERANCE
 from baton.handoff.schema import unreadable
 from baton.wire.counting import counted
 from baton.wire.fencing import single_line
+from baton.wire.misfit import faults
 from baton.wire.records import says_something
 from baton.wire.tokens import TokenEstimator, estimate_tokens
 
@@ -147,7 +148,7 @@ def _shape_findings(members: Mapping[str, Any]) -> tuple[list[ContractFinding], 
     try:
         return findings, HandoffContract.from_json_object(members)
     except ValidationError as error:
-        places = dict.fromkeys(one["loc"] for one in error.errors(include_input=False, include_url=False))
+        places = dict.fromkeys(one["loc"] for one in faults(error))
     for place in list(places)[:MOST_CONTRACT_FINDINGS]:
         found = contract_reader().finding(members, place)
         findings.append(ContractFinding(check=_check_of(found.at), text=found.text, at=found.at))

@@ -14,12 +14,14 @@ from pydantic import (
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
     model_validator,
 )
-from pydantic_core import to_json
+from pydantic_core import PydanticCustomError, to_json
 
 from baton.artifacts.records import ArtifactRef
+from baton.wire.bounds import excess
 from baton.wire.canonical import digest
 from baton.wire.records import Record, Statement
 
@@ -114,7 +116,10 @@ class Baton(Record):
             >>> Baton.from_json_object({"goal": "Add login"}).goal
             'Add login'
         """
-        text = to_json(members)  # which refuses what is no JSON
+        if (found := excess(members)) is not None:
+            fault = PydanticCustomError("too_many", "{text}", {"text": found.text})
+            raise ValidationError.from_exception_data(cls.__name__, [{"type": fault, "loc": found.path, "input": None}])
+        text = to_json(members)  # which refuses what is not JSON
         # All members of the plain baton are JSON's own types already, and reading them from text costs twice as much.
         return cls.model_validate(dict(members)) if cls is Baton else cls.model_validate_json(text)
 

@@ -15,7 +15,9 @@ from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.merge import difference, merge_patch
 from baton.core.stages import checked_fields
 from baton.errors import PatchError
+from baton.wire.bounds import excess
 from baton.wire.canonical import digest
+from baton.wire.misfit import faults
 
 RawPatch = BatonPatch | Mapping[str, JsonValue]
 
@@ -112,6 +114,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     rules = rules or PatchRules()
     checked_fields(rules.protected, type(baton), "protected")
     raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
+    check_bounds(raw)
     findings = _member_findings(baton, raw, rules)
     appended, warnings, log_findings = new_decisions(baton.decision_log, raw)
     findings += log_findings
@@ -133,6 +136,16 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     kept = set(after.constraints)
     removed = [rule for rule in baton.constraints if rule not in kept]
     return PatchEffect(baton, after, change, warnings, removed)
+
+
+def check_bounds(patch: Mapping[str, Any]) -> None:
+    """Refuse a patch that holds too many values, before anything else looks at it.
+
+    Raises:
+        PatchError: It does; see `baton.wire.bounds`.
+    """
+    if (found := excess(patch)) is not None:
+        raise PatchError(short_findings([str(found) if found.path else f"baton: {found}"]))
 
 
 def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
@@ -261,7 +274,7 @@ def _validated(kind: type[BatonT], merged: Any, raw: Mapping[str, Any]) -> tuple
         return kind.from_json_object(known), []
     except ValidationError as error:
         findings = []
-        for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        for fault in faults(error):
             where = ".".join(str(part) for part in fault["loc"]) or "baton"
             found = type(raw.get(str(fault["loc"][0]))).__name__ if fault["loc"] else "object"
             findings.append(f"{where}: {fault['msg']} (the patch has a {found} for this member)")

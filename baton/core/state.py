@@ -16,7 +16,7 @@ from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, effect_on
 from baton.core.merge import same_json
 from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
 from baton.core.messages import Decided, PipelineResult, StageReturn
-from baton.core.patching import PatchEffect, PatchRules, new_decisions, patch_effect, without_echo
+from baton.core.patching import PatchEffect, PatchRules, check_bounds, new_decisions, patch_effect, without_echo
 from baton.core.stages import checked_fields
 
 
@@ -71,6 +71,7 @@ class PipelineState:
         Raises:
             PatchError: The patch breaks a rule, for example because a concurrent step used an artifact id.
         """
+        check_bounds(returned.baton_patch)
         patch, warnings = self._overtaken(returned.baton_patch, made_on)
         effect = patch_effect(self.baton, patch, self.stage_rules())
         entry = _entry(returned, at, effect, warnings)
@@ -102,6 +103,8 @@ class PipelineState:
         Raises:
             PatchError: The branches cannot be merged, or the merged patch breaks a rule.
         """
+        for branch in branches:
+            check_bounds(branch.baton_patch)
         log = self.baton.decision_log
         patches = [(branch.stage, without_echo(log, branch.baton_patch)) for branch in branches]
         merged, conflicts = merge_branches(patches, strategies)

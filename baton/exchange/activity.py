@@ -1,5 +1,6 @@
 """What a worker does for pipelines that hand off to one another: the gate, and the seals of everything else."""
 
+import asyncio
 import base64
 import re
 from collections.abc import Mapping
@@ -24,10 +25,11 @@ from baton.exchange.admission import (
 from baton.exchange.records import message_digest
 from baton.handoff.activity_receive import gate_of, run_of_activity
 from baton.handoff.sealed import SealError
-from baton.handoff.store_gate import addressed_to
+from baton.handoff.store_gate import LARGEST_ON_LOOP, addressed_to
 from baton.handoff.store_signing import open_sealed
 from baton.pipeline.activity_context import current_parts
 from baton.telemetry.tracing import handoff_answered
+from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -69,13 +71,24 @@ async def open_message(raw: str, scanned: bool = False) -> Opened:
         raw: The message's bytes, in base64.
         scanned: Whether the safety scan looks at it as well: no gate sees a chunk.
     """
+    sealed = base64.b64decode(raw)
+    small = len(sealed) <= LARGEST_ON_LOOP
+    said = _opened(sealed, scanned) if small else await asyncio.to_thread(_opened, sealed, scanned)
+    if said.message is None:
+        return said
+    return said.model_copy(update={"missing": await _missing(said.message, current_parts().artifacts)})
+
+
+def _opened(sealed: bytes, scanned: bool) -> Opened:
+    """Return what a sealed message says, or why it is not opened."""
     gate = gate_of(current_parts().gate)
     try:
-        message = dict(open_sealed(base64.b64decode(raw), gate.keyring).message)
+        message = dict(open_sealed(sealed, gate.keyring).message)
     except SealError as error:
         return Opened(fault=str(error))
-    missing = await _missing(message, current_parts().artifacts)
-    return Opened(message=message, missing=missing, unsafe=gate.unsafe(message) if scanned else [])
+    if (over := excess(message, MOST_MESSAGE_VALUES)) is not None:
+        return Opened(fault=str(over))
+    return Opened(message=message, unsafe=gate.unsafe(message) if scanned else [])
 
 
 @activity.defn(name=ANSWER_QUESTION)

@@ -49,6 +49,7 @@ from baton.handoff.store_signing import open_sealed
 from baton.ledger.entries import run_name
 from baton.runs.client_asking import Asker
 from baton.runs.client_executions import Execution, asked, is_unknown, list_executions
+from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
 from baton.wire.json_values import Json
 from baton.wire.names import ATTRIBUTE_STATUS
 
@@ -293,7 +294,8 @@ class OutsideAgents:
         Raises:
             PipelineError: It is refused.
         """
-        if why := _too_long(move) or (self.client.data_converter.external_storage is None and _too_large(move)):
+        stored = self.client.data_converter.external_storage is not None
+        if why := _too_long(move) or _too_many(move) or (None if stored else _too_large(move)):
             raise PipelineError(why)
         handle = self.client.get_workflow_handle(found.workflow_id)
         try:
@@ -373,6 +375,12 @@ def _too_long(move: Move) -> str | None:
     if size <= LONGEST_REASON:
         return None
     return f"what it says has {size:,} characters, and {LONGEST_REASON:,} is the most; say it in short"
+
+
+def _too_many(move: Move) -> str | None:
+    """Return why a move brings more values than a workflow reads, or None."""
+    over = excess({"patch": move.patch}) or excess({"report": move.report}, MOST_MESSAGE_VALUES)
+    return None if over is None else str(over)
 
 
 def _too_large(move: Move) -> str | None:

@@ -29,6 +29,7 @@ from baton.ledger.records import AuditEntry, Kind
 from baton.telemetry.metering import tell_answer
 from baton.telemetry.metric_names import Transport
 from baton.telemetry.workflow_metrics import Metrics
+from baton.wire.misfit import faults
 
 _PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a stage returned
 _PATIENCE = (0.2, 0.5, 1.0)  # between the tries to put an answer on record
@@ -181,8 +182,7 @@ def _readable(held: list[StageInput]) -> Check:
         try:
             held[:] = [StageInput.of_handoff(message)]
         except ValidationError as error:
-            faults = error.errors(include_input=False)
-            places = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in faults}))
+            places = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in faults(error)}))
             text = f"'step' is not what a pipeline sends its stages: see {places}"
             return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/step")]
         return []

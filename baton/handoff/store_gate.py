@@ -5,7 +5,9 @@ safety and budget, all reported. Whatever the verdict, it is written to the ledg
 handoff whose record could not be written is not accepted and nothing runs (S3-6.1, S3-6.2-a, S3-7.1.5-a).
 """
 
+import asyncio
 import contextlib
+import functools
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +45,8 @@ from baton.wire.strict_json import loads_strict
 
 START = "start"
 """The kind of record of a first agent's start: no agent handed on to it, so it is no handoff record (C-50)."""
+LARGEST_ON_LOOP = 16 * 1024
+"""A longer message, in bytes, is checked in a thread: other activities of the worker go on meanwhile."""
 LONGEST_ERROR = 1_000
 """How much of what a receiver raised is put on record, in characters."""
 LONGEST_RAW = 64 * 1024
@@ -180,7 +184,8 @@ class Gate:
         Raises:
             LedgerUnavailableError: The answer could not be written. Nothing may run; try again.
         """
-        judged = self.judge(raw, receiver, task_id=task_id, further=further)
+        judge = functools.partial(self.judge, raw, receiver, task_id=task_id, further=further)
+        judged = judge() if len(raw) <= LARGEST_ON_LOOP else await asyncio.to_thread(judge)
         message = judged.message
         at, digest = self.clock(), digest_of(sha256(raw))
         shown = message or _unread(raw)

@@ -4,7 +4,7 @@ A compiled validator answers in microseconds, with a JSON pointer for each findi
 message. It fetches nothing: a reference to another document is refused, and patterns are matched in linear time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -14,9 +14,11 @@ from jsonschema_rs.canonical import Containment
 
 from baton.core.verdict import MOST_FINDINGS, Code, Finding
 from baton.handoff.schema import handoff_schema
-from baton.wire.schema_reading import SchemaReader, pointer
+from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
+from baton.wire.schema_reading import Path, SchemaReader, pointer
 
 _MOST_ERRORS = 4 * MOST_FINDINGS  # a place can break several rules; a hostile message can break any number
+_MOST_CHECKED = 200  # values of which all errors are made
 _LONGEST_RULE = 300  # characters; a rule names what a schema lists, and members of the message that it does not know
 _MOST_RULES = 3
 _VALUE = "a value"
@@ -62,16 +64,59 @@ class SchemaGate:
             At most `MOST_FINDINGS` findings with the code SCHEMA_INVALID, one for each place. They quote
             names, examples and rules of the schema, never values of the message.
         """
+        if (over := excess(message, MOST_MESSAGE_VALUES)) is not None:
+            at = pointer(over.path)
+            return [Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{at!r} {over.text}")]
         if self._validator.is_valid(message):
             return []
-        errors = islice(self._validator.iter_errors(message), _MOST_ERRORS)
         places: dict[tuple[str | int, ...], jsonschema_rs.ValidationError] = {}
-        for error in errors:
+        for error in islice(self._errors(message), _MOST_ERRORS):
             places.setdefault(_place(error), error)
         found = islice(places.items(), MOST_FINDINGS)
         if self._reader is None:
             return [_finding(place, error) for place, error in found]
         return [self._reader.finding(message, place) for place, _ in found]
+
+    def _errors(self, message: Any) -> Iterator[jsonschema_rs.ValidationError]:
+        """Yield errors of an invalid message: of a long one the first, and those of its beginning.
+
+        The validator makes all errors before it returns one, and a hostile message can have a million.
+        """
+        beginning, cut = _beginning(message)
+        if not cut:
+            yield from self._validator.iter_errors(message)
+            return
+        try:
+            self._validator.validate(message)
+        except jsonschema_rs.ValidationError as error:
+            yield error
+        for further in self._validator.iter_errors(beginning):
+            at = tuple(further.instance_path)
+            if not any(place[: len(at)] == at for place in cut):  # else it may be due to what was cut off
+                yield further
+
+
+def _beginning(message: Any) -> tuple[Any, list[Path]]:
+    """Return the first values of a message, level by level, and the places of the containers that were cut."""
+    cut: list[Path] = []
+    left = _MOST_CHECKED
+    whole = [message]
+    level: list[tuple[Path, Any, Any, Any]] = [((), message, whole, 0)]
+    while level:
+        inner: list[tuple[Path, Any, Any, Any]] = []
+        for path, value, parent, key in level:
+            if not isinstance(value, (dict, list)):
+                continue
+            size = min(len(value), left)
+            left -= size
+            if size < len(value):
+                cut.append(path)
+            copy: Any = dict(islice(value.items(), size)) if isinstance(value, dict) else value[:size]
+            parent[key] = copy
+            members = copy.items() if isinstance(copy, dict) else enumerate(copy)
+            inner += [((*path, name), one, copy, name) for name, one in members]
+        level = inner
+    return whole[0], cut
 
 
 def _place(error: jsonschema_rs.ValidationError) -> tuple[str | int, ...]:

@@ -17,6 +17,7 @@ from baton.handoff.records import Handoff, begins_task
 from baton.handoff.routing import ReceiverRequirements, misdelivery
 from baton.handoff.schema import handoff_schema, unreadable
 from baton.wire.fencing import single_line
+from baton.wire.misfit import faults
 from baton.wire.money import micro_usd
 from baton.wire.schema_reading import SchemaReader
 
@@ -106,7 +107,7 @@ def schema_findings(message: Any) -> list[Finding]:
     try:
         Handoff.from_json_object(message)
     except ValidationError as error:
-        places = dict.fromkeys(one["loc"] for one in error.errors(include_input=False, include_url=False))
+        places = dict.fromkeys(one["loc"] for one in faults(error))
         return [_reader().finding(message, place) for place in list(places)[:MOST_FINDINGS]]
     return []
 

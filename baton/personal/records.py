@@ -25,6 +25,7 @@ from pydantic.alias_generators import to_camel
 from baton.artifacts.records import Name
 from baton.handoff.errors import HandoffError
 from baton.ledger.privacy import PERSONAL_DATA, Opening, RedactionPolicy, commitment, is_commitment
+from baton.wire.misfit import faults
 from baton.wire.records import Record
 from baton.wire.values import Count, Instant
 
@@ -186,7 +187,7 @@ def read_payload(value: Any) -> PersonalPayload:
     try:
         return _PAYLOAD.validate_python(value)
     except ValidationError as error:
-        count = len({fault["loc"][:1] for fault in error.errors(include_url=False, include_input=False)})
+        count = len({fault["loc"][:1] for fault in faults(error)})
         places = f"{count} place{'s' if count > 1 else ''}"
     raise PersonalDataError(
         f"personalDataPayload is not as the vault makes it, in {places}: seal personal data with Vault.seal "

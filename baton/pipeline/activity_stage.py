@@ -43,6 +43,7 @@ from baton.report.errors import ReportError
 from baton.report.parsing import parse_report
 from baton.report.patching import report_patch
 from baton.report.records import HandoffReport
+from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
 from baton.wire.json_values import mended, unwritable
 
 GivenT = TypeVar("GivenT")
@@ -180,7 +181,7 @@ class Stage(Generic[GivenT, AnswerT]):
         try:
             result, findings = await self._result(context)
             if not findings and check is not None:
-                findings = check(result.output)
+                findings = await asyncio.to_thread(check, result.output)
             events, journal = await context.close_session()
         except asyncio.CancelledError as error:
             error.args = (*error.args, *context.told())  # it takes along the bill, as a failure does
@@ -205,8 +206,11 @@ class Stage(Generic[GivenT, AnswerT]):
             answer: Any = await ungrouped(self._function(argument))
             if isinstance(answer, StageResult):
                 context.charged = context.charged + answer.spend
-            result = _written(_as_result(answer, self, context.baton))
-            findings = _unwritable(result)
+            result = _as_result(answer, self, context.baton)
+            findings = _excesses(result)
+            if not findings:
+                result = _written(result)
+                findings = _unwritable(result)
         except (PatchError, ReportError) as error:  # the agent may mend what it answered
             findings = short_findings([str(one) for one in error.findings])
         except ValidationError as error:
@@ -356,6 +360,15 @@ def _written(result: StageResult) -> StageResult:
             "tool_calls": mended(result.tool_calls),
         }
     )
+
+
+def _excesses(result: StageResult) -> list[str]:
+    """Return which parts of an answer hold more values than a workflow reads; the agent may send less."""
+    found = [excess({"output": result.output}, MOST_MESSAGE_VALUES)]
+    found += [excess({"turns": result.turns}), excess({"tool_calls": result.tool_calls})]
+    if not isinstance(result.baton_patch, BatonPatch):
+        found.append(excess(result.baton_patch))
+    return short_findings([str(one) for one in found if one is not None])
 
 
 def _unwritable(result: StageResult) -> list[str]:

@@ -11,7 +11,7 @@ from baton.core.messages import PipelineInput
 from baton.errors import PipelineError
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_relay import relay_for
-from baton.wire.misfit import misfit
+from baton.wire.misfit import faults, misfit
 from baton.wire.names import MEMO_FIELDS
 
 _UNUSABLE = "(unusable input)"
@@ -47,10 +47,10 @@ class Beginning:
         try:
             return self.start.first_baton(kind)
         except ValidationError as error:
-            faults = misfit(error)
-            if any(fault["type"] == "extra_forbidden" for fault in error.errors(include_url=False)):
-                faults += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
-            self._fault = PipelineError(f"the pipeline cannot start from this input: {faults}")
+            why = misfit(error)
+            if any(fault["type"] == "extra_forbidden" for fault in faults(error)):
+                why += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
+            self._fault = PipelineError(f"the pipeline cannot start from this input: {why}")
             return kind(goal=_UNUSABLE)
 
     def relay(self, task_id: str, terms: HandoffTerms) -> Relay | None:

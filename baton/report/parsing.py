@@ -38,13 +38,18 @@ from baton.report.sections import (
     read_text,
 )
 from baton.report.titles import ABOVE, SECTIONS, TITLE, bold_title, plain
+from baton.wire.misfit import faults
 
 LONGEST = 256 * 1024
 """So many characters a report has at most; what is larger belongs into an artifact."""
+MOST_LINES, MOST_MARKS = 5_000, 1_000
+"""So many lines a report has at most, and so many headings, list items, quotes and columns of tables."""
 
 _LIKE_A_TITLE = "handoff report"  # with more, or less, around it
 _BREAK = re.compile(r"\r\n|\r|\n")
 _HEADING = re.compile(r"[ \t]*#{1,6}(?:[ \t]+|$)")
+_MARKS = re.compile(r"(?:[ \t]*(?:>|(?:[-*+]|[0-9]{1,9}[.)])(?=[ \t]|$)))+|[ \t]*#{1,6}(?=[ \t]|$)")
+_MARK = re.compile(r"[-*+>.)]|#+")
 _FENCE = re.compile(r"([ ]{0,3})(`{3,}|~{3,})[ \t]*(.*)")
 
 
@@ -89,9 +94,8 @@ def parse_report(text: str) -> ParsedReport:
         baton.report.errors.ReportError: line 5: status: is 'done'; write completed, partial, blocked or failed
     """
     reading = Reading(_BREAK.split(text.removeprefix("\ufeff")))
-    if len(text) > LONGEST:
-        found = f"the report has {len(text):,} characters, and {LONGEST:,} is the most"
-        reading.error("", f"{found}; put what is large in artifacts")
+    if found := _excess(text, reading.lines):
+        reading.error("", f"the report has {found}; put what is large in artifacts")
         raise ReportError(reading.findings)
     try:
         reading, blocks, title = _found(reading)
@@ -104,6 +108,19 @@ def parse_report(text: str) -> ParsedReport:
     if errors or report is None:
         raise ReportError(errors)
     return ParsedReport(report, sorted(reading.findings, key=_place))
+
+
+def _excess(text: str, lines: Sequence[str]) -> str:
+    """Return in what a text is larger than a report may be; empty if it is not."""
+    if len(text) > LONGEST:
+        return f"{len(text):,} characters; at most {LONGEST:,} are read"
+    if len(lines) > MOST_LINES:
+        return f"{len(lines):,} lines; at most {MOST_LINES:,} are read"
+    marks = sum(len(_MARK.findall(found[0])) for found in map(_MARKS.match, lines) if found)
+    marks = max(marks, text.count("|") // 10)
+    if marks > MOST_MARKS:
+        return f"{marks:,} headings, list items, quotes and columns; at most {MOST_MARKS:,} are read"
+    return ""
 
 
 def _place(finding: ReportFinding) -> int:
@@ -282,7 +299,7 @@ def _made(reading: Reading, members: dict[str, Any]) -> HandoffReport | None:
     try:
         report = HandoffReport.from_json_object(members)
     except ValidationError as error:
-        for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        for fault in faults(error):
             reading.error(".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, "))
         return None
     reading.findings += lint_report(report)

@@ -1,10 +1,28 @@
 """What is wrong with values that do not fit a type, in one line for people and models."""
 
+from typing import Any
+
 from pydantic import ValidationError
+
+MOST_FAULTS = 20
+"""How many faults are described; a hostile value may have a million."""
+_MOST_LISTED = 500  # pydantic lists all faults of a value or none
+
+
+def faults(error: ValidationError) -> list[dict[str, Any]]:
+    """Return the first faults that pydantic found, without the values; one for the whole where there are too many.
+
+    Each has pydantic's members `type`, `loc` and `msg`.
+    """
+    count = error.error_count()
+    if count > _MOST_LISTED:
+        return [{"type": "too_many", "loc": (), "msg": f"{count:,} members do not fit a {error.title}"}]
+    listed = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_FAULTS]
+    return [dict(one) for one in listed]
 
 
 def misfit(error: ValidationError, whole: str = "") -> str:
-    """Return which members do not fit, and why; nothing of their values, which may be anybody's secret.
+    """Return which members do not fit, and why; nothing of their values, which may be secret.
 
     Args:
         error: What pydantic found.
@@ -18,5 +36,4 @@ def misfit(error: ValidationError, whole: str = "") -> str:
         ...     print(misfit(error))
         goal: Input should be a valid string; gaol: Extra inputs are not permitted
     """
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or whole}: {fault['msg']}" for fault in faults)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))[:200] or whole}: {one['msg']}" for one in faults(error))

@@ -17,10 +17,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     SerializerFunctionWrapHandler,
     WithJsonSchema,
     model_serializer,
 )
+from pydantic_core import CoreSchema
 
 # Spelled out, because `\s` means one set of characters in Python and another one in ECMA-262.
 _SOMETHING = r"[^\t\n\v\f\r\x1c-\x20\x85\xa0\u1680\u2000-\u200d\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]"
@@ -28,6 +30,8 @@ _TIME = (
     r"^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
+_COLLECTIONS = frozenset({"list", "dict", "tuple", "set", "frozenset"})
+_NO_SCHEMAS = frozenset({"default", "expected", "metadata", "serialization"})  # members that hold a team's own values
 _something = re.compile(_SOMETHING)
 _time = re.compile(_TIME)
 
@@ -83,14 +87,36 @@ Timestamp = Annotated[
 """A time with its offset from UTC, on the wire as in RFC 3339; kept to the microsecond."""
 
 
+def _stop_at_first_fault(schema: Any) -> None:
+    """Have every list and object in a core schema report its first fault only."""
+    if isinstance(schema, dict):
+        kind = schema.get("type")
+        if isinstance(kind, str) and kind in _COLLECTIONS:
+            schema["fail_fast"] = True
+        for name, inner in schema.items():
+            if name not in _NO_SCHEMAS:
+                _stop_at_first_fault(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            _stop_at_first_fault(inner)
+
+
 class Record(BaseModel):
     """A frozen record that crosses the wire as JSON.
 
-    It refuses values of another type ("1" is no integer) and members it does not know, so that a typing
-    mistake in a patch is an error and never a silent loss. A change makes a new record.
+    It refuses values of another type ("1" is not an integer) and members it does not know, so that a typing
+    mistake in a patch is an error and never a silent loss. A change makes a new record. Of a list or object, only
+    the first entry that does not fit is reported: a hostile one could have a million.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_bytes="base64", allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema by which a record is read."""
+        schema = handler(source)
+        _stop_at_first_fault(schema)
+        return schema
 
 
 class CompactRecord(Record):

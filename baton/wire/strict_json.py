@@ -14,12 +14,11 @@ import rfc8785
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
 from baton.handoff.errors import MalformedMessageError
+from baton.wire.bounds import MOST_DEPTH, excess
 
-MOST_DEPTH = 64
-"""How deep objects and lists may be nested; real messages stay below ten."""
 _EXACT_DIGITS = 15  # of so many digits every whole number is a double
 _LONGEST_NUMBER = 800  # the longest double written out in full has 767 significant digits
-_NESTS = (dict, list)
+_MOST_VALUES = 100_000
 _UNSURE = object()
 _long_number = SchemaValidator(
     core_schema.str_schema(pattern=r"[\[:,]-?[0-9]{16}", regex_engine="rust-regex")
@@ -51,6 +50,9 @@ def loads_strict(raw: bytes | str) -> Any:
         Traceback (most recent call last):
         baton.handoff.errors.MalformedMessageError: the member 'approved' appears twice; send it once
     """
+    brackets = raw.count(b"{") + raw.count(b"[") if isinstance(raw, bytes) else raw.count("{") + raw.count("[")
+    if brackets > _MOST_VALUES:
+        raise MalformedMessageError(f"it has {brackets:,} objects and lists; at most {_MOST_VALUES:,} are read")
     if isinstance(raw, bytes) and (quick := _read_quickly(raw)) is not _UNSURE:
         return quick
     try:
@@ -61,9 +63,9 @@ def loads_strict(raw: bytes | str) -> Any:
     except json.JSONDecodeError as error:
         raise MalformedMessageError(f"not JSON at character {error.pos}: {error.msg}") from None
     except RecursionError:
-        raise _too_deep() from None
-    if _is_deeper(value, MOST_DEPTH):
-        raise _too_deep()
+        raise MalformedMessageError(f"it is nested more than {MOST_DEPTH} deep; flatten it") from None
+    if (found := excess(value, _MOST_VALUES)) is not None:
+        raise MalformedMessageError(str(found))
     # Only an escape spells half a pair: as bytes it would not be UTF-8.
     if "\\ud" in text or "\\uD" in text or isinstance(raw, str):
         _refuse_half_characters(value)
@@ -93,8 +95,10 @@ def _read_quickly(raw: bytes) -> Any:
         return _UNSURE
     if to_json(value) != raw or holds_long_number(raw.decode()):
         return _UNSURE
-    if raw.count(b"{") + raw.count(b"[") > MOST_DEPTH and _is_deeper(value, MOST_DEPTH):
-        return _UNSURE
+    brackets = raw.count(b"{") + raw.count(b"[")
+    unbounded = brackets > MOST_DEPTH or brackets + raw.count(b",") > _MOST_VALUES
+    if unbounded and (found := excess(value, _MOST_VALUES)) is not None:
+        raise MalformedMessageError(str(found))
     return value
 
 
@@ -136,21 +140,6 @@ def _constant(name: str) -> float:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
-
-
-def _is_deeper(value: Any, limit: int) -> bool:
-    """Return whether objects and lists are nested more than ``limit`` deep; level by level, without recursion."""
-    level = [value] if isinstance(value, _NESTS) else []
-    for _ in range(limit):
-        if not level:
-            return False
-        inner = [inner for outer in level for inner in (outer.values() if type(outer) is dict else outer)]
-        level = [one for one in inner if isinstance(one, _NESTS)]
-    return bool(level)
-
-
-def _too_deep() -> MalformedMessageError:
-    return MalformedMessageError(f"objects and lists are nested more than {MOST_DEPTH} deep; flatten them")
 
 
 def _refuse_half_characters(value: Any) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from baton.report.errors import ReportError
-from baton.report.parsing import LONGEST, parse_report
+from baton.report.parsing import MOST_LINES, parse_report
 from baton.report.records import Readiness
 from tests.unit.protocol.report_material import EXAMPLE, markdown
 
@@ -30,7 +30,7 @@ class TestFences:
         """Each of these has an end that is not its own: read to the end of the text, they take minutes together."""
         unit = "```a\n```b\n```\n"
         with pytest.raises(ReportError, match="is missing"):
-            parse_report(unit * (LONGEST // len(unit)))
+            parse_report(unit * (MOST_LINES // 3 - 1))
 
 
 class TestLabels:
