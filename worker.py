@@ -45,7 +45,7 @@ from baton.errors import ArtifactError, BatonError, ServerError
 from baton.handoff.client_depth import watch_dead_letters
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring, KeyringError
-from baton.pipeline.workflow_steps import workflow_type
+from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
 from baton.telemetry.metering import worker_metrics
 from baton.telemetry.metric_names import BUCKETS

@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from baton.exchange.workflow_streams import Streams as Streams
     from baton.handoff.relay import HandoffTerms as HandoffTerms
     from baton.handoff.store_safeguards import Safeguards as Safeguards
-    from baton.pipeline.activity_context import StageContext as StageContext
-    from baton.pipeline.activity_context import WorkerParts as WorkerParts
-    from baton.pipeline.activity_stage import Stage as Stage
-    from baton.pipeline.activity_stage import stage as stage
-    from baton.pipeline.workflow import Pipeline as Pipeline
-    from baton.pipeline.workflow_compensation import Compensations as Compensations
-    from baton.pipeline.workflow_outcomes import ContinueAfter as ContinueAfter
+    from baton.pipelines.activity_context import StageContext as StageContext
+    from baton.pipelines.activity_context import WorkerParts as WorkerParts
+    from baton.pipelines.activity_stage import Stage as Stage
+    from baton.pipelines.activity_stage import stage as stage
+    from baton.pipelines.workflow import Pipeline as Pipeline
+    from baton.pipelines.workflow_compensation import Compensations as Compensations
+    from baton.pipelines.workflow_outcomes import ContinueAfter as ContinueAfter
     from baton.plugin import BatonPlugin as BatonPlugin
     from baton.runs.client_connection import connect as connect
     from baton.wire.fencing import fence as fence
@@ -94,11 +94,11 @@ _HOMES = {
     "exchange.workflow_streams": "Streams",
     "handoff.store_safeguards": "Safeguards",
     "handoff.relay": "HandoffTerms",
-    "pipeline.activity_context": "StageContext WorkerParts",
-    "pipeline.activity_stage": "Stage stage",
-    "pipeline.workflow": "Pipeline",
-    "pipeline.workflow_compensation": "Compensations",
-    "pipeline.workflow_outcomes": "ContinueAfter",
+    "pipelines.activity_context": "StageContext WorkerParts",
+    "pipelines.activity_stage": "Stage stage",
+    "pipelines.workflow": "Pipeline",
+    "pipelines.workflow_compensation": "Compensations",
+    "pipelines.workflow_outcomes": "ContinueAfter",
     "plugin": "BatonPlugin",
     "runs.client_connection": "connect",
     "wire.fencing": "fence",

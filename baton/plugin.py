@@ -33,10 +33,10 @@ from baton.core.messages import Overview, PipelineInput
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.keys.store_keyring import Keyring
 from baton.ledger.activity import record
-from baton.pipeline.activity_context import WorkerParts, worker_parts
-from baton.pipeline.activity_errors import as_failure
-from baton.pipeline.workflow_faults import AnyFault
-from baton.pipeline.workflow_visibility import labels, runs_in, show_failed
+from baton.pipelines.activity_context import WorkerParts, worker_parts
+from baton.pipelines.activity_errors import as_failure
+from baton.pipelines.workflow_faults import AnyFault
+from baton.pipelines.workflow_visibility import labels, runs_in, show_failed
 from baton.sdk.early_queries import AskingAgain, EarlyQueries
 from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
 from baton.sdk.telling import FAILED_THE_RUN, TellingRunner, tell, telling

@@ -12,8 +12,8 @@ from baton.agents.definition_files import AgentDefinition
 from baton.agents.port import Agent, AgentTerms, agent_stage
 from baton.agents.tools import AgentTool, name_of
 from baton.core.messages import StageResult
-from baton.pipeline.activity_context import StageContext
-from baton.pipeline.activity_stage import Stage
+from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_stage import Stage
 
 
 def defined_stage(

@@ -34,8 +34,8 @@ from baton.agents.provider_errors import provider_error, stumbled, unreadable
 from baton.compression.summariser import Price
 from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError
-from baton.pipeline.activity_context import StageContext
-from baton.pipeline.activity_stage import Stage
+from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_stage import Stage
 from baton.wire.json_values import Json
 
 PROMPT, MESSAGES, PARAMS = "prompt", "messages", "params"

@@ -20,7 +20,7 @@ class Bill:
 
     Example:
         >>> from baton.core.baton import Baton
-        >>> from baton.pipeline.activity_context import StageContext
+        >>> from baton.pipelines.activity_context import StageContext
         >>> from baton.agents.port import AgentLimits, AnswerForm
         >>> context = StageContext.for_test(Baton(goal="Add login"))
         >>> work = AgentWork(prompt="", instructions="", tools=(), form=AnswerForm.PATCH, schema=None,

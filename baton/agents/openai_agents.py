@@ -8,7 +8,7 @@ Example:
     >>> import asyncio
     >>> from agents.testing import ScriptedModel, assistant_message
     >>> from baton import Baton
-    >>> from baton.pipeline.activity_context import StageContext
+    >>> from baton.pipelines.activity_context import StageContext
     >>> from baton.agents.port import agent_stage
     >>> model = ScriptedModel([[assistant_message('{"baton_patch": {"decision_log": ["Offer 10 %"]}}')]])
     >>> support = agent_stage(OpenAIAgent(Agent("support", model=model)), instructions="You answer mails.")

@@ -25,8 +25,8 @@ from baton.core.history import Spend
 from baton.core.messages import StageResult
 from baton.core.stages import Retries, StageSpec
 from baton.errors import AgentError
-from baton.pipeline.activity_context import StageContext
-from baton.pipeline.activity_stage import AgentTerms, Stage, stage
+from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_stage import AgentTerms, Stage, stage
 
 __all__ = [
     "HANDOFF_HEADER",

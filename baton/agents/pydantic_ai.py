@@ -9,7 +9,7 @@ Example:
     >>> from pydantic_ai import Agent
     >>> from pydantic_ai.models.test import TestModel
     >>> from baton import Baton
-    >>> from baton.pipeline.activity_context import StageContext
+    >>> from baton.pipelines.activity_context import StageContext
     >>> from baton.agents.port import agent_stage
     >>> answer = {"baton_patch": {"decision_log": ["Use JWT, because sessions need a store"]}}
     >>> planner = Agent(TestModel(custom_output_args=answer), name="plan")

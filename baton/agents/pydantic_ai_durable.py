@@ -42,9 +42,9 @@ from baton.core.baton import Baton
 from baton.core.history import Spend
 from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError, StageFailedError
-from baton.pipeline.activity_context import StageContext
-from baton.pipeline.activity_stage import Stage, stage
-from baton.pipeline.workflow import Pipeline
+from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_stage import Stage, stage
+from baton.pipelines.workflow import Pipeline
 from baton.wire.money import micro_usd, usd
 
 _TOOLS, _WITHHELD = "tools", "withheld"

@@ -8,7 +8,7 @@ it to them takes its own switches (`{tools}`) and a sandbox.
 Example:
     >>> import asyncio, sys
     >>> from baton import Baton
-    >>> from baton.pipeline.activity_context import StageContext
+    >>> from baton.pipelines.activity_context import StageContext
     >>> from baton.agents.port import agent_stage
     >>> program = "print('{\"baton_patch\": {\"acceptance\": [\"pytest\"]}}')"
     >>> coder = agent_stage(SubprocessAgent("code", [sys.executable, "-c", program]))

@@ -13,7 +13,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 
-from baton.pipeline.activity_context import StageContext
+from baton.pipelines.activity_context import StageContext
 from baton.wire.json_values import well_formed
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")

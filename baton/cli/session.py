@@ -27,7 +27,7 @@ from baton.codec.encryption import encryption_wanted
 from baton.errors import ServerError
 from baton.handoff.pending import name_refusal
 from baton.keys.store_keyring import Keyring
-from baton.pipeline.activity_context import WorkerParts
+from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 
 _CONNECT_SECONDS = 10.0

@@ -24,8 +24,8 @@ from baton.handoff.activity_receive import ReceiversGate, put_or_warn, run_of_ac
 from baton.ledger.activity import entry_of
 from baton.ledger.entries import cost_with
 from baton.ledger.recording import RecordedEvent
-from baton.pipeline.activity_context import current_parts
-from baton.pipeline.activity_heartbeat import heartbeats
+from baton.pipelines.activity_context import current_parts
+from baton.pipelines.activity_heartbeat import heartbeats
 from baton.wire.money import usd
 from baton.wire.tokens import TokenEstimator, estimate_tokens
 

@@ -27,7 +27,7 @@ from baton.handoff.activity_receive import gate_of, run_of_activity
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import LARGEST_ON_LOOP, addressed_to
 from baton.handoff.store_signing import open_sealed
-from baton.pipeline.activity_context import current_parts
+from baton.pipelines.activity_context import current_parts
 from baton.telemetry.tracing import handoff_answered
 from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
 

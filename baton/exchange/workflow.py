@@ -50,9 +50,9 @@ from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.records import Handoff
 from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.trace import handoff_span_id
-from baton.pipeline import workflow_awaiting as awaiting
-from baton.pipeline.workflow import Pipeline
-from baton.pipeline.workflow_steps import publish
+from baton.pipelines import workflow_awaiting as awaiting
+from baton.pipelines.workflow import Pipeline
+from baton.pipelines.workflow_steps import publish
 from baton.wire.json_values import Json
 
 ATTEMPTS = 3

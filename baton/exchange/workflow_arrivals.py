@@ -31,7 +31,7 @@ from baton.exchange.workflow_messages import HANDOFF_ANSWER, MARK, Beside, as_ca
 from baton.handoff.errors import HandoffError
 from baton.handoff.records import Handoff
 from baton.handoff.routing import ReceiverRequirements
-from baton.pipeline.workflow_handlers import Desk
+from baton.pipelines.workflow_handlers import Desk
 from baton.telemetry.metric_names import Transport, slo_breach
 from baton.wire.strict_json import loads_strict
 

@@ -11,7 +11,7 @@ from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_messages import Receiver, ended_once
 from baton.handoff.records import Handoff
-from baton.pipeline.workflow_awaiting import step
+from baton.pipelines.workflow_awaiting import step
 from baton.wire.json_values import Json
 
 _LONGEST_REASON = 300  # of each receiver's refusal, as all of them stand in one sentence

@@ -38,7 +38,7 @@ from baton.exchange.workflow_messages import LARGEST_MESSAGE, Receiver, raw_of
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedMove
 from baton.handoff.workflow_attempt import Passage
-from baton.pipeline.workflow_awaiting import step
+from baton.pipelines.workflow_awaiting import step
 from baton.telemetry.metric_names import Transport, slo_breach
 from baton.wire.json_values import Json
 from baton.wire.strict_json import loads_strict

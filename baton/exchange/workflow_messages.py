@@ -17,8 +17,8 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_
 
 from baton.core.messages import PipelineInput
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.pipeline.workflow_steps import workflow_type
-from baton.pipeline.workflow_visibility import labels
+from baton.pipelines.workflow_steps import workflow_type
+from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json
 
 MARK = "its payload's metadata 'baton-record'"

@@ -16,7 +16,7 @@ from baton.handoff.hops import Trail
 from baton.handoff.records import CompletedSubtask, Handoff, Sender, Subtask, Target
 from baton.handoff.sealed import SealError
 from baton.handoff.trace import task_traceparent
-from baton.pipeline.workflow import CHAIN, Pipeline
+from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.wire.canonical import digest
 from baton.wire.json_values import Json
 from baton.wire.misfit import misfit

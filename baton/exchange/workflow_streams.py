@@ -21,7 +21,7 @@ from baton.exchange.records import MOST_REMEMBERED, Acknowledgement, Reply
 from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_messages import HANDOFF_ANSWER, Beside, Receiver, message_of, tell
 from baton.handoff.routing import ReceiverRequirements
-from baton.pipeline.workflow_awaiting import step
+from baton.pipelines.workflow_awaiting import step
 from baton.wire.json_values import Json, unwritable
 from baton.wire.misfit import misfit
 from baton.wire.names import HANDOFF_CHUNK

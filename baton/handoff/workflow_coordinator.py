@@ -33,8 +33,8 @@ from baton.handoff.workflow_outage import sit_out
 from baton.handoff.workflow_relay import nth_id
 from baton.ledger.recording import EventKind
 from baton.personal.records import merged, written_onto
-from baton.pipeline.raised import StageRaisedError
-from baton.pipeline.workflow_handlers import Desk
+from baton.pipelines.raised import StageRaisedError
+from baton.pipelines.workflow_handlers import Desk
 from baton.telemetry.metric_names import RECEIVER_FAILED
 
 Execute = Callable[[Passage, StageInput | Handoff, int, int], Awaitable[StageReturn]]

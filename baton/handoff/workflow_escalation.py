@@ -23,7 +23,7 @@ from baton.handoff.workflow_inbox import Inbox
 from baton.ledger.entries import cost_after
 from baton.ledger.recording import EventKind
 from baton.ledger.workflow import decided_on_record, put_on_record
-from baton.pipeline.workflow_handlers import Desk
+from baton.pipelines.workflow_handlers import Desk
 from baton.safety.waivers import digests_of
 from baton.wire.canonical import digest
 

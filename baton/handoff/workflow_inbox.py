@@ -14,7 +14,7 @@ from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import PatchError
 from baton.handoff.pending import NOTHING_SAID, HandoffAction, HandoffDecision, PendingHandoff, refusal
-from baton.pipeline.workflow_plain import plain
+from baton.pipelines.workflow_plain import plain
 from baton.wire.money import MICRO_PER_USD, MOST_USD, usd
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 

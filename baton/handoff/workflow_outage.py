@@ -6,7 +6,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 from baton.ledger.errors import LedgerUnavailableError
-from baton.pipeline.workflow_handlers import Desk
+from baton.pipelines.workflow_handlers import Desk
 
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(minutes=1)
 _MOST = 60  # times, which is an hour; each begins with the stage's own retries

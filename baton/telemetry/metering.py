@@ -16,7 +16,7 @@ from baton.core.messages import StageInput, StageReturn
 from baton.core.verdict import Answer
 from baton.handoff.receipts import Receipt
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.pipeline.workflow_steps import workflow_type
+from baton.pipelines.workflow_steps import workflow_type
 from baton.telemetry.metric_names import HANDOFFS, ROLLBACKS, Transport
 from baton.telemetry.tracing import handoff_answered
 from baton.telemetry.workflow_metrics import Metrics

@@ -11,7 +11,7 @@ from baton.agents.port import Agent, AgentAnswer, AgentWork, BringsTools, as_jso
 from baton.contract.session import EventType, SessionEvent
 from baton.core.baton import BatonPatch
 from baton.core.history import Spend
-from baton.pipeline.activity_stage import Stage
+from baton.pipelines.activity_stage import Stage
 from baton.testing.cassettes import Cassette
 from baton.testing.scripts import Script, Scripted, ScriptedStage, ScriptError, not_again, scripted_stage
 
@@ -32,7 +32,7 @@ class ScriptedAgent(Scripted):
 
     Example:
         >>> import asyncio
-        >>> from baton.pipeline.activity_context import StageContext
+        >>> from baton.pipelines.activity_context import StageContext
         >>> from baton.agents.port import agent_stage
         >>> from baton.core.baton import Baton
         >>> from baton.testing import Expect

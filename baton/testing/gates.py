@@ -6,7 +6,7 @@ from baton.handoff.activity_receive import requirements
 from baton.handoff.receipts import Receipt
 from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.store_safeguards import Safeguards
-from baton.pipeline.activity_stage import Stage
+from baton.pipelines.activity_stage import Stage
 
 
 async def answers(

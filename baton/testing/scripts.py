@@ -14,8 +14,8 @@ from typing import Any, Self
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from baton.pipeline.activity_context import StageContext
-from baton.pipeline.activity_stage import Stage
+from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_stage import Stage
 from baton.wire.counting import counted
 
 

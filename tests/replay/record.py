@@ -26,7 +26,7 @@ from baton.core.messages import PipelineInput, PipelineStatus
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
-from baton.pipeline.activity_context import WorkerParts
+from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF

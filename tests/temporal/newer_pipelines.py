@@ -9,7 +9,7 @@ from baton import PipelineInput, PipelineResult
 from baton.exchange.external import QUERY_OUTSIDE
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_external import Outside
-from baton.pipeline.workflow import Pipeline
+from baton.pipelines.workflow import Pipeline
 from baton.wire.names import QUERY_INBOX
 
 with workflow.unsafe.imports_passed_through():

@@ -23,7 +23,7 @@ from baton.devserver import DevServer
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.pipeline.activity_context import WorkerParts
+from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from baton.wire.tokens import estimate_tokens

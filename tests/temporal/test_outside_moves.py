@@ -23,7 +23,7 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal_json
 from baton.keys.store_keyring import Keyring
-from baton.pipeline.activity_context import WorkerParts
+from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import Handle

@@ -22,7 +22,7 @@ from baton.errors import PipelineError
 from baton.handoff.pending import HandoffAction, HandoffDecision
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.pipeline.activity_context import WorkerParts
+from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import LIMIT, approve, event, overview, sealing_worker, until, until_waiting

@@ -7,7 +7,7 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.pipeline.activity_context import WorkerParts
+from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.temporal.paying import paid, taken, told

@@ -266,7 +266,7 @@ class TestReplaySafety:
     )
 
     @pytest.mark.parametrize("code", CALLS)
-    @pytest.mark.parametrize("place", ["baton/core/x.py", "baton/pipeline/workflow_x.py", "workflows/x.py"])
+    @pytest.mark.parametrize("place", ["baton/core/x.py", "baton/pipelines/workflow_x.py", "workflows/x.py"])
     def test_lint_refuses_it_where_workflows_run(self, code: str, place: str) -> None:
         """The sandbox cannot guard a module that is passed through it, so lint does, before anything runs."""
         checked = ruff(code, place)

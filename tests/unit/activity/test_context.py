@@ -13,7 +13,7 @@ from baton.core.baton import Baton
 from baton.core.history import SPENT, Spend
 from baton.core.messages import StageInput
 from baton.core.rendering import render
-from baton.pipeline.activity_context import StageContext, WorkerParts, current_parts, worker_parts
+from baton.pipelines.activity_context import StageContext, WorkerParts, current_parts, worker_parts
 from baton.wire.fencing import fence
 from baton.wire.tokens import estimate_tokens
 

@@ -17,7 +17,7 @@ from baton.core.history import Spend
 from baton.core.messages import StageInput, StageResult, StageReturn
 from baton.core.stages import DECISIONS_HANDED, HasSpec, Retries, spec_of
 from baton.errors import PatchError, PipelineError
-from baton.pipeline.activity_context import WorkerParts, worker_parts
+from baton.pipelines.activity_context import WorkerParts, worker_parts
 
 
 class ReviewBaton(Baton):

@@ -11,7 +11,7 @@ from baton.compression.rules import CompressInput, ContextTooLargeError, read_su
 from baton.compression.summariser import Price, Summariser, Summary, SummaryFailedError
 from baton.core.history import Spend
 from baton.handoff.records import Turn
-from baton.pipeline.activity_context import WorkerParts, worker_parts
+from baton.pipelines.activity_context import WorkerParts, worker_parts
 from tests.unit.compressing.golden import history
 
 GOLDEN = history(10_000)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.core.baton import Baton
-from baton.pipeline.activity_context import StageContext
+from baton.pipelines.activity_context import StageContext
 from baton.safety.detector import detect
 from baton.safety.scan import Level, scan, texts
 from baton.wire.fencing import fence

@@ -36,9 +36,9 @@ from baton.handoff.activity_receive import (
 )
 from baton.handoff.records import ToolCall, Turn
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.pipeline.activity_context import StageContext, current_parts
-from baton.pipeline.activity_errors import as_failure, leaves, ungrouped
-from baton.pipeline.activity_heartbeat import heartbeats, still_alive
+from baton.pipelines.activity_context import StageContext, current_parts
+from baton.pipelines.activity_errors import as_failure, leaves, ungrouped
+from baton.pipelines.activity_heartbeat import heartbeats, still_alive
 from baton.report.errors import ReportError
 from baton.report.parsing import parse_report
 from baton.report.patching import report_patch

@@ -33,12 +33,12 @@ from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import Passage
 from baton.handoff.workflow_coordinator import Handing
-from baton.pipeline.workflow_awaiting import Calls, step
-from baton.pipeline.workflow_dispatch import Takes, child_patch, giving_back, run_child, run_stage
-from baton.pipeline.workflow_handlers import Desk
-from baton.pipeline.workflow_outcomes import ContinueAfter, Past
-from baton.pipeline.workflow_start import Beginning, publish_fields
-from baton.pipeline.workflow_steps import LONG_ENOUGH, Steps, publish, results_of, workflow_type
+from baton.pipelines.workflow_awaiting import Calls, step
+from baton.pipelines.workflow_dispatch import Takes, child_patch, giving_back, run_child, run_stage
+from baton.pipelines.workflow_handlers import Desk
+from baton.pipelines.workflow_outcomes import ContinueAfter, Past
+from baton.pipelines.workflow_start import Beginning, publish_fields
+from baton.pipelines.workflow_steps import LONG_ENOUGH, Steps, publish, results_of, workflow_type
 from baton.wire.json_values import Json
 
 CHAIN = "chain"

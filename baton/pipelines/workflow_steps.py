@@ -12,9 +12,9 @@ from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import StageResult, Waiting
 from baton.core.state import PipelineState
 from baton.errors import StageFailedError
-from baton.pipeline.workflow_handlers import Desk
-from baton.pipeline.workflow_outcomes import Past
-from baton.pipeline.workflow_start import Beginning
+from baton.pipelines.workflow_handlers import Desk
+from baton.pipelines.workflow_outcomes import Past
+from baton.pipelines.workflow_start import Beginning
 from baton.wire.names import MEMO_OUTCOME
 
 LONG_ENOUGH = 1

@@ -28,8 +28,8 @@ from baton.handoff.records import Handoff
 from baton.handoff.workflow_attempt import Passage
 from baton.handoff.workflow_coordinator import Handing
 from baton.handoff.workflow_outage import is_outage
-from baton.pipeline.raised import StageRaisedError
-from baton.pipeline.workflow_visibility import labels
+from baton.pipelines.raised import StageRaisedError
+from baton.pipelines.workflow_visibility import labels
 from baton.wire.counting import counted
 from baton.wire.json_values import Json
 

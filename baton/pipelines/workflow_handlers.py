@@ -11,9 +11,9 @@ from baton.core.messages import Overview, PipelineInput, RolledBack, Waiting
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import PatchError
-from baton.pipeline.workflow_approvals import Approvals
-from baton.pipeline.workflow_plain import plain
-from baton.pipeline.workflow_visibility import Visibility
+from baton.pipelines.workflow_approvals import Approvals
+from baton.pipelines.workflow_plain import plain
+from baton.pipelines.workflow_visibility import Visibility
 from baton.telemetry.metric_names import ROLLBACKS
 from baton.telemetry.workflow_metrics import Metrics
 from baton.wire.counting import counted

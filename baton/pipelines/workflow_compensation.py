@@ -15,8 +15,8 @@ from baton.core.history import Undone
 from baton.core.stages import HasSpec
 from baton.errors import StageFailedError
 from baton.handoff.errors import BudgetExhaustedError
-from baton.pipeline.workflow import Pipeline
-from baton.pipeline.workflow_awaiting import step
+from baton.pipelines.workflow import Pipeline
+from baton.pipelines.workflow_awaiting import step
 from baton.wire.fencing import single_line
 from baton.wire.json_values import Json
 from baton.wire.names import MEMO_UNDONE
