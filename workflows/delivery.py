@@ -1,17 +1,17 @@
-"""The pipeline `delivery`: planner → implementer → tester → reviewer, in rounds, then a person decides (S2 L14-29)."""
+"""The pipeline `delivery`: plan, then draft → implement → test → review in rounds, then a person decides."""
 
-import asyncio
 from datetime import timedelta
 from typing import Any
 
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
-from baton.errors import ApprovalDeniedError, PipelineError, StageFailedError
+from baton import Compensations, ContractTerms, Pipeline, PipelineInput, PipelineResult
+from baton.errors import ApprovalDeniedError, PipelineError
 
 with workflow.unsafe.imports_passed_through():
     from activities.delivery.stages import (
+        draft_change,
         implement_change,
         offer_branch,
         plan_change,
@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name="delivery")
 class Delivery:
-    """Change a git repository on a branch of its own, test and review it, and offer the branch once a person agrees.
+    """Change a git repository: test and review the change, and offer it as a branch once a person agrees.
 
     Parameters: `repository`, and what to change: `patch`, `edits`, `command`, or `changes` for several rounds; see
     `activities.delivery.records.Order` for the others. The branch exists afterwards if it was approved, and only then.
@@ -36,40 +36,40 @@ class Delivery:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Plan, work in rounds until tests and review pass, ask, and offer the branch or withdraw it."""
-        planned: Any = (await self.pipeline.stage(plan_change)).output
+        plan: Any = (await self.pipeline.stage(plan_change)).output
         try:
-            reviewed = await self._rounds(planned["rounds"])
-            await self.pipeline.approve(
-                planned["approver"],
-                within=timedelta(seconds=planned["approval_seconds"]),
-                asks=f"Offer branch {planned['branch']} at {reviewed['commit'][:12]} ({reviewed['size']})?",
-            )
-            offered = await self._with(offer_branch, commit=reviewed["commit"])
+            async with Compensations(self.pipeline) as undo:
+                undo.later(withdraw_branch, params={})
+                made = await self._rounds(plan["rounds"], plan["base"])
+                await self.pipeline.approve(
+                    plan["approver"],
+                    within=timedelta(seconds=plan["approval_seconds"]),
+                    asks=f"Offer branch {plan['branch']} at {made['commit'][:12]} ({made['size']})?",
+                )
+                offered = await self._with(offer_branch, **made)
         except ApprovalDeniedError as denied:
-            return self.pipeline.result(await self._with(withdraw_branch, why=str(denied)))
-        except (PipelineError, StageFailedError, asyncio.CancelledError) as error:
-            await self._with(withdraw_branch, why=str(error) or "the delivery was canceled")
-            raise
+            return self.pipeline.result({"offered": False, "branch": plan["branch"], "why": str(denied)})
         return self.pipeline.result(offered)
 
-    async def _rounds(self, rounds: int) -> Any:
-        """Implement, test and review until both are content; return what the reviewer said.
+    async def _rounds(self, rounds: int, base: str) -> dict[str, str]:
+        """Draft, implement, test and review until tests and review pass; return the commit and its size.
 
         Raises:
-            PipelineError: They are not, after the last round.
+            PipelineError: They do not pass in the last round.
         """
-        why, told = "", ""
+        parent, why, said = base, "", ""
         for number in range(1, rounds + 1):
-            made = await self._with(implement_change, round=number, why=told)
-            tested = await self._with(test_change, round=number, commit=made["commit"])
+            draft = await self._with(draft_change, round=number, parent=parent, why=f"{why}\n{said}".strip())
+            made = await self._with(implement_change, round=number, parent=parent, draft=draft)
+            parent = made["commit"]
+            tested = await self._with(test_change, round=number, commit=parent)
             if not tested["passed"]:
-                why = f"the tests fail: {tested['why']}"
-                told = f"{why}\n{tested['said']}"
+                why, said = f"the tests fail: {tested['why']}", tested["said"]
                 continue
-            reviewed = await self._with(review_change, round=number, commit=made["commit"])
+            reviewed = await self._with(review_change, round=number, commit=parent)
             if reviewed["approved"]:
-                return reviewed
-            why = told = f"the review requests changes: {reviewed['why']}"
+                return {"commit": parent, "size": reviewed["size"]}
+            why, said = f"the review requests changes: {reviewed['why']}", ""
         raise PipelineError(f"after round {rounds} {why}")
 
     async def _with(self, stage: Any, **params: JsonValue) -> Any:

@@ -1,119 +1,191 @@
-"""Make a change in a worktree: apply a diff, replace texts, or run a command."""
+"""Make a change in a checkout: apply a diff, replace texts, or run a command; and run the project's tests there."""
 
 import asyncio
+import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from activities.delivery.records import Change, DeliveryError, Edit, Order, shown
-from activities.delivery.worktree import Worktree
-from activities.workbench.diffs import DiffError, parse_diff
-from activities.workbench.git import GitError, paths_of
-from activities.workbench.programs import environment_for, run_program
-from activities.workbench.words import counted
+from activities.delivery.records import Change, DeliveryError, Edit, Plan, TestRun, shown
+from activities.delivery.repository import Checkout, GitError, Repository, git
+from activities.delivery.sandbox import Ran, Sandbox, environment_for, run_program
 
 _COMMAND_SECONDS = 1_800.0
 _LONGEST_TAIL = 1_000
-_MOST_BYTES = 16_000_000
+_MOST_PATCH_BYTES, _MOST_OUTPUT_BYTES = 16_000_000, 200_000
+
+_TEST_COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("Makefile", r"^test\s*:", "make test"),
+    ("package.json", r'"test"\s*:\s*"(?!echo .Error: no test specified)', "npm test"),
+    ("tox.ini", r"^\[tox", "tox"),
+    ("pyproject.toml", r"pytest", "python -m pytest"),
+    ("pytest.ini", "", "python -m pytest"),
+    ("setup.cfg", r"pytest", "python -m pytest"),
+    ("Cargo.toml", "", "cargo test"),
+    ("go.mod", "", "go test ./..."),
+    ("gradlew", "", "./gradlew test"),
+    ("pom.xml", "", "mvn --batch-mode test"),
+    ("mix.exs", "", "mix test"),
+    ("Gemfile", r"rspec", "bundle exec rspec"),
+    ("composer.json", r'"test"\s*:', "composer test"),
+    ("tests/__init__.py", "", "python -m unittest discover -s tests -t ."),
+)
+"""How projects show their tests: a file, a pattern of its text, the command. The first that fits is taken."""
 
 
-async def make_change(tree: Worktree, change: Change) -> None:
-    """Make one change in a worktree.
+async def find_test_command(repository: Repository, base: str) -> tuple[str, ...]:
+    """Return the command that tests the project.
 
-    Args:
-        tree: The worktree, as its branch is.
-        change: The change; a diff is given as its text.
+    Raises:
+        DeliveryError: The project shows none.
+    """
+    for path, pattern, line in _TEST_COMMANDS:
+        text = await repository.text(base, path)
+        if text is not None and re.search(pattern, text, re.MULTILINE):
+            return ("sh", "-c", line)
+    raise DeliveryError(
+        f"{str(repository.folder)!r} shows no command that runs its tests; name one with --param test='make test'"
+    )
+
+
+async def read_patch(given: str) -> str:
+    """Return the text of a diff that is given as text or as the path of a file.
+
+    Raises:
+        DeliveryError: It cannot be read, or git cannot understand it.
+    """
+    text = given if "\n" in given else await asyncio.to_thread(_file_text, Path(given))
+    text = text if text.endswith("\n") else f"{text}\n"
+    try:
+        await git(Path("/"), "apply", "--numstat", "-", stdin=text.encode())
+    except GitError as error:
+        raise DeliveryError(f"the parameter 'patch' is not a diff: {error}") from None
+    return text
+
+
+async def make_change(repository: Repository, checkout: Checkout, plan: Plan, change: Change) -> None:
+    """Make one change in a checkout.
 
     Raises:
         DeliveryError: It cannot be made; the message says why.
     """
     if change.patch is not None:
-        await _apply(tree, change.patch)
+        try:
+            await repository.run(
+                *("apply", "--index", "--whitespace=nowarn", "-"), checkout=checkout, stdin=change.patch.encode()
+            )
+        except GitError as error:
+            why = f"the diff does not apply to {plan.base[:12]}: {error}; make it from there, or name another base"
+            raise DeliveryError(why) from None
     elif change.edits is not None:
-        paths = paths_of(await tree.git.run("ls-files", "-z"))
-        await asyncio.to_thread(_edit, tree.folder, paths, change.edits)
-        new = [f":(top,literal){edit.path}" for edit in change.edits if not edit.find]
-        if new:  # also what the project ignores: it was ordered by name
-            await tree.git.run("add", "--force", "--", *new)
+        listed = await repository.run("ls-files", "-z", checkout=checkout)
+        paths = listed.output.decode("utf-8", "replace").split("\0")
+        await asyncio.to_thread(_edit, checkout.tree, paths, change.edits)
+        if new := [f":(top,literal){edit.path}" for edit in change.edits if not edit.find]:
+            await repository.run("add", "--force", "--", *new, checkout=checkout)  # also what the project ignores
     elif change.command is not None:
-        environment = environment_of(tree.plan.folder, tree.folder, tree.plan.order)
-        ran = await run_program(
-            change.command, folder=tree.folder, seconds=_COMMAND_SECONDS, environment=environment, together=True
-        )
+        ran = await _run(change.command, plan, checkout, _COMMAND_SECONDS)
         if ran.code != 0:
             end = f"takes longer than {_COMMAND_SECONDS:g} s" if ran.code is None else f"fails (exit code {ran.code})"
             said = ran.output.decode("utf-8", "replace").strip()[-_LONGEST_TAIL:]
             raise DeliveryError(f"the command `{shown(change.command)}` {end}: {said}")
 
 
-def read_patch(given: str) -> str:
-    """Return the text of a diff that is given as such, or as the path of its file.
+async def run_tests(repository: Repository, plan: Plan, commit: str) -> TestRun:
+    """Run the project's tests on a commit, in a sandbox. A failing test is a result, not an error.
 
     Raises:
-        DeliveryError: It can be neither read nor understood.
+        DeliveryError: There is no sandbox here.
     """
-    text = given if "\n" in given else _text_of(Path(given))
-    try:
-        parse_diff(text)
-    except DiffError as error:
-        raise DeliveryError(f"the parameter 'patch' cannot be used: {error}") from None
-    return text
+    async with repository.checkout(commit) as checkout:
+        command, ran = plan.test, None
+        if plan.order.prepare is not None:
+            ran = await _run(plan.order.prepare, plan, checkout, plan.order.test_seconds)
+        prepared = ran is None or ran.code == 0
+        if ran is None or prepared:
+            ran = await _run(plan.test, plan, checkout, plan.order.test_seconds)
+        else:
+            command = plan.order.prepare or plan.test
+    return TestRun(
+        commit=commit,
+        command=command,
+        code=ran.code,
+        seconds=round(ran.seconds),
+        output=ran.output.decode("utf-8", "replace"),
+        prepared=prepared,
+    )
 
 
-def _text_of(place: Path) -> str:
-    """Return the text of a diff's file, to the letter.
+def matches(path: str, pattern: str) -> bool:
+    """Return whether a pattern means a path; `**` stands for any number of folders.
+
+    Example:
+        >>> matches("src/a/b.py", "src/**/*.py"), matches("src/b.py", "src/**/*.py"), matches("x/b.py", "*.py")
+        (True, True, False)
+    """
+    return _fits(path.split("/"), pattern.split("/"))
+
+
+def environment_of(plan: Plan, checkout: Checkout) -> dict[str, str]:
+    """Return the environment of the project's commands.
+
+    The repository's virtual environment is first on the path, and Python imports from the checkout before anything
+    that is installed: an editable install would otherwise test the user's working copy.
+    """
+    environment = environment_for(plan.order.environment)
+    own = [str(place / "bin") for place in _virtual_environments(plan)]
+    path = [*own, environment.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+    return environment | {
+        "PATH": os.pathsep.join(path),
+        "PYTHONPATH": os.pathsep.join(str(checkout.tree / name) for name in ("src", "")),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CI": "1",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "HOME": str(checkout.folder / "home"),
+        "TMPDIR": str(checkout.folder / "tmp"),
+    }
+
+
+async def _run(command: tuple[str, ...], plan: Plan, checkout: Checkout, seconds: float) -> Ran:
+    """Run a command of the project in a sandbox."""
+    environment = await asyncio.to_thread(environment_of, plan, checkout)
+    sandbox = Sandbox(checkout.folder, tuple(_virtual_environments(plan)), plan.order.network)
+    wrapped = await asyncio.to_thread(sandbox.wrap, command, checkout.tree)
+    return await run_program(
+        wrapped,
+        folder=checkout.tree,
+        seconds=seconds,
+        environment=environment,
+        most_bytes=_MOST_OUTPUT_BYTES,
+        together=True,
+    )
+
+
+def _virtual_environments(plan: Plan) -> list[Path]:
+    places = (Path(plan.repository, name) for name in (".venv", "venv"))
+    return [place for place in places if (place / "bin").is_dir()]
+
+
+def _file_text(place: Path) -> str:
+    """Return the text of a diff's file.
 
     Raises:
         DeliveryError: It cannot be read whole.
     """
     try:
         with place.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(_MOST_PATCH_BYTES + 1)
+        text = content.decode()
     except OSError as error:
         raise DeliveryError(f"the diff {str(place)!r} cannot be read ({error.strerror}); name a file") from None
-    if len(content) > _MOST_BYTES:
-        raise DeliveryError(f"the diff {str(place)!r} is larger than {_MOST_BYTES:,} bytes; deliver it in parts")
-    try:
-        return content.decode()
     except UnicodeDecodeError:
-        raise DeliveryError(
-            f"the diff {str(place)!r} is not UTF-8, so its lines would be changed on the way; let git apply it: "
-            f"--param command='git apply {place}'"
-        ) from None
-
-
-def environment_of(repository: Path, folder: Path, order: Order) -> dict[str, str]:
-    """Return the environment of the project's own commands.
-
-    The repository's virtual environment comes first on the path, and Python imports from the worktree before it
-    looks at what is installed: else an editable install would test the user's working copy.
-
-    Args:
-        repository: The repository, for its virtual environment.
-        folder: The worktree.
-        order: What was asked for.
-    """
-    environment = environment_for(order.environment)
-    own = [repository / name / "bin" for name in (".venv", "venv")]
-    path = [*(str(place) for place in own if place.is_dir()), environment.get("PATH", os.defpath)]
-    # Last of all the worker's own Python, for projects that need no more than a test runner.
-    environment["PATH"] = os.pathsep.join([*path, str(Path(sys.executable).parent)])
-    sources = [str(place) for place in (folder / "src", folder) if place.is_dir()]
-    environment |= {"PYTHONPATH": os.pathsep.join(sources), "CI": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return environment
-
-
-async def _apply(tree: Worktree, patch: str) -> None:
-    """Apply a diff as git does, whole or not at all."""
-    text = patch if patch.endswith("\n") else f"{patch}\n"
-    try:
-        await tree.git.run("apply", "--index", "--whitespace=nowarn", "-", given=text.encode())
-    except GitError as error:
-        raise DeliveryError(
-            f"the diff does not apply to {tree.plan.base[:12]}: {error}; make it anew, or name another base"
-        ) from None
+        raise DeliveryError(f"the diff {str(place)!r} is not UTF-8; convert it, or order edits instead") from None
+    if len(content) > _MOST_PATCH_BYTES:
+        raise DeliveryError(f"the diff {str(place)!r} is larger than {_MOST_PATCH_BYTES:,} bytes; deliver it in parts")
+    return text
 
 
 def _edit(folder: Path, paths: Sequence[str], edits: tuple[Edit, ...]) -> None:
@@ -122,31 +194,32 @@ def _edit(folder: Path, paths: Sequence[str], edits: tuple[Edit, ...]) -> None:
         if not edit.find:
             _write_new(folder, edit)
             continue
-        found = 0
-        for path in paths:
-            place = folder / path
-            if not matches(path, edit.path) or place.is_symlink() or not place.is_file():
-                continue
-            try:
-                text = place.read_bytes().decode()
-            except UnicodeDecodeError:
-                continue
-            old, new = (_ended_as(text, words) for words in (edit.find, edit.replace))
-            count = text.count(old)
-            found += count
-            if count:
-                place.write_bytes(text.replace(old, new).encode())
+        found = sum(_replace(folder / path, edit) for path in paths if matches(path, edit.path))
         if found != edit.expect if edit.expect else not found:
-            expected = counted(edit.expect, "time") if edit.expect else "at least once"
-            finds = f"finds its text {counted(found, 'time')}, and must find it {expected}"
-            raise DeliveryError(f"an edit of {edit.path!r} {finds}; mend the edit")
+            expected = f"{edit.expect} times" if edit.expect else "at least once"
+            why = f"an edit of {json.dumps(edit.path)} must find its text {expected}, and finds it {found} times"
+            raise DeliveryError(f"{why}; correct its 'find'")
 
 
-def _ended_as(text: str, words: str) -> str:
-    r"""Return words with the line ends of a text, where all of its lines end as on Windows.
+def _replace(place: Path, edit: Edit) -> int:
+    """Replace a text in a file and return how often it was found."""
+    if place.is_symlink() or not place.is_file():
+        return 0
+    try:
+        text = place.read_bytes().decode()
+    except UnicodeDecodeError:
+        return 0
+    old, new = (_with_line_ends_of(text, words) for words in (edit.find, edit.replace))
+    if count := text.count(old):
+        place.write_bytes(text.replace(old, new).encode())
+    return count
+
+
+def _with_line_ends_of(text: str, words: str) -> str:
+    r"""Return words with Windows line ends where every line of the text has them.
 
     Example:
-        >>> _ended_as("a\r\nb\r\n", "b\nc"), _ended_as("a\r\nb\n", "b\nc")
+        >>> _with_line_ends_of("a\r\nb\r\n", "b\nc"), _with_line_ends_of("a\r\nb\n", "b\nc")
         ('b\r\nc', 'b\nc')
     """
     is_windows = 0 < text.count("\r\n") == text.count("\n")
@@ -154,30 +227,18 @@ def _ended_as(text: str, words: str) -> str:
 
 
 def _write_new(folder: Path, edit: Edit) -> None:
-    """Write a file that is not there yet, inside the worktree."""
-    place = folder / edit.path
-    parts = edit.path.split("/")
+    """Write a file that does not exist yet, inside the checkout."""
+    place, parts = folder / edit.path, edit.path.split("/")
     if edit.path.startswith("/") or ".." in parts or ".git" in parts or "*" in edit.path:
-        raise DeliveryError(f"an edit is to write {edit.path!r}, which is no place in the repository; mend the edit")
-    # A link that leads nowhere does not exist, and is written through.
+        raise DeliveryError(f"an edit writes {edit.path!r}, which is not a path in the repository; correct it")
+    # A link that leads nowhere does not exist, and would be written through.
     if place.exists() or place.is_symlink() or not place.parent.resolve().is_relative_to(folder.resolve()):
-        raise DeliveryError(f"an edit is to write {edit.path!r}, which is there already; say what to find in it")
+        raise DeliveryError(f"an edit writes {edit.path!r}, which exists already; say what to find in it")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(edit.replace.encode())
     except OSError as error:
-        raise DeliveryError(f"an edit cannot write {edit.path!r} ({error.strerror}); mend the edit") from None
-
-
-def matches(path: str, pattern: str) -> bool:
-    """Return whether a path is meant by a pattern; `**` stands for any number of folders.
-
-    Example:
-        >>> matches("src/a/b.py", "src/**/*.py"), matches("src/b.py", "src/**/*.py"), matches("x/b.py", "*.py")
-        (True, True, False)
-    """
-    parts, patterns = path.split("/"), pattern.split("/")
-    return _fits(parts, patterns)
+        raise DeliveryError(f"an edit cannot write {edit.path!r} ({error.strerror}); correct it") from None
 
 
 def _fits(parts: list[str], patterns: list[str]) -> bool:

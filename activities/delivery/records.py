@@ -1,11 +1,10 @@
-"""What `delivery` is asked to do, and what its stages find and hand on, as frozen records."""
+"""What `delivery` is asked to do, and what its stages hand on, as frozen records."""
 
 import json
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
 
@@ -13,14 +12,12 @@ from baton.errors import BatonError
 from baton.wire.misfit import misfit
 from baton.wire.records import Record
 
-_SLUG = re.compile(r"[^a-z0-9]+")
 _BRANCH = re.compile(r"(?![-./]|HEAD$)(?!.*(\.\.|//|/\.|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")
-_LONGEST_SLUG = 40
-_NONE_RAN = re.compile(
-    r"\b(?:0 (?:tests|passing|passed)|no tests? (?:ran|found|to run|files?)|collected 0 items)\b", re.IGNORECASE
+_NO_TEST_RAN = re.compile(
+    r"\b(?:0 (?:tests|passing|passed)|no tests? (?:ran|found|to run|files?)|collected 0 items)\b", re.I
 )
-"""How test programs that end with exit code 0 say so: unittest, `go test`, cargo, jest, mocha, dotnet."""
-_SOME_RAN = re.compile(
+"""How test programs that end with exit code 0 report that they found no test."""
+_A_TEST_RAN = re.compile(
     r"\b[1-9]\d* (?:tests?|passed|passing|examples?|specs?|assertions?)\b|^ok[ \t]+\S+[ \t]+(?!.*no test)|^ok \d"
     r"|Tests run: [1-9]",
     re.IGNORECASE | re.MULTILINE,
@@ -28,7 +25,7 @@ _SOME_RAN = re.compile(
 
 
 class DeliveryError(BatonError):
-    """The repository, a parameter or a change is not what a delivery needs; the message says what to do."""
+    """The repository, a parameter or a change cannot be used; the message says what to do."""
 
 
 def _as_command(value: Any) -> Any:
@@ -37,38 +34,37 @@ def _as_command(value: Any) -> Any:
         return ("sh", "-c", value) if value.strip() else ()
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"a command is a text or a list of texts, not {json.dumps(value)}; put it in quotation marks")
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(value)
 
 
 Command = Annotated[tuple[str, ...], BeforeValidator(_as_command), Field(min_length=1)]
-"""A program and its arguments; on the wire also a line for the shell."""
+"""A program and its arguments; in parameters also a line for the shell."""
 
 
 class Edit(Record):
-    """Replace a text, wherever it stands in some files; or write a new file.
+    """Replace a text in some files, or write a new file.
 
     Attributes:
-        path: Which files: a path in the repository, or a pattern such as `src/**/*.py`.
-        find: The text as it stands there, to the letter but for how its lines end; empty to write a file that is not
-            there yet.
-        replace: What stands there afterwards.
-        expect: How often it must be found; None for at least once.
+        path: A path in the repository, or a pattern such as `src/**/*.py`.
+        find: The text to replace, to the letter except for line ends; empty to write a new file.
+        replace: The new text.
+        expect: How often `find` must be found; None for at least once.
     """
 
-    path: str = Field(min_length=1)
+    path: str = Field(min_length=1, max_length=500)
     find: str = ""
     replace: str
     expect: int | None = Field(default=None, ge=1)
 
 
 class Change(Record):
-    """One change: a unified diff, a list of edits, or a command that makes it; exactly one of them.
+    """One change: exactly one of a unified diff, a list of edits, and a command that makes it.
 
     Attributes:
-        patch: A unified diff, or the path of a file that holds one.
+        patch: A unified diff, or the path of a file with one.
         edits: Texts to replace.
-        command: What to run in the worktree, for example a formatter or a codemod.
-        title: What to call it in the commit.
+        command: What to run, for example a formatter or a codemod.
+        title: The subject of the commit.
     """
 
     patch: str | None = None
@@ -81,11 +77,6 @@ class Change(Record):
         if sum(one is not None for one in (self.patch, self.edits, self.command)) != 1:
             raise ValueError("a change is exactly one of 'patch', 'edits' and 'command'")
         return self
-
-    @property
-    def kind(self) -> Literal["patch", "edits", "command"]:
-        """Which of the three it is."""
-        return "patch" if self.patch is not None else "edits" if self.edits is not None else "command"
 
     def in_words(self) -> str:
         """Return what it does, on one line.
@@ -103,24 +94,37 @@ class Change(Record):
         return "apply a diff"
 
 
-class Order(Record):
-    """What is to be delivered: the pipeline's parameters.
+class Draft(Record):
+    """What the implementer answers: edits that it drafted, or none for the change that was ordered.
 
     Attributes:
-        repository: A git repository that the worker can reach; its working copy is never touched.
-        base: What the work starts from.
-        branch: The branch that is offered; named after the goal by default.
+        title: The subject of the commit.
+        edits: What to replace; `find` must occur exactly once in the file.
+    """
+
+    title: str = Field(min_length=1, max_length=120)
+    edits: list[Edit] = Field(default_factory=list, max_length=100)
+
+
+class Order(Record):
+    """The pipeline's parameters.
+
+    Attributes:
+        repository: A git checkout that the worker can reach; its working copy is never touched.
+        base: The commit, branch or tag that the work starts from.
+        branch: The branch to offer; named after the goal by default.
         patch: Short for one change that is a diff.
         edits: Short for one change that is a list of edits.
         command: Short for one change that a command makes.
-        changes: The changes, one for each round: the first, and what to try on top of it when tests or review fail.
+        changes: The changes, one for each round: each is made on top of the one before, if tests or review failed.
         test: The command that tests the project; detected by default.
-        prepare: A command to run in the worktree before the tests, for example `npm ci`.
+        prepare: A command to run before the tests, for example `npm ci`.
         test_seconds: How long preparing and testing may take, each.
-        rounds: How often the implementer may try, the first time included.
+        rounds: How often the implementer may try.
         paths: Patterns of the files that may change; all by default.
-        most_lines: How many lines may be added and taken away together.
-        environment: Names of the worker's variables that commands may see, beside the usual ones.
+        most_lines: How many lines may be added and removed together.
+        environment: Names of the worker's variables that commands may see.
+        network: Whether commands may reach the network.
         approver: Who is asked before the branch is offered.
         approval_hours: How long the approver has.
     """
@@ -139,8 +143,9 @@ class Order(Record):
     paths: tuple[str, ...] = ()
     most_lines: int = Field(default=2_000, ge=1)
     environment: tuple[str, ...] = ()
+    network: bool = False
     approver: str = Field(default="maintainer", min_length=1)
-    approval_hours: float = Field(default=48, gt=0, le=87_600)  # ten years; a date has an end
+    approval_hours: float = Field(default=48, gt=0, le=87_600)
 
     @classmethod
     def of(cls, params: Mapping[str, JsonValue]) -> Self:
@@ -150,19 +155,19 @@ class Order(Record):
             DeliveryError: A parameter is missing, unknown or wrong; each is named.
 
         Example:
-            >>> Order.of({"repository": "/src/app", "command": "make format"}).all_changes[0].kind
-            'command'
+            >>> Order.of({"repository": "/src/app", "command": "make format"}).all_changes[0].in_words()
+            'run `make format`'
         """
         try:
             order = cls.model_validate_json(json.dumps(params))
-            order.all_changes  # noqa: B018 - asks whether the short forms make changes
+            order.all_changes  # noqa: B018 - validates the short forms
         except ValidationError as error:
             raise DeliveryError(
                 f"delivery cannot use these parameters: {misfit(error)}. Start it with: baton run delivery --goal … "
                 "--param repository=DIR and one of --param patch=FILE, edits=[…] or command=…"
             ) from None
         if order.branch is not None and not _BRANCH.fullmatch(order.branch):
-            raise DeliveryError(f"the parameter 'branch' is {order.branch!r}, which is no name for a branch")
+            raise DeliveryError(f"the parameter 'branch' is {order.branch!r}, which is not a valid branch name")
         return order
 
     @property
@@ -179,21 +184,20 @@ class Order(Record):
             >>> Order.of({"repository": "r"}).branch_for("Fix the login!", "0b7d4c1e-…")
             'baton/fix-the-login-0b7d4c1e'
         """
-        slug = _SLUG.sub("-", goal.lower()).strip("-")[:_LONGEST_SLUG].strip("-")
+        slug = re.sub(r"[^a-z0-9]+", "-", goal.lower()).strip("-")[:40].strip("-")
         return self.branch or f"baton/{slug or 'change'}-{task_id[:8]}"
 
 
 class Plan(Record):
-    """What the planner settled: everything that the later stages need, so that nothing is found out twice.
+    """What the planner decided; later stages read it and detect nothing a second time.
 
     Attributes:
-        repository: The repository's folder.
+        repository: The checkout's top folder.
         base: The commit that the work starts from.
-        branch: The branch to be offered.
-        changes: The changes; diffs are here with their text.
+        branch: The branch to offer.
+        changes: The changes; diffs as their text.
         test: The test command.
-        test_origin: Where it is from.
-        order: What was asked for.
+        order: The parameters.
     """
 
     repository: str
@@ -201,13 +205,7 @@ class Plan(Record):
     branch: str
     changes: tuple[Change, ...]
     test: tuple[str, ...]
-    test_origin: str
     order: Order
-
-    @property
-    def folder(self) -> Path:
-        """The repository's folder."""
-        return Path(self.repository)
 
 
 class TestRun(Record):
@@ -215,11 +213,11 @@ class TestRun(Record):
 
     Attributes:
         commit: What was tested.
-        command: How.
-        code: The exit code; None where it was stopped for taking too long.
+        command: The command that decided: the tests', or the one that prepares them if that failed.
+        code: Its exit code; None where it was stopped for taking too long.
         seconds: How long it took, rounded.
-        output: What it said, its middle left out where it is long.
-        prepared: Whether the command before the tests ended well.
+        output: What it printed, without the middle where that is long.
+        prepared: Whether the preparation succeeded.
     """
 
     __test__ = False
@@ -233,13 +231,13 @@ class TestRun(Record):
 
     @property
     def passed(self) -> bool:
-        """Whether it counts as passed: prepared, and ended by itself with exit code 0."""
+        """Whether the tests passed."""
         return self.prepared and self.code == 0
 
     @property
     def ran_none(self) -> bool:
-        """Whether it says that there was no test to run, and of none that one did."""
-        return bool(_NONE_RAN.search(self.output)) and not _SOME_RAN.search(self.output)
+        """Whether the output says that there was no test to run."""
+        return bool(_NO_TEST_RAN.search(self.output)) and not _A_TEST_RAN.search(self.output)
 
     def in_words(self) -> str:
         """Return how it ended, on one line."""
@@ -249,7 +247,7 @@ class TestRun(Record):
 
 
 class Remark(Record):
-    """What the reviewer says of a place in the change.
+    """A remark of the reviewer on a place in the change.
 
     Attributes:
         path: The file.
@@ -267,7 +265,7 @@ class Remark(Record):
 
     @property
     def place(self) -> str:
-        """File and line, as editors take them."""
+        """File and line, as editors read them."""
         return f"{self.path}:{self.line}" if self.line else self.path
 
 

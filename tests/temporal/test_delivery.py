@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,10 +19,9 @@ from baton.client import decide, read_run, roll_back
 from baton.core.messages import Decision
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
+from tests.chat_server import chat_server, completion
 from tests.support import failure, until
-from tests.unit.code_review.material import git
-from tests.unit.contract_review.material import chat_service
-from tests.unit.delivery.material import ADD, FIX, TEST, at, project, state
+from tests.unit.delivery.material import ADD, FIX, TEST, at, git, project, state
 from workflows.delivery import Delivery
 
 Handle = WorkflowHandle[Any, PipelineResult]
@@ -79,6 +77,13 @@ async def asked(worker: Worker, handle: Handle, answer: bool | None, who: str = 
     return str(waiting.asks)
 
 
+async def seen(condition: Callable[[], object]) -> None:
+    """Wait until something can be seen among the files, for which there is no event."""
+    async with asyncio.timeout(60):
+        while not await asyncio.to_thread(condition):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
 class TestDelivery:
     """Whole runs."""
 
@@ -96,13 +101,14 @@ class TestDelivery:
         assert at(repo, output["branch"], "app/sums.py") == ADD.replace("one - two", "one + two")
         assert git(repo, "log", "-1", "--format=%an: %s", output["branch"]).strip() == "Baton: Add instead of subtract"
         after = state(repo)
-        assert (after[0], after[1], after[3]) == (before[0], before[1], before[3])
-        assert set(after[2].splitlines()) - set(before[2].splitlines()) == {
+        assert (after[0], after[1], *after[3:]) == (before[0], before[1], *before[3:])
+        assert set(str(after[2]).splitlines()) - set(str(before[2]).splitlines()) == {
             f"refs/heads/{output['branch']} {output['commit']}"
         }
         run = await read_run(deliverer.client, handle.id)
         assert [step.name for step in run.steps] == [
             "plan-change",
+            "draft-change",
             "implement-change",
             "test-change",
             "review-change",
@@ -127,7 +133,7 @@ class TestDelivery:
         assert git(repo, "sparse-checkout", "list").split() == ["app"]
 
     async def test_deletes_the_branch_that_a_person_denies(self, deliverer: Worker, repo: Path) -> None:
-        """Nothing of it is left in the repository, and the run says who denied it."""
+        """Nothing of it is left in the repository, the run says who denied it, and the compensation is a step."""
         before = state(repo)
         handle = await start(deliverer, repo, patch=FIX)
         await asked(deliverer, handle, False)
@@ -135,6 +141,8 @@ class TestDelivery:
         assert output["offered"] is False
         assert "denied by ann: as I see it" in output["why"]
         assert state(repo) == before
+        run = await read_run(deliverer.client, handle.id)
+        assert [step.name for step in run.steps][-1] == "withdraw-branch"
 
     async def test_takes_silence_for_a_no(self, deliverer: Worker, repo: Path) -> None:
         """After the hours that the approver has, the branch is gone."""
@@ -203,17 +211,15 @@ class TestDelivery:
             await handle.result()
         assert state(repo) == before
 
-    async def test_ends_when_what_was_canceled_has_ended(self, deliverer: Worker, repo: Path, tmp_path: Path) -> None:
-        """A command in the middle of its work would write into the worktree again once that is taken away."""
-        before, begun = state(repo), tmp_path / "begun"
-        os.mkfifo(begun)
-        line = f"here=$PWD; echo > {begun}; while :; do mkdir -p $here/out; sleep 0.01; done"
-        handle = await start(deliverer, repo, command=line)
-        await asyncio.to_thread(begun.read_bytes)
+    async def test_ends_what_was_canceled(self, deliverer: Worker, repo: Path, tmp_path: Path) -> None:
+        """A command in the middle of its work is killed, and its checkout is removed."""
+        before = state(repo)
+        handle = await start(deliverer, repo, command="touch begun; while :; do mkdir -p out; sleep 0.01; done")
+        await seen(lambda: [*tmp_path.glob("baton-delivery-*/work/tree/begun")])
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-        assert await asyncio.to_thread(lambda: [*tmp_path.glob("baton-delivery*/*")]) == []
+        await seen(lambda: not [*tmp_path.glob("baton-delivery-*")])
         assert state(repo) == before
 
     async def test_makes_the_first_round_anew_after_a_roll_back(self, deliverer: Worker, repo: Path) -> None:
@@ -229,17 +235,32 @@ class TestDelivery:
         assert output["base"] == git(repo, "rev-parse", "HEAD").strip()
         assert git(repo, "rev-list", "--count", f"main..{output['branch']}").strip() == "2"
 
-    async def test_does_not_offer_what_nobody_approved(self, deliverer: Worker, repo: Path) -> None:
-        """Somebody commits to the branch while the approver reads: their commit is neither offered nor lost."""
+    async def test_offers_no_branch_over_somebody_elses(self, deliverer: Worker, repo: Path) -> None:
+        """Somebody makes a branch of that name while the approver reads: theirs stays, and the run says why."""
         handle = await start(deliverer, repo, patch=FIX, branch="fix/sums")
         await asked(deliverer, handle, None)
-        tree = git(repo, "rev-parse", "fix/sums^{tree}").strip()
-        theirs = git(repo, "commit-tree", tree, "-p", "fix/sums", "-m", "mine").strip()
-        git(repo, "update-ref", "refs/heads/fix/sums", theirs)
+        git(repo, "branch", "fix/sums")
+        before = git(repo, "rev-parse", "fix/sums")
         await asked(deliverer, handle, True)
-        assert "was tested, reviewed and approved; somebody moved it" in await failure(handle)
-        assert git(repo, "rev-parse", "fix/sums").strip() == theirs
-        assert len(git(repo, "worktree", "list").splitlines()) == 1
+        assert "there is one of that name" in await failure(handle)
+        assert git(repo, "rev-parse", "fix/sums") == before
+
+    async def test_a_change_that_reads_the_workers_secrets_gets_none(
+        self, deliverer: Worker, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Tests are code of the change, run before anybody approved it: neither files nor environment are there."""
+        secret = tmp_path / "baton" / "keys.toml"
+        secret.parent.mkdir()
+        secret.write_text("secret-of-the-worker")
+        monkeypatch.setenv("BATON_KEYS", str(secret))
+        reads = f"cat {secret}; cat /proc/*/environ; ls {secret.parent}; env; echo read it all; exit 1"
+        handle = await start(deliverer, repo, patch=FIX, test=reads)
+        message = await failure(handle)
+        assert "read it all" in message
+        run = await read_run(deliverer.client, handle.id)
+        assert "secret-of-the-worker" not in json.dumps(run.baton.to_json_object())
+        history = (await handle.fetch_history()).to_json()
+        assert "secret-of-the-worker" not in history
 
     async def test_works_side_by_side_in_one_repository(self, deliverer: Worker, repo: Path) -> None:
         """Several deliveries at once have a branch and a worktree each."""
@@ -261,11 +282,13 @@ class TestDelivery:
     @pytest.mark.parametrize(
         ("params", "message"),
         [
-            pytest.param({}, "needs to be told what to change", id="no change"),
+            pytest.param({}, "needs to know what to change", id="no change"),
             pytest.param({"patch": "/no/such.diff"}, "cannot be read", id="a diff that is not there"),
-            pytest.param({"patch": "hello\nworld\n"}, "no change in this diff", id="a diff that is none"),
+            pytest.param({"patch": "hello\nworld\n"}, "is not a diff", id="a diff that is none"),
             pytest.param({"command": "true", "base": "nowhere"}, "no commit 'nowhere'", id="a base that is not there"),
-            pytest.param({"command": "true", "branch": "../x"}, "no name for a branch", id="a branch that cannot be"),
+            pytest.param(
+                {"command": "true", "branch": "../x"}, "not a valid branch name", id="a branch that cannot be"
+            ),
             pytest.param({"command": "true", "tests": "x"}, "tests: Extra inputs", id="a parameter that is unknown"),
             pytest.param({"command": "true", "branch": "main"}, "there is one of that name", id="a branch of others"),
             pytest.param({"command": "true"}, "changes nothing", id="a command that changes nothing"),
@@ -295,44 +318,41 @@ class TestDelivery:
 class TestWithAModel:
     """Whole runs with a service that speaks chat completions."""
 
-    async def test_lets_a_model_mend_what_the_tests_refuse(
+    async def test_lets_a_model_correct_what_the_tests_refuse(
         self, deliverer: Worker, repo: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The second draft is told what the tests said of the first; the key and secrets of the project stay away."""
+        """The second draft reads what the tests printed of the first; both answers are charged."""
         drafts = [
             {"title": "Divide", "edits": [{"path": "app/sums.py", "find": "one - two", "replace": "one / two"}]},
             {"title": "Add", "edits": [{"path": "app/sums.py", "find": "one / two", "replace": "one + two"}]},
         ]
-
-        def answer(body: dict[str, Any]) -> tuple[int, bytes]:
-            content = json.dumps({"baton_patch": {}, "output": drafts.pop(0)})
-            message = {"role": "assistant", "content": content}
-            usage = {"prompt_tokens": 1_000, "completion_tokens": 200}
-            return 200, json.dumps({"choices": [{"index": 0, "message": message}], "usage": usage}).encode()
-
-        with chat_service(answer) as service:
-            for name, value in (("URL", service.url), ("MODEL", "small"), ("KEY", "sk-secret")):
-                monkeypatch.setenv(f"BATON_LLM_{name}", value)
+        replies = [completion(json.dumps({"baton_patch": {}, "output": draft})) for draft in drafts]
+        with chat_server(*replies) as server:
+            configure(monkeypatch, server.base)
             handle = await start(deliverer, repo)
             await asked(deliverer, handle, True)
             output: Any = (await handle.result()).output
         assert at(repo, output["branch"], "app/sums.py") == ADD.replace("one - two", "one + two")
-        subjects = git(repo, "log", "--format=%s", f"main..{output['branch']}").splitlines()
-        assert subjects == ["Add", "Divide"]
-        first, second = service.prompts()
+        assert git(repo, "log", "--format=%s", f"main..{output['branch']}").splitlines() == ["Add", "Divide"]
+        first, second = [asked.body["messages"][1]["content"] for asked in server.asked]
         assert "AssertionError: 0.5 != 3" in second
         assert "AssertionError" not in first
         assert (await handle.result()).spend.prompt_tokens == 2_000
 
-    async def test_applies_no_draft_outside_what_may_change(
+    async def test_applies_no_draft_outside_of_what_may_change(
         self, deliverer: Worker, repo: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A model that wants to rewrite the tests is refused, and nothing is left behind."""
+        """A model that rewrites the tests is refused, and nothing is left behind."""
         before = state(repo)
         draft = {"title": "x", "edits": [{"path": "tests/test_sums.py", "find": ", 3)", "replace": ", -1)"}]}
-        with chat_service({"answer": {"baton_patch": {}, "output": draft}}) as service:
-            for name, value in (("URL", service.url), ("MODEL", "small"), ("KEY", "sk-secret")):
-                monkeypatch.setenv(f"BATON_LLM_{name}", value)
+        with chat_server(completion(json.dumps({"baton_patch": {}, "output": draft}))) as server:
+            configure(monkeypatch, server.base)
             handle = await start(deliverer, repo, paths=["app/*.py"])
             assert "wants to change 'tests/test_sums.py', which it may not" in await failure(handle)
         assert state(repo) == before
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Configure a model for the worker."""
+    for name, value in (("URL", url), ("MODEL", "small"), ("KEY", "sk-secret")):
+        monkeypatch.setenv(f"BATON_LLM_{name}", value)

@@ -1,9 +1,9 @@
 """Small projects to change: real git repositories with tests that really run."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
-
-from tests.unit.code_review.material import git, repository
 
 ADD = '''\
 """Sums."""
@@ -44,6 +44,31 @@ TEST = [sys.executable, "-m", "unittest", "discover", "-s", "tests", "-t", "."]
 FILES = {"app/__init__.py": "", "app/sums.py": ADD, "tests/__init__.py": "", "tests/test_sums.py": ADD_TEST}
 
 
+def write(folder: Path, files: dict[str, str]) -> Path:
+    """Write files into a folder and return it."""
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git with nobody's configuration and return its output."""
+    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "init.defaultBranch=main"]
+    environment = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def repository(folder: Path, files: dict[str, str]) -> Path:
+    """Make a repository with one commit of files."""
+    write(folder, files)
+    git(folder, "init", "--quiet")
+    git(folder, "add", "-A")
+    git(folder, "commit", "--quiet", "-m", "begin")
+    return folder
+
+
 def project(folder: Path) -> Path:
     """Make a repository whose one test fails, with something that is not committed in its working copy."""
     repository(folder, FILES)
@@ -52,13 +77,14 @@ def project(folder: Path) -> Path:
     return folder
 
 
-def state(folder: Path) -> tuple[str, str, str, str]:
-    """Return what a delivery must not change: the working copy, its branch, the branches and the worktrees."""
+def state(folder: Path) -> tuple[object, ...]:
+    """Return what a delivery must not change: working copy, current branch, references, worktrees, git directory."""
     return (
         git(folder, "status", "--porcelain=v2", "--branch"),
         git(folder, "diff"),
         git(folder, "for-each-ref", "--format=%(refname) %(objectname)"),
         git(folder, "worktree", "list", "--porcelain"),
+        sorted(path.name for path in (folder / ".git").iterdir()),
     )
 
 

@@ -1,0 +1,335 @@
+"""The repository under work: commits are made in a git directory of our own, which borrows the repository's objects.
+
+Nothing of the repository's configuration is in force there: no hook, filter, monitor or alias of it can start. The
+repository itself gets the branch in one step, when it has been approved, and is not touched before.
+"""
+
+import asyncio
+import os
+import re
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from activities.delivery.records import DeliveryError
+from activities.delivery.sandbox import Ran, environment_for, remove_folder, run_program
+from baton.errors import BatonError
+
+_SECONDS, _MOST_BYTES = 120.0, 64_000_000
+_SETTINGS = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "core.quotePath": "false",
+    "core.excludesFile": os.devnull,
+    "core.attributesFile": os.devnull,
+    "gc.auto": "0",
+    "safe.directory": "*",
+    "protocol.allow": "never",
+}
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "",  # what older versions know in place of protocol.allow
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+_DIFF = ("--no-color", "--no-ext-diff", "--no-textconv", "--submodule=short", "--src-prefix=a/", "--dst-prefix=b/")
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)")
+_GITLINK = "160000"
+
+
+class GitError(BatonError):
+    """Git failed; the message has what it printed."""
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """What a change does to one file.
+
+    Attributes:
+        path: The file.
+        status: `A` added, `D` deleted, `M` modified, `T` of another type.
+        added: The added lines with their numbers in the new text.
+        removed: The removed lines.
+        binary: Whether git shows no lines of it.
+    """
+
+    path: str
+    status: str
+    added: tuple[tuple[int, str], ...] = ()
+    removed: tuple[str, ...] = ()
+    binary: bool = False
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The files of a commit in a folder of their own; what is written beside the tree is in no commit.
+
+    Attributes:
+        folder: The folder that a sandbox may write to.
+        index: The git index of the tree.
+    """
+
+    folder: Path
+    index: Path
+
+    @property
+    def tree(self) -> Path:
+        """The files."""
+        return self.folder / "tree"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository and the git directory in which one task works.
+
+    Attributes:
+        folder: The checkout's top folder.
+        common: The repository's git directory.
+        own: The task's git directory, inside of it: it is found again by any worker that reaches the repository.
+    """
+
+    folder: Path
+    common: Path
+    own: Path
+
+    @classmethod
+    async def of(cls, folder: Path, task_id: str) -> "Repository":
+        """Return the repository that a folder is a checkout of.
+
+        Raises:
+            DeliveryError: It is not a git checkout.
+        """
+        if not await asyncio.to_thread(folder.is_dir):
+            raise DeliveryError(f"{str(folder)!r} is not a folder; name a git repository with --param repository=DIR")
+        asked = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
+        try:
+            top, common = (Path(line) for line in (await git(folder, *asked)).output.decode().splitlines())
+        except GitError as error:
+            raise DeliveryError(f"{str(folder)!r} is not a checkout of a git repository ({error}); name one") from None
+        return cls(top, common, common / "baton" / f"{task_id}.git")
+
+    async def commit_of(self, name: str) -> str | None:
+        """Return the full id of a commit, or None if there is no commit of that name."""
+        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        ran = await git(self.folder, *asked, check=False)
+        return ran.output.decode().strip() if ran.code == 0 else None
+
+    async def open(self) -> None:
+        """Make the task's git directory if it does not exist."""
+        if await asyncio.to_thread((self.own / "objects" / "info" / "alternates").exists):
+            return
+        form = (await git(self.folder, "rev-parse", "--show-object-format")).output.decode().strip()
+        await asyncio.to_thread(self.own.parent.mkdir, parents=True, exist_ok=True)
+        init = ("init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(self.own))
+        await git(self.common, *init)
+        await asyncio.to_thread(self._borrow)
+
+    def _borrow(self) -> None:
+        shallow = self.common / "shallow"
+        if shallow.exists():
+            (self.own / "shallow").write_bytes(shallow.read_bytes())
+        (self.own / "objects" / "info").mkdir(exist_ok=True)
+        (self.own / "objects" / "info" / "alternates").write_text(f"{self.common / 'objects'}\n")
+
+    async def run(
+        self, *arguments: str, checkout: Checkout | None = None, check: bool = True, stdin: bytes = b""
+    ) -> Ran:
+        """Run git in the task's git directory, on the files of a checkout if one is given.
+
+        Raises:
+            GitError: It failed.
+        """
+        place = {"GIT_DIR": str(self.own)}
+        if checkout is not None:
+            place |= {"GIT_WORK_TREE": str(checkout.tree), "GIT_INDEX_FILE": str(checkout.index)}
+        folder = self.own if checkout is None else checkout.tree
+        return await git(folder, *arguments, check=check, stdin=stdin, further=place)
+
+    @asynccontextmanager
+    async def checkout(self, commit: str) -> AsyncIterator[Checkout]:
+        """Provide the files of a commit in a temporary folder, which is removed afterwards.
+
+        Raises:
+            GitError: Git failed.
+        """
+        top = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="baton-delivery-"))
+        checkout = Checkout(top / "work", top / "index")
+        try:
+            for place in (checkout.tree, checkout.folder / "home", checkout.folder / "tmp"):
+                await asyncio.to_thread(place.mkdir, parents=True)
+            await self.open()
+            await self.run("read-tree", commit, checkout=checkout)
+            await self.run("checkout-index", "--all", "--force", "--index", checkout=checkout)
+            yield checkout
+        finally:
+            await asyncio.shield(asyncio.to_thread(remove_folder, top))
+
+    async def commit(self, checkout: Checkout, parent: str, message: str, when: datetime) -> str:
+        """Commit the files of a checkout.
+
+        Args:
+            checkout: The files.
+            parent: The commit that they were made from.
+            message: The commit's message.
+            when: Its date: the same change made again at the same time is the same commit.
+
+        Returns:
+            The commit.
+
+        Raises:
+            DeliveryError: The files are those of the parent, or a repository of its own is among them.
+            GitError: Git failed.
+        """
+        others = (await self.run("ls-files", "-z", "--others", "--exclude-standard", checkout=checkout)).output
+        if inner := [path for path in others.decode("utf-8", "replace").split("\0") if path.endswith("/")]:
+            raise DeliveryError(
+                f"{message}: the change leaves a repository of its own in {', '.join(map(repr, inner[:5]))}; git "
+                "would commit none of its files, so let the change remove the .git in there"
+            )
+        await self.run("add", "--all", checkout=checkout)
+        tree = (await self.run("write-tree", checkout=checkout)).output.decode().strip()
+        if tree == (await self.run("rev-parse", f"{parent}^{{tree}}")).output.decode().strip():
+            raise DeliveryError(f"{message}: that changes nothing in {str(self.folder)!r}; there is nothing to offer")
+        who = {"NAME": "Baton", "EMAIL": "baton@localhost", "DATE": f"{when.timestamp():.0f} +0000"}
+        identity = {f"GIT_{role}_{name}": value for role in ("AUTHOR", "COMMITTER") for name, value in who.items()}
+        further = {"GIT_DIR": str(self.own), **identity}
+        made = await git(
+            self.own, "commit-tree", tree, "-p", parent, "-F", "-", stdin=message.encode(), further=further
+        )
+        return made.output.decode().strip()
+
+    async def text(self, commit: str, path: str) -> str | None:
+        """Return a file of a commit as text; None if it is not there or not text."""
+        ran = await git(self.folder, "cat-file", "blob", f"{commit}:{path}", check=False, further=self._with_own())
+        try:
+            return ran.output.decode("utf-8-sig") if ran.code == 0 else None
+        except UnicodeDecodeError:
+            return None
+
+    async def paths(self, commit: str) -> list[str]:
+        """Return the paths of a commit's files."""
+        listed = await git(self.folder, "ls-tree", "-r", "-z", "--name-only", commit, further=self._with_own())
+        return [path for path in listed.output.decode("utf-8", "backslashreplace").split("\0") if path]
+
+    def _with_own(self) -> dict[str, str]:
+        """Return what lets git in the repository read the task's commits too, if there are any yet."""
+        return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.own / "objects")}
+
+    async def diff(self, base: str, commit: str) -> str:
+        """Return the unified diff between two commits."""
+        return (await self.run("diff", *_DIFF, "--find-renames", base, commit)).output.decode("utf-8", "replace")
+
+    async def changes(self, base: str, commit: str) -> list[FileDiff]:
+        """Return the difference between two commits by file; a renamed file is a deleted and an added one."""
+        listed = (await self.run("diff", *_DIFF, "--no-renames", "--name-status", "-z", base, commit)).output
+        fields = iter(listed.decode("utf-8", "backslashreplace").split("\0")[:-1])
+        # `--text` shows lines also of files that attributes call binary; a real binary has a NUL in its first lines.
+        shown = await self.run("diff", *_DIFF, "--no-renames", "--text", "--unified=0", base, commit)
+        sections = iter(shown.output.decode("utf-8", "replace").split("\ndiff --git "))
+        found = []
+        for status, path in zip(fields, fields, strict=True):
+            section = next(sections)
+            if status == "T":  # removed as one type and added as another
+                section += "\n" + next(sections)
+            found.append(_file_diff(path, status, section))
+        return found
+
+    async def offer(self, branch: str, base: str, commit: str) -> None:
+        """Make the branch in the repository, with the commits since the base. Offering it again has no effect.
+
+        Raises:
+            DeliveryError: Another branch of that name, or one that is in its way, was made meanwhile.
+            GitError: Git failed.
+        """
+        if await self.commit_of(f"refs/heads/{branch}") == commit:
+            return
+        revisions = f"{commit}\n^{base}\n".encode()
+        packed = await self.run("pack-objects", "--revs", "--stdout", "--quiet", stdin=revisions)
+        await git(self.common, "unpack-objects", "-q", stdin=packed.output)
+        made = await git(
+            self.common, "update-ref", "--stdin", stdin=f"create refs/heads/{branch} {commit}\n".encode(), check=False
+        )
+        if made.code != 0:
+            raise DeliveryError(taken(branch, made))
+
+    async def close(self) -> None:
+        """Remove the task's git directory."""
+        await asyncio.to_thread(remove_folder, self.own)
+        await asyncio.to_thread(_remove_if_empty, self.own.parent)
+
+
+def size(diffs: Sequence[FileDiff]) -> str:
+    """Return the size of a change in words.
+
+    Example:
+        >>> size([FileDiff("a.py", "M", added=((1, "x"),))])
+        '1 file, +1 -0'
+    """
+    added, removed = sum(len(one.added) for one in diffs), sum(len(one.removed) for one in diffs)
+    return f"{len(diffs):,} file{'s' if len(diffs) != 1 else ''}, +{added} -{removed}"
+
+
+def taken(branch: str, ran: Ran | None = None) -> str:
+    """Return why a branch cannot be made."""
+    why = f" ({_said(ran)})" if ran else ""
+    remedy = "there is one of that name, or one in its way; name another with --param branch=NAME"
+    return f"the branch {branch!r} cannot be made{why}: {remedy}"
+
+
+async def git(
+    folder: Path, *arguments: str, check: bool = True, stdin: bytes = b"", further: dict[str, str] | None = None
+) -> Ran:
+    """Run git with nothing of anybody's configuration that could start a program.
+
+    Raises:
+        GitError: It took longer than two minutes, printed more than 64 MB, or failed while ``check`` is set.
+    """
+    settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+    environment = environment_for(further={**_ENVIRONMENT, **(further or {})})
+    command = ["git", *settings, *arguments]
+    ran = await run_program(
+        command, folder=folder, seconds=_SECONDS, environment=environment, stdin=stdin, most_bytes=_MOST_BYTES
+    )
+    if ran.code is None or ran.dropped:
+        what = f"took longer than {_SECONDS:g} s" if ran.code is None else f"printed more than {_MOST_BYTES:,} bytes"
+        raise GitError(f"git {arguments[0]} {what} in {str(folder)!r}; try a smaller repository or change")
+    if check and ran.code != 0:
+        raise GitError(f"git {arguments[0]} failed in {str(folder)!r}: {_said(ran)}")
+    return ran
+
+
+def _said(ran: Ran) -> str:
+    """Return the most telling lines of what git printed."""
+    lines = [line.strip() for line in ran.errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("error:", "fatal:"))] or lines
+    return "; ".join(telling[:3])[:500] or f"exit code {ran.code}"
+
+
+def _file_diff(path: str, status: str, section: str) -> FileDiff:
+    """Return one file's part of a diff without context lines."""
+    added: list[tuple[int, str]] = []
+    removed: list[str] = []
+    number, in_hunk = 0, False
+    for line in section.split("\n")[1:]:
+        if hunk := _HUNK.match(line):
+            number, in_hunk = int(hunk[1]), True
+        elif not in_hunk:
+            continue
+        elif line.startswith("+"):
+            added.append((number, line[1:]))
+            number += 1
+        elif line.startswith("-"):
+            removed.append(line[1:])
+    binary = any("\0" in text for text in (*(text for _, text in added[:50]), *removed[:50]))
+    return FileDiff(path, status, tuple(added), tuple(removed), binary)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

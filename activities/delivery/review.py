@@ -1,0 +1,144 @@
+"""Review a change: what must not be offered, and what its reader should look at. The rules are data."""
+
+import ast
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from activities.delivery.changes import matches
+from activities.delivery.records import Order, Remark
+from activities.delivery.repository import FileDiff, Repository
+
+_LINE_RULES: tuple[tuple[str, str, str, str], ...] = (
+    ("conflict", "any", r"(<{7}|>{7}|\|{7}) ", "a conflict marker is left"),
+    (
+        "debugging",
+        "any",
+        r".*?(\bbreakpoint\(\)|\b(pdb|ipdb|pudb)\.set_trace\(|^\s*debugger;?\s*$|\bbinding\.pry\b)",
+        "a debugger's breakpoint is left",
+    ),
+    ("private-key", "any", r".*?-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----", "a private key is added"),
+    (
+        "test-skipped",
+        "test",
+        r".*?(pytest\.mark\.(skip|xfail)|pytest\.skip\(|unittest\.skip|\b(it|describe|test)\.(skip|only)\("
+        r"|\bx(it|describe)\(|#\[ignore\]|\bt\.Skip\()",
+        "a test is switched off, or all others are",
+    ),
+)
+"""What blocks in an added line: the rule, in which files, the pattern, the message."""
+_FILE_RULES: tuple[tuple[str, bool, str, str], ...] = (
+    (
+        "secrets",
+        True,
+        r"(^|/)(\.env(\.(?!example|sample|template)[^/]*)?|\.netrc|\.npmrc|\.pypirc|id_(rsa|dsa|ecdsa|ed25519)"
+        r"|credentials(\.json)?|[^/]*\.(pem|key|p12|pfx|jks|keystore))$",
+        "a file of this name can hold secrets",
+    ),
+)
+"""What blocks by a file's name."""
+_TEST_FILE = re.compile(
+    r"(^|/)(tests?|specs?|__tests__)/|(^|/)(test_[^/]*|conftest\.py)$|[_.](test|spec)s?\.\w+$", re.I
+)
+_TEST = re.compile(r"^\s*(async )?def test\w*\(|\b(it|test)\(['\"`]|^\s*func Test\w+\(|#\[test\]|@Test\b")
+_JSON_WITH_COMMENTS = re.compile(r"(^|/)((ts|js)config[^/]*|\.?devcontainer|\.eslintrc|\.swcrc)\.json$|(^|/)\.vscode/")
+
+
+async def review(repository: Repository, order: Order, base: str, commit: str) -> list[Remark]:
+    """Return the remarks on a change: what blocks first, then by place.
+
+    Args:
+        repository: Where the commits are.
+        order: Which files may change, and how much.
+        base: What the work started from.
+        commit: What it came to.
+    """
+    diffs = await repository.changes(base, commit)
+    remarks = [remark for diff in diffs for remark in file_remarks(diff, order)]
+    for diff in diffs:
+        new = None if diff.status == "D" else await repository.text(commit, diff.path)
+        if new is not None and (fault := syntax_fault(diff.path, new)):
+            old = None if diff.status == "A" else await repository.text(base, diff.path)
+            was_broken = old is not None and syntax_fault(diff.path, old) is not None
+            line, message = fault
+            remarks.append(Remark(path=diff.path, line=line, blocks=not was_broken, rule="syntax", message=message))
+    remarks += change_remarks(diffs, order)
+    return sorted(remarks, key=lambda one: (not one.blocks, one.path, one.line))
+
+
+def file_remarks(diff: FileDiff, order: Order) -> Iterator[Remark]:
+    """Yield the remarks on one file by its name and its added lines."""
+    if order.paths and not any(matches(diff.path, pattern) for pattern in order.paths):
+        message = f"only {', '.join(order.paths)} may change"
+        yield Remark(path=diff.path, blocks=True, rule="outside", message=message)
+    for rule, blocks, pattern, message in _FILE_RULES:
+        if diff.status != "D" and re.search(pattern, diff.path):
+            yield Remark(path=diff.path, blocks=blocks, rule=rule, message=message)
+    if diff.binary:
+        yield Remark(path=diff.path, blocks=False, rule="binary", message="a binary file cannot be reviewed")
+        return
+    for number, line in diff.added:
+        for rule, where, pattern, message in _LINE_RULES:
+            if (where == "any" or is_test_file(diff.path)) and re.match(pattern, line):
+                yield Remark(path=diff.path, line=number, blocks=True, rule=rule, message=message)
+
+
+def change_remarks(diffs: Sequence[FileDiff], order: Order) -> Iterator[Remark]:
+    """Yield the remarks on a change as a whole: its size, and the tests that it removes."""
+    added, removed = sum(len(one.added) for one in diffs), sum(len(one.removed) for one in diffs)
+    if added + removed > order.most_lines:
+        message = f"{added:,} lines are added and {removed:,} removed; more than {order.most_lines} cannot be reviewed"
+        yield Remark(path=diffs[0].path, blocks=True, rule="size", message=message)
+    tests = [one for one in diffs if is_test_file(one.path)]
+    gone = {one.path: sum(_TEST.search(line) is not None for line in one.removed) for one in tests}
+    come = sum(_TEST.search(line) is not None for one in tests for _, line in one.added)
+    if sum(gone.values()) > come:
+        first = next(path for path, count in gone.items() if count)
+        message = f"{sum(gone.values())} tests are removed and {come} added: a change must not pass by testing less"
+        yield Remark(path=first, blocks=True, rule="tests-removed", message=message)
+
+
+def is_test_file(path: str) -> bool:
+    """Return whether a file holds tests, by its name.
+
+    Example:
+        >>> is_test_file("tests/unit/test_a.py"), is_test_file("src/a.spec.ts"), is_test_file("src/latest.py")
+        (True, True, False)
+    """
+    return _TEST_FILE.search(path) is not None
+
+
+def may_hold_secrets(path: str) -> bool:
+    """Return whether a file can hold secrets, by its name.
+
+    Example:
+        >>> may_hold_secrets("app/.env"), may_hold_secrets(".env.example"), may_hold_secrets("deploy/tls.key")
+        (True, False, True)
+    """
+    return any(rule == "secrets" and re.search(pattern, path) for rule, _, pattern, _ in _FILE_RULES)
+
+
+def syntax_fault(path: str, text: str) -> tuple[int, str] | None:
+    """Return the line and the reason where a text cannot be parsed; None where it can, or nobody knows.
+
+    Example:
+        >>> syntax_fault("a.json", '{"a": }'), syntax_fault("a.txt", "(")
+        ((1, 'this is not valid JSON: Expecting value'), None)
+    """
+    suffix = Path(path).suffix
+    try:
+        if suffix in (".py", ".pyi"):
+            ast.parse(text)
+        elif suffix == ".json" and not _JSON_WITH_COMMENTS.search(path):
+            json.loads(text)
+        elif suffix == ".toml":
+            tomllib.loads(text)
+    except SyntaxError as error:
+        return error.lineno or 0, f"this is not valid Python: {error.msg}"
+    except json.JSONDecodeError as error:
+        return error.lineno, f"this is not valid JSON: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return 0, f"this is not valid {suffix.removeprefix('.').upper()}: {type(error).__name__}"
+    return None
