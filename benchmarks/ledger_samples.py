@@ -3,7 +3,7 @@
 import random
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,7 +15,8 @@ from typing import Any
 import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from baton.ledger.chain import head_statement
+from baton.keys.store_public import PublicKey, PublicKeys
+from baton.ledger.chain import Claim, SignatureCheck, head_statement
 from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, Status, seal
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_rows import StoredRecord, insert
@@ -46,6 +47,11 @@ class Signer:
     def sign(self, statement: bytes) -> bytes:
         """Return the signature over ``statement``."""
         return _private(self.secret).sign(statement)
+
+    def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
+        """Return what signatures by this key are worth."""
+        public = _private(self.secret).public_key().public_bytes_raw()
+        return PublicKeys([PublicKey(self.key_id, public, BEGAN)]).check(claims)
 
 
 @cache

@@ -8,6 +8,7 @@ A keyring from a file is alive: it takes up keys that were added to the file, so
 when keys are rotated or a missing one is put back.
 """
 
+import contextlib
 import logging
 import os
 import threading
@@ -20,7 +21,7 @@ from typing import Self
 from baton.keys.store_files import DEVELOPMENT_FILE, development_file, read_environment, read_file
 from baton.keys.store_key import Key, KeyringError, Purpose, UnknownKeyError
 from baton.keys.store_public import PublicKeys
-from baton.ledger.chain import HeadSigner
+from baton.ledger.chain import Claim, HeadSigner, SignatureCheck
 
 __all__ = ["ENVIRONMENT", "PRODUCTION", "Key", "Keyring", "KeyringError", "Purpose", "UnknownKeyError", "is_production"]
 
@@ -53,6 +54,12 @@ class _Signer(threading.local):
 
     def sign(self, statement: bytes) -> bytes:
         return self._key.private.sign(statement)
+
+    def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
+        for key_id in {claim.key_id for claim in claims}:
+            with contextlib.suppress(UnknownKeyError):  # it may have been added to the file since
+                self._keyring.find(Purpose.SIGN, key_id)
+        return self._keyring.public().check(claims)
 
 
 class Keyring:

@@ -5,7 +5,9 @@ until when each key signed.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -15,12 +17,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from baton.errors import BatonError
-from baton.ledger.chain import SignatureCheck, from_base64url, to_base64url
+from baton.ledger.chain import Claim, SignatureCheck, from_base64url, to_base64url
 
 RETIRED_GRACE = timedelta(days=1)
 """How long after a key was retired what it seals and signs may still be dated: workers take up a new key one by one."""
 
 _PUBLIC_BYTES = 32
+_SLICE = 256
+"""How many signatures a thread verifies at a time."""
 
 
 class PublicKeysError(BatonError):
@@ -113,14 +117,24 @@ class PublicKeys:
         """Return the key of that id, or None."""
         return self._keys.get(key_id)
 
-    def check(self, key_id: str, statement: bytes, signature: bytes, at: datetime) -> SignatureCheck:
-        """Return what a signature is worth; see `HeadVerifier`. A retired key still counts for `RETIRED_GRACE`."""
-        key = self._keys.get(key_id)
+    def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
+        """Return what each signature is worth, in order; many are verified in threads, one for each processor.
+
+        A retired key still counts for `RETIRED_GRACE`.
+        """
+        if len(claims) <= _SLICE:
+            return [self._check(claim) for claim in claims]
+        slices = [claims[at : at + _SLICE] for at in range(0, len(claims), _SLICE)]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:  # OpenSSL verifies without the interpreter's lock
+            return [check for some in threads.map(self.check, slices) for check in some]
+
+    def _check(self, claim: Claim) -> SignatureCheck:
+        key = self._keys.get(claim.key_id)
         if key is None:
             return SignatureCheck.UNKNOWN_KEY
-        if not key.verifies(statement, signature):
+        if not key.verifies(claim.statement, claim.signature):
             return SignatureCheck.BAD
-        if key.retired_at is not None and at > key.retired_at + RETIRED_GRACE:
+        if key.retired_at is not None and claim.at > key.retired_at + RETIRED_GRACE:
             return SignatureCheck.RETIRED_KEY
         return SignatureCheck.GOOD
 

@@ -7,15 +7,15 @@ gives a **head**, which the ledger signs and the caller keeps somewhere else (in
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
-from baton.ledger.records import FAILED, AuditRecord, CamelRecord, ChainLink, Claims, Kind
+from baton.ledger.records import FAILED, AuditRecord, CamelRecord, ChainLink, Claims, Kind, event_key
 from baton.wire.hashing import digest_of, hash_of
 from baton.wire.pae import pae
 from baton.wire.values import Count, Digest
@@ -92,8 +92,34 @@ class SignatureCheck(StrEnum):
     RETIRED_KEY = "key retired before the record"
 
 
-class HeadSigner(Protocol):
-    """A private key that signs heads and checkpoints, with Ed25519; the keyring has it, the ledger borrows it."""
+class Claim(NamedTuple):
+    """What a signature claims.
+
+    Attributes:
+        key_id: The key that is said to have signed.
+        statement: The bytes that were signed.
+        signature: The signature, of any length.
+        at: When the record was written: a key that was retired before then may not have signed it.
+    """
+
+    key_id: str
+    statement: bytes
+    signature: bytes
+    at: datetime
+
+
+class HeadVerifier(Protocol):
+    """The public keys that heads and checkpoints are verified with, the retired ones among them."""
+
+    def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
+        """Return what each signature is worth, in order."""
+
+
+class HeadSigner(HeadVerifier, Protocol):
+    """A private key that signs heads and checkpoints with Ed25519, and the public keys of its keyring.
+
+    A writer needs both: it never extends a chain whose end it has not verified.
+    """
 
     @property
     def key_id(self) -> str:
@@ -103,25 +129,13 @@ class HeadSigner(Protocol):
         """Return the signature over ``statement``."""
 
 
-class HeadVerifier(Protocol):
-    """The public keys that heads and checkpoints are verified with, the retired ones among them."""
-
-    def check(self, key_id: str, statement: bytes, signature: bytes, at: datetime) -> SignatureCheck:
-        """Return what the signature is worth.
-
-        Args:
-            key_id: The key that is said to have signed.
-            statement: The bytes that were signed.
-            signature: The signature, of any length.
-            at: When the record was written: a key that was retired before then may not have signed it.
-        """
-
-
 class Verdict(StrEnum):
-    """How a chain, or a whole ledger, stands."""
+    """The result of verifying a chain, a whole ledger or a bundle."""
 
     VALID = "valid"
-    """Every record is proved: by a signature, or by an anchor, over the last of them."""
+    """Every record is proved, by a signature or an anchor, and each chain's end was compared with something outside."""
+    UNANCHORED = "valid, completeness not checked"
+    """Every record is proved; whether records behind them were cut off was not compared with anything outside."""
     UNVERIFIED = "unverified"
     """Nothing contradicts, but nothing proves it either: no key was given, or the end is unsigned."""
     INVALID = "invalid"
@@ -158,6 +172,9 @@ _REASONS = {
     Flaw.TIME: "it claims to be older than the record before it",
     Flaw.INDEX: "the ledger's index says something else than the record itself",
     Flaw.ANCHOR: "an anchor knows another record of this number",
+    Flaw.REPEATED: "its event is on record already",
+    Flaw.SIGNATURE: "its header names a key, and its signature was removed",
+    Flaw.KEY: "it has a signature and names no key",
 }
 
 
@@ -183,7 +200,8 @@ class ChainReport(CamelRecord):
         reason: The same in words.
         head: The head of what hangs together; None of an empty chain.
         signed_through: The last record that a verified signature covers; 0 for none.
-        anchored_through: The last record that an anchor covers: behind it a cut would not show.
+        anchored_through: The last record that was compared with an anchor or a checkpoint from outside: records
+            cut off behind it would not be noticed.
         completed: Whether the last record, but for erasures and late bills, is a completion: nobody is known to be at
             work, or to be waited for.
     """
@@ -205,7 +223,7 @@ class ChainReport(CamelRecord):
 
 
 class ChainWalk:
-    """A chain on its way through verification, one record after the other; it keeps a few hashes, no records.
+    """One chain during verification, record by record; it keeps a few hashes and no records.
 
     Args:
         ledger: The ledger the chain must belong to.
@@ -213,18 +231,21 @@ class ChainWalk:
         anchors: The hashes that are known from outside, by sequence.
     """
 
-    # Of slots, because a whole ledger is walked with one of these for each task.
+    # Slots, because a whole ledger is verified with one of these for each task.
     __slots__ = (
         "anchored",
         "anchors",
         "completed",
+        "events",
         "hash",
         "key_id",
         "ledger",
-        "rank",
+        "proved",
         "recorded_at",
         "sequence",
         "signature",
+        "signed",
+        "signs",
         "task_id",
         "unsigned",
     )
@@ -236,11 +257,16 @@ class ChainWalk:
         self.signature: bytes | None = None
         self.key_id: str | None = None
         self.anchors = anchors or {}
-        self.anchored = self.rank = self.unsigned = 0
+        self.events: set[int] = set()
+        self.anchored = 0  # the last record that was compared with something outside
+        self.proved = 0  # the last record that a checkpoint proves
+        self.signed = 0  # the last record whose signature was verified
+        self.signs = False  # whether any record has a signature
+        self.unsigned = 0  # the first record without a signature that nothing else proves
         self.completed = False
 
     def step(self, record: AuditRecord) -> Finding | None:
-        """Go on to ``record``; if something is wrong with it, return that and stay."""
+        """Advance to ``record``; if something is wrong with it, return that and stay."""
         sequence = self.sequence + 1
         if record.absence is not None:
             return Finding(Flaw.GONE if record.lost else Flaw.MISSING, sequence, record.absence)
@@ -248,13 +274,16 @@ class ChainWalk:
             members = record.members
         except ValueError as error:
             return Finding(Flaw.HEADER, sequence, f"its header cannot be read: {error}")
-        flaw = self._flaw(record, members, sequence)
+        event = hash(event_key(members))
+        flaw = self._flaw(record, members, sequence) or (Flaw.REPEATED if event in self.events else None)
         if flaw is not None:
             return Finding(flaw, sequence, _REASONS[flaw])
+        self.events.add(event)
         if sequence in self.anchors:
             self.anchored = sequence
-        elif record.signature is None and self.signature is not None and not self.unsigned:
+        elif record.signature is None and not self.unsigned:
             self.unsigned = sequence
+        self.signs = self.signs or record.signature is not None
         self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
         self.signature, self.key_id = record.signature, members.get("keyId")
         # Both may come after the end: an erasure long after, and a bill once its worker knows that nobody waits for it.
@@ -278,40 +307,37 @@ class ChainWalk:
             return Flaw.ANCHOR
         return None
 
-    def check_signature(self, verifier: HeadVerifier) -> Finding | None:
-        """Return what is wrong with the signature at the record the walk stands at."""
-        if self.signature is None:
-            return Finding(Flaw.UNSIGNED, self.sequence, "it is not signed")
-        if self.key_id is None:
-            return Finding(Flaw.KEY, self.sequence, "it has a signature and names no key")
-        at = datetime.fromisoformat(self.recorded_at)
+    def covered(self, *, outside: bool) -> None:
+        """Note that a checkpoint covers the chain as far as it was walked, one that was kept outside or not."""
+        self.proved, self.unsigned = self.sequence, 0
+        if outside:
+            self.anchored = self.sequence
+
+    @property
+    def claim(self) -> Claim | None:
+        """What the signature of the current record claims; None without one."""
+        if self.signature is None or self.key_id is None:
+            return None
         statement = head_statement(self.ledger, self.task_id, self.sequence, self.hash, self.key_id)
-        check = verifier.check(self.key_id, statement, self.signature, at)
-        if check is SignatureCheck.GOOD:
-            return None
-        flaw = Flaw.SIGNATURE if check is SignatureCheck.BAD else Flaw.KEY
-        reason = f"its signature by the key {self.key_id!r} does not count: {check.value}"
-        if check is SignatureCheck.UNKNOWN_KEY:
-            reason += " (if keys were rotated since you got yours, get the public keys anew)"
-        elif check is SignatureCheck.RETIRED_KEY:
-            reason += f" (or the clock of who wrote it was ahead: it says {self.recorded_at})"
-        return Finding(flaw, self.sequence, reason)
+        return Claim(self.key_id, statement, self.signature, datetime.fromisoformat(self.recorded_at))
 
-    def missing_anchor(self) -> Finding | None:
-        """Return the finding that the chain ends before a record that an anchor knows."""
+    def end(self, verifier: HeadVerifier | None) -> Finding | None:
+        """Return what is wrong with the chain's end, or not proved about the chain."""
         last = max(self.anchors, default=0)
-        if last <= self.sequence:
-            return None
-        found = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has none: all of it is gone"
-        reason = f"an anchor knows {last} records, and the chain {found}"
-        return Finding(Flaw.TRUNCATED, self.sequence + 1, reason)
-
-    def missing_signature(self) -> Finding | None:
-        """Return the finding that a signed chain has a record that is not: a later signature was put over it unseen."""
-        if not self.unsigned:
-            return None
-        reason = "it is not signed, and the one before it is: it may be of somebody who can write and has no key"
-        return Finding(Flaw.UNSIGNED, self.unsigned, reason)
+        if last > self.sequence:
+            found = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has none: all is gone"
+            reason = f"an anchor knows {last} records, and the chain {found}"
+            return Finding(Flaw.TRUNCATED, self.sequence + 1, reason)
+        if not self.sequence:
+            return Finding(Flaw.EMPTY, 1, "there are no records, and no anchor that knows of any")
+        proved = max(self.signed, self.proved, self.anchored)
+        if proved < self.sequence:
+            remedy = "give the public keys" if verifier is None else "give an anchor that covers them"
+            return Finding(Flaw.UNSIGNED, proved + 1, f"nothing proves the records from here on; {remedy}")
+        if verifier is not None and self.signs and self.unsigned:
+            reason = "it is not signed, and others of its task are: who can write and has no key may have added it"
+            return Finding(Flaw.UNSIGNED, self.unsigned, reason)
+        return None
 
     @property
     def head(self) -> ChainHead | None:
@@ -328,6 +354,18 @@ class ChainWalk:
         )
 
 
+def signature_finding(claim: Claim, sequence: int, check: SignatureCheck) -> Finding | None:
+    """Return what is wrong with a record's signature; None of a good one."""
+    if check is SignatureCheck.GOOD:
+        return None
+    reason = f"its signature by the key {claim.key_id!r} does not count: {check.value}"
+    if check is SignatureCheck.UNKNOWN_KEY:
+        reason += " (if keys were rotated since you got yours, get the public keys again)"
+    elif check is SignatureCheck.RETIRED_KEY:
+        reason += f" (or the clock of who wrote it was ahead: it says {claim.at.isoformat()})"
+    return Finding(Flaw.SIGNATURE if check is SignatureCheck.BAD else Flaw.KEY, sequence, reason)
+
+
 def own_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | None:
     """Return what is wrong with a record whose header has ``members``, whatever chain it is in."""
     if members["messageHash"] != "sha256:" + hashlib.sha256(record.message).hexdigest():
@@ -336,6 +374,8 @@ def own_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | None:
         return Flaw.INDEX
     if record.claims is not None and record.claims != Claims.of(members):
         return Flaw.INDEX
+    if (record.signature is None) is not ("keyId" not in members):
+        return Flaw.SIGNATURE if record.signature is None else Flaw.KEY
     return None
 
 

@@ -24,9 +24,11 @@ from baton.ledger.cli_sources import (
     RunOption,
     bundle_of,
     heads_of_run,
+    heads_of_runs,
     ledger_name,
     opened,
     task_of,
+    witness_of,
 )
 from baton.ledger.cli_unused import unused_anchors, unused_run
 from baton.ledger.errors import LedgerError
@@ -34,7 +36,12 @@ from baton.ledger.proof import LedgerReport
 from baton.ledger.store_bundles import verify_bundle
 from baton.wire.counting import counted
 
-_EXITS = {Verdict.VALID: ExitCode.OK, Verdict.UNVERIFIED: ExitCode.UNVERIFIED, Verdict.INVALID: ExitCode.NO}
+_EXITS = {
+    Verdict.VALID: ExitCode.OK,
+    Verdict.UNANCHORED: ExitCode.UNVERIFIED,
+    Verdict.UNVERIFIED: ExitCode.UNVERIFIED,
+    Verdict.INVALID: ExitCode.NO,
+}
 
 TaskArgument = Annotated[
     str, typer.Argument(metavar="TASK|RUN", help="A task's id, or the workflow id of a run of it.", show_default=False)
@@ -56,11 +63,13 @@ async def trace(
     came out. With --json every record comes with its whole message. The exit code is 1 if the chain is not
     whole; the records before the first bad one are shown then.
     """
-    known, kept = Keys.of(keys), Anchors.of(anchors)
+    known, kept = Keys.of(keys), Anchors.of(witness_of(anchors))
     async with opened(session, ledger, name) as open_ledger:
         task_id = await task_of(session, open_ledger, task)
         with session.progress("reading the records"):
-            found = await open_ledger.trace(task_id, verifier=known.public, anchors=kept.heads)
+            found = await open_ledger.trace(
+                task_id, verifier=known.public, anchors=kept.heads, checkpoints=kept.checkpoints
+            )
     if session.json:
         session.write_json(found.to_json_object())
     else:
@@ -82,26 +91,42 @@ async def verify(
     name: NameOption = None,
     keys: KeysOption = None,
     anchors: AnchorsOption = None,
+    no_runs: Annotated[
+        bool, typer.Option("--no-runs", help="Do not compare with the heads in the histories of runs.")
+    ] = False,
+    allow_unanchored: Annotated[
+        bool,
+        typer.Option("--allow-unanchored", help="Exit with 0 also where completeness was not checked."),
+    ] = False,
 ) -> None:
     """Verify a task, the whole ledger, or an evidence bundle.
 
-    That is, that nothing on record was changed, removed, added or moved. A bundle is checked offline: with the
-    public keys only, without ledger and server. The exit code is 0 if all of it is proved (valid), 1 if
-    something is wrong, and the first bad record is named (invalid), and 4 if nothing is wrong and nothing
-    proves it (unverified): give --keys, --anchors or --run. With --run the task is the run's, if none is named.
-    What of --anchors and --run says nothing of the records is told as well, with --json as `unused`.
+    Every signature is verified, and that nothing on record was changed, added or moved. Whether records were cut off
+    only shows by comparison with what was kept outside the ledger: the heads in the histories of runs, which are
+    read from the server if one answers, and --anchors. A bundle is verified offline: with the public keys and
+    --anchors, without ledger and server. Exit codes: 0 if every record is proved and each chain's end was compared
+    (valid); 4 if an end was not compared (valid, completeness not checked; --allow-unanchored makes it 0); 4 if
+    nothing proves a record (unverified); 1 if something is wrong, and the first bad record is named (invalid).
+    With --run the task is the run's, if none is named. Anchors that say nothing of the records are listed, with
+    --json as `unused`.
     """
     if ((target or run) is None) is not everything:
         raise typer.BadParameter("name a task, a bundle or --run, or else say --all", param_hint="TASK|BUNDLE")
-    known, file, of_run = Keys.of(keys), Anchors.of(anchors), None
+    bundle = bundle_of(target) if target is not None else None
+    kept_in = anchors if bundle is not None else witness_of(anchors)
+    known, file, of_run = Keys.of(keys), Anchors.of(kept_in), None
     kept, unused = file, []
     if run is not None:
         of_run, heads = await heads_of_run(session, run, ledger_name(name))
         target, kept, unused = target or of_run, file.with_heads(heads), unused_run(run, heads)
+    elif everything and not no_runs:
+        kept = file.with_heads(await heads_of_runs(session, ledger_name(name)))
     report, page = (
         _verified_bundle(bundle, ledger_name(name), known, kept)
-        if target is not None and (bundle := bundle_of(target)) is not None
-        else await _verified_ledger(session, target, known, kept, ledger, name, of_run)
+        if bundle is not None
+        else await _verified_ledger(
+            session, target, known, kept, ledger, name, of_run, runs=run is None and not no_runs
+        )
     )
     if anchors is not None:
         unused += unused_anchors(report, anchors, file, ledger_name(name))
@@ -109,7 +134,8 @@ async def verify(
         session.write_json(report.model_dump(mode="json", exclude_none=True) | ({"unused": unused} if unused else {}))
     else:
         session.show(stack(page, *(plain(f"  not used: {one}", "yellow") for one in unused)))
-    raise typer.Exit(_EXITS[report.verdict])
+    accepted = allow_unanchored and report.verdict is Verdict.UNANCHORED
+    raise typer.Exit(ExitCode.OK if accepted else _EXITS[report.verdict])
 
 
 @command
@@ -141,7 +167,7 @@ async def export(
     async with opened(session, ledger, name, signer=known.signer) as open_ledger:
         tasks = None if everything else [await task_of(session, open_ledger, one) for one in task or []]
         with session.progress("writing the bundle"):
-            manifest = await open_ledger.export(output, tasks, keys=known.as_jwks)
+            manifest = await open_ledger.export(output, tasks, keys=known.as_jwks, verifier=known.public)
     about = {"file": str(output), "ledger": manifest.ledger, "records": manifest.records, "tasks": tasks}
     if session.json:
         session.write_json(about)
@@ -229,6 +255,8 @@ async def _verified_ledger(
     ledger: str | None,
     name: str | None,
     of_run: str | None,
+    *,
+    runs: bool,
 ) -> Verified:
     """Return the report on a task's chain, or on the whole ledger if none is named, and its page.
 
@@ -240,7 +268,11 @@ async def _verified_ledger(
             task_id = target if kept.knows(target) else await task_of(session, open_ledger, target)
             if of_run not in (None, task_id):
                 raise LedgerError(f"the run is one of task {of_run!r}, whose heads tell nothing of task {task_id!r}")
-            chain = await open_ledger.verify(task_id, verifier=known.public, anchors=kept.heads)
+            if runs:
+                kept = kept.with_heads(await heads_of_runs(session, ledger_name(name), task_id))
+            chain = await open_ledger.verify(
+                task_id, verifier=known.public, anchors=kept.heads, checkpoints=kept.checkpoints
+            )
             return chain, chain_page(chain)
         with session.progress("verifying the ledger"):
             whole = await open_ledger.verify_all(

@@ -11,6 +11,7 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.command import command
 from baton.cli.session import Session
 from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import Verdict
 from baton.ledger.cli_sources import Keys, LedgerOption, NameOption, ledger_place, opened
 from baton.ledger.errors import LedgerError
 from baton.ledger.store_anchors import AnchorFile
@@ -66,7 +67,7 @@ async def checkpoint(
         typer.Option("--witness", metavar="FILE", dir_okay=False, help="Append it to this file of anchors as well."),
     ] = None,
     unsigned: Annotated[
-        bool, typer.Option("--unsigned", help="Vouch as well for records that no known key signed.")
+        bool, typer.Option("--unsigned", help="Cover records that claim no signature as well.")
     ] = False,
     ledger: LedgerOption = None,
     name: NameOption = None,
@@ -74,17 +75,21 @@ async def checkpoint(
     """Make a signed checkpoint of the whole ledger, to keep outside it.
 
     Make one regularly, and keep it with --witness: then `baton audit verify --all --anchors FILE`
-    also notices that a whole chain is gone. A checkpoint that does not continue the witness's last one is refused,
-    and so is one over a record that is not signed: what a checkpoint covers counts as proved.
+    also notices that a whole chain is gone. The ledger is verified first. A checkpoint that does not continue the
+    witness's last one is refused, and so is one over a record whose signature does not count, or that has none: what
+    a checkpoint covers counts as proved.
     """
     known = Keys.of(None)
     signer = known.signer
     if signer is None:
         raise LedgerError("a checkpoint is signed, and there are no keys to sign it; set BATON_KEYS to the keyring")
     async with opened(session, ledger, name, signer=signer) as open_ledger:
-        made = await open_ledger.checkpoint(
-            AnchorFile(witness) if witness else None, verifier=None if unsigned else known.public
+        report = await open_ledger.verify_all(
+            verifier=known.public, checkpoints=AnchorFile(witness).checkpoints() if witness else ()
         )
+        if report.verdict is Verdict.INVALID:
+            raise LedgerError("the ledger is invalid, so no checkpoint vouches for it: see `baton audit verify --all`")
+        made = await open_ledger.checkpoint(AnchorFile(witness) if witness else None, unsigned=unsigned)
     if session.json:
         session.write_json(made.model_dump(mode="json"))
     else:

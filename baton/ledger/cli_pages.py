@@ -12,13 +12,16 @@ from baton.ledger.records import AuditHeader, AuditRecord
 from baton.ledger.trace import Trace
 from baton.wire.counting import counted
 
-_STYLES = {Verdict.VALID: "bold green", Verdict.UNVERIFIED: "bold yellow", Verdict.INVALID: "bold red"}
+_STYLES = {
+    Verdict.VALID: "bold green",
+    Verdict.UNANCHORED: "bold yellow",
+    Verdict.UNVERIFIED: "bold yellow",
+    Verdict.INVALID: "bold red",
+}
+_UNANCHORED = "  records cut off behind these would not be noticed: give what was kept outside (--anchors, --run)"
 _NAME_AT_LEAST = 18
 _NAMED = 3  # tasks of a bundle
-_UNSEALED = (
-    "  sealed by nobody: whoever passed it on can have left out the last records of a chain, or whole chains; what was "
-    "kept elsewhere shows that (--anchors)"
-)
+_UNSIGNED = "  not signed as a whole: whoever passed it on can have left out whole chains"
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
 
 
@@ -32,7 +35,8 @@ def chain_page(report: ChainReport) -> RenderableType:
     return stack(
         _title(report.verdict, f"task {report.task_id}"),
         plain("  " + " · ".join(facts), "dim"),
-        plain(f"  record {report.sequence}: {report.reason}") if report.reason else None,
+        plain(f"  record {report.sequence or report.records}: {report.reason}") if report.reason else None,
+        _unanchored(report.verdict, report.records - report.anchored_through, "record"),
     )
 
 
@@ -49,12 +53,13 @@ def ledger_page(report: LedgerReport, where: str) -> RenderableType:
         *(plain(f"  {reason}") for reason in report.reasons),
         *(_flawed(one) for one in report.flawed),
         plain(f"  and {counted(more, 'task')} more", "dim") if more else None,
+        _unanchored(report.verdict, report.unanchored, "task"),
     )
 
 
 def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
     """Return the verdict on a bundle, with the tasks that it is of: its name may say another one."""
-    vouched = [f"sealed by key {report.signed_by}"] if report.signed_by else []
+    vouched = [f"signed by key {report.signed_by}"] if report.signed_by else []
     made = [f"made {moment(report.created_at)}"] if report.created_at else []
     others = report.tasks - _NAMED
     named = ", ".join(report.task_ids[:_NAMED]) + (f" and {counted(others, 'task')} more" if others > 0 else "")
@@ -63,7 +68,7 @@ def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
         ledger_page(report, file),
         plain(f"  of {named}") if named else None,
         plain("  " + " · ".join([*made, *vouched, *proved]), "dim") if made else None,
-        plain(_UNSEALED, "yellow") if report.verdict is Verdict.VALID and not report.signed_by else None,
+        plain(_UNSIGNED, "yellow") if report.verdict is not Verdict.INVALID and not report.signed_by else None,
     )
 
 
@@ -109,7 +114,15 @@ def record_line(record: AuditRecord, *, as_json: bool) -> str:
 
 
 def _title(verdict: Verdict, what: str) -> Text:
-    return Text.assemble((verdict.value.upper(), _STYLES[verdict]), "  ", plain(what, "bold"))
+    first, comma, rest = verdict.value.partition(",")
+    return Text.assemble((f"{first.upper()}{comma}{rest}", _STYLES[verdict]), "  ", plain(what, "bold"))
+
+
+def _unanchored(verdict: Verdict, count: int, what: str) -> Text | None:
+    if verdict is not Verdict.UNANCHORED:
+        return None
+    ends = "the last" if what == "record" else "the end of"
+    return plain(f"  {ends} {counted(count, what)} was not compared with anything outside\n{_UNANCHORED}", "yellow")
 
 
 def _flawed(report: ChainReport) -> Text:

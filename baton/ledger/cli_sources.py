@@ -1,5 +1,6 @@
 """Where `baton audit` looks: the ledger, the keys that prove it, and what was kept outside of it."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -25,14 +26,19 @@ from baton.ledger.proof import Checkpoint
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_anchors import AnchorFile
 from baton.runs.client_executions import describe
-from baton.runs.client_list import label_of
+from baton.runs.client_list import ListedRun, RunFilter, label_of, list_runs
+from baton.wire.counting import counted
 from baton.wire.names import ATTRIBUTE_TASK
 
 DEFAULT_LEDGER = ".baton/ledger.db"
 """Where worker.py keeps the ledger, too, unless told otherwise."""
 DEFAULT_NAME = LedgerOptions().name
+DEFAULT_WITNESS = ".baton/witness.jsonl"
+"""Where `baton dev` has its worker keep checkpoints."""
 
 _PANEL = "Ledger"
+_MOST_RUNS = 100_000
+_AT_ONCE = 8  # histories that are read at a time
 
 LedgerOption = Annotated[
     str | None,
@@ -72,7 +78,8 @@ AnchorsOption = Annotated[
         exists=True,
         dir_okay=False,
         readable=True,
-        help="Heads and checkpoints that were kept outside the ledger.",
+        help="Heads and checkpoints that were kept outside the ledger; a worker's witness file by default. "
+        f"[BATON_WITNESS, {DEFAULT_WITNESS}]",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -224,6 +231,45 @@ async def task_of(session: Session, ledger: Ledger, named: str) -> str:
     if task_id is None or await ledger.head(task_id) is None:
         raise LedgerError(f"{unknown}, and none of the run {named!r}; check the id, and --ledger")
     return task_id
+
+
+def witness_of(anchors: Path | None) -> Path | None:
+    """Return the anchor file: the option, the environment variable, or the default if that file exists."""
+    if anchors is not None:
+        return anchors
+    named = os.environ.get("BATON_WITNESS")
+    file = Path(named or DEFAULT_WITNESS)
+    return file if named or file.exists() else None
+
+
+async def heads_of_runs(session: Session, ledger: str, task_id: str | None = None) -> list[ChainHead]:
+    """Return the heads in the histories of all runs that the server still has, or of those of one task.
+
+    Where no server answers there are none, which is noted.
+    """
+    try:
+        client = await session.client()
+        runs = await list_runs(client, RunFilter(task=task_id, children=True), _MOST_RUNS)
+        with session.progress(f"reading the histories of {counted(len(runs), 'run')}"):
+            many = asyncio.Semaphore(_AT_ONCE)
+            found = await asyncio.gather(*(_heads_of(client, run, ledger, many) for run in runs))
+    except (BatonError, RPCError) as error:
+        why = "no server answers" if isinstance(error, ServerError) else str(error)
+        session.note(f"{why}, so nothing was compared with the heads in the histories of runs")
+        return []
+    if len(runs) == _MOST_RUNS:
+        session.note(f"only the heads in the histories of the newest {_MOST_RUNS:,} runs were compared")
+    return [head for heads in found for head in heads]
+
+
+async def _heads_of(client: Client, run: ListedRun, ledger: str, many: asyncio.Semaphore) -> list[ChainHead]:
+    async with many:
+        try:
+            record = await read_run(client, run.workflow_id, run.run_id)
+        except HistoryError:  # not a pipeline, or deleted meanwhile
+            return []
+    task_id = record.task_id or run.task_id
+    return heads_of(ledger, task_id, record.anchors) if task_id is not None else []
 
 
 async def heads_of_run(session: Session, run: str, ledger: str) -> tuple[str, list[ChainHead]]:

@@ -23,11 +23,14 @@ def unused_anchors(report: ChainReport | LedgerReport, file: Path, kept: Anchors
     if isinstance(report, ChainReport):
         if any(head.ledger == ledger and head.task_id == report.task_id for head in kept.heads):
             return []
-        further = "; its checkpoints count with --all, and for bundles" if kept.checkpoints else ""
-        return [f"{file} holds no head of task {report.task_id!r} in the ledger {ledger!r}{further}"]
-    told = [*(report.unused or ())] if isinstance(report, EvidenceReport) else []
-    others = sorted({head.ledger for head in kept.heads} - {report.ledger})
-    return [*told, *(f"heads of the ledger {other!r} say nothing of {report.ledger!r}" for other in others)]
+        if any(checkpoint.ledger == ledger for checkpoint in kept.checkpoints):
+            return []
+        return [f"{file} holds neither a head of task {report.task_id!r} nor a checkpoint, of the ledger {ledger!r}"]
+    unused = [*(report.unused or ())] if isinstance(report, EvidenceReport) else []
+    for what, kinds in (("heads", kept.heads), ("checkpoints", kept.checkpoints)):
+        others = sorted({one.ledger for one in kinds} - {report.ledger})
+        unused += [f"{what} of the ledger {other!r} say nothing of {report.ledger!r}" for other in others]
+    return list(dict.fromkeys(unused))
 
 
 def unused_run(run: str, heads: Iterable[ChainHead]) -> list[str]:

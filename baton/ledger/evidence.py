@@ -27,6 +27,7 @@ from pydantic_core import to_json
 from baton.handoff.errors import HandoffError
 from baton.ledger.chain import (
     ChainHead,
+    Claim,
     HeadSigner,
     HeadVerifier,
     SignatureCheck,
@@ -38,12 +39,14 @@ from baton.ledger.errors import EvidenceError
 from baton.ledger.merkle import EMPTY_ROOT, leaf_hash, verify_inclusion
 from baton.ledger.proof import MOST_REPORTED, Checkpoint, LedgerReport, LedgerWalk
 from baton.ledger.records import AuditRecord, CamelRecord, Identifier
+from baton.wire.counting import counted
 from baton.wire.hashing import digest_of, hash_of
 from baton.wire.pae import pae
 from baton.wire.strict_json import loads_strict
 from baton.wire.values import Count, Digest, Instant
 
 _MANIFEST = "baton/evidence-manifest/v1"
+_NAMED = 3
 BUNDLE: Final = "baton.evidence/1"
 SEGMENT: Final = "baton.segment/1"
 _INDEX_LINE = re.compile(
@@ -230,7 +233,10 @@ def verify_evidence(
     2. Every record hangs in its task's chain, and every chain is proved (`LedgerWalk`).
     3. There are as many records as the manifest says, they are the ones of its index, and nothing follows.
     4. The chains of the manifest's heads end with these heads.
-    5. Each inclusion proof leads to a checkpoint whose signature is good.
+    5. Each inclusion proof leads to a checkpoint whose signature is good; to one that was kept elsewhere, it shows
+       that the chain was not cut.
+
+    A bundle of some tasks says nothing of others: heads of other tasks are not used, and the report says so.
 
     Not checked: that the file holds all tasks somebody asked for, and that the keys are whose they seem to
     be: the keys in the file are not used, since whoever forges a file forges those as well.
@@ -252,23 +258,27 @@ def verify_evidence(
     # The tree over a part of the ledger is not the ledger's: only a whole one can be held against checkpoints.
     whole = not manifest.heads
     kept = list(checkpoints)
+    tasks = {head.task_id for head in manifest.heads}
+    heads = list(anchors)
     walk = LedgerWalk(
         manifest.ledger,
         verifier=verifier,
-        anchors=anchors,
+        anchors=[head for head in heads if whole or head.task_id in tasks],
         checkpoints=kept if whole else (),
         claimed=manifest.checkpoints if whole else (),
     )
     roots = _trusted_roots(manifest, kept, verifier, reasons)
+    outside = {one.size for one in kept if one.ledger == manifest.ledger}
     proofs = {(proof.task_id, proof.sequence): proof for proof in manifest.proofs}
     witnessed = []
     try:
         for record in file.records():  # 2.
             chain = walk.feed(record)
             proof = proofs.get((chain.task_id, chain.sequence)) if proofs and chain else None
-            if proof is not None and proof.size in roots:  # 5.
+            if chain is not None and proof is not None and proof.size in roots:  # 5.
                 if _is_included(record, proof, roots[proof.size]):
                     witnessed.append(proof.task_id)
+                    chain.covered(outside=proof.size in outside)
                 else:
                     reasons.append(f"task {proof.task_id!r} does not stand in the checkpoint at {proof.size} records")
     except EvidenceError as error:
@@ -282,20 +292,25 @@ def verify_evidence(
         signed_by=signed_by,
         witnessed=tuple(witnessed),
         task_ids=tuple(walk.task_ids[:MOST_REPORTED]),
-        unused=None if whole else _unused(manifest, kept),  # against a whole ledger each is held
+        unused=None if whole else _unused(manifest, kept, heads),  # a whole ledger is compared with all of them
     )
 
 
-def _unused(manifest: Manifest, kept: list[Checkpoint]) -> tuple[str, ...] | None:
-    """Return what of the checkpoints that were kept says nothing of some of a ledger's tasks."""
-    others = sorted({one.ledger for one in kept} - {manifest.ledger})
-    told = [f"checkpoints of the ledger {other!r} say nothing of {manifest.ledger!r}" for other in others]
+def _unused(manifest: Manifest, kept: list[Checkpoint], heads: list[ChainHead]) -> tuple[str, ...] | None:
+    """Return which checkpoints and heads that were kept say nothing of a bundle's tasks."""
+    found = []
+    others = {one.task_id for one in heads if one.ledger == manifest.ledger} - {one.task_id for one in manifest.heads}
+    if others:
+        named = ", ".join(sorted(others)[:_NAMED]) + (", …" if len(others) > _NAMED else "")
+        found.append(f"heads of {counted(len(others), 'other task')} say nothing of this bundle: {named}")
+    ledgers = sorted({one.ledger for one in kept} - {manifest.ledger})
+    found += [f"checkpoints of the ledger {other!r} say nothing of {manifest.ledger!r}" for other in ledgers]
     sizes = {one.size for one in kept if one.ledger == manifest.ledger}
     wanted = sorted({proof.size for proof in manifest.proofs})
     if sizes and not sizes.intersection(wanted):
         leads = f"its proofs lead to one at {wanted[-1]:,} records" if wanted else "it has no proofs that lead to one"
-        told.append(f"no checkpoint that was kept counts: {leads}")
-    return tuple(told) or None
+        found.append(f"no checkpoint that was kept counts: {leads}")
+    return tuple(found) or None
 
 
 def _signed(line: bytes, signer: HeadSigner | None) -> bytes:
@@ -317,7 +332,7 @@ def _signed_by(file: EvidenceFile, verifier: HeadVerifier | None, reasons: list[
     except (KeyError, ValueError):
         reasons.append("the line after its manifest is no signature")
         return None
-    check = verifier.check(key_id, pae(_MANIFEST, manifest.line), signature, manifest.created_at)
+    [check] = verifier.check([Claim(key_id, pae(_MANIFEST, manifest.line), signature, manifest.created_at)])
     if check is SignatureCheck.GOOD:
         return key_id
     reasons.append(f"the signature of its manifest, by the key {key_id!r}, does not count: {check.value}")
@@ -344,7 +359,7 @@ def _trusted_roots(
 
 def _is_included(record: AuditRecord, proof: InclusionProof, root: bytes) -> bool:
     path = [hash_of(digest) for digest in proof.path]
-    return verify_inclusion(leaf_hash(record.hash), proof.index, proof.size, path, root)
+    return verify_inclusion(leaf_hash(record.leaf), proof.index, proof.size, path, root)
 
 
 def _contradictions(file: EvidenceFile, walk: LedgerWalk) -> list[str]:

@@ -1,11 +1,11 @@
-"""The proofs: that one chain is whole, and that a ledger is, each as a numbered list of obligations.
+"""The one verification of audit records: of a task's chain, a whole ledger, a bundle, and what a checkpoint covers.
 
-`verify_chain` takes the records of a task. `LedgerWalk` takes those of all tasks, in the order in which the
-ledger took them, and needs one signature for all that a **checkpoint** covers: the signed root of the tree
-(RFC 6962) over the first n records. So it also shows that a task's whole chain is gone.
+`LedgerWalk` takes records in the ledger's order; `verify_chain` is the same for one task's records. Every signature is
+verified, but for those under a signed **checkpoint**: the signed root of the tree (RFC 6962) over the first n records
+and their signatures. A checkpoint is only made over signatures that its maker verified.
 
-Neither can show what was never recorded, whether a record tells the truth, or anything against somebody who
-has the signing key and every anchor.
+It cannot show what was never recorded, whether a record tells the truth, or anything against somebody who has the
+signing key and every anchor.
 """
 
 from collections.abc import Iterable
@@ -17,6 +17,7 @@ from baton.ledger.chain import (
     ChainHead,
     ChainReport,
     ChainWalk,
+    Claim,
     Finding,
     Flaw,
     HeadSigner,
@@ -25,10 +26,11 @@ from baton.ledger.chain import (
     Verdict,
     anchors_by_task,
     from_base64url,
+    signature_finding,
     to_base64url,
 )
 from baton.ledger.merkle import Frontier
-from baton.ledger.records import AuditRecord, CamelRecord, event_key
+from baton.ledger.records import AuditRecord, CamelRecord
 from baton.wire.counting import counted
 from baton.wire.hashing import digest_of, hash_of
 from baton.wire.pae import pae
@@ -38,6 +40,8 @@ _CHECKPOINT = "baton/ledger-checkpoint/v1"
 _DOUBTS = frozenset({Flaw.UNSIGNED, Flaw.MISSING, Flaw.EMPTY})
 MOST_REPORTED = 100
 """How many flawed chains a report on a ledger lists; it counts them all."""
+_BATCH = 2_048
+"""How many signatures are verified at a time."""
 
 
 class Checkpoint(CamelRecord):
@@ -79,7 +83,7 @@ class Checkpoint(CamelRecord):
             at = datetime.fromisoformat(self.at)
         except ValueError:
             return SignatureCheck.BAD
-        return verifier.check(self.key_id or "", self.statement, signature, at)
+        return verifier.check([Claim(self.key_id or "", self.statement, signature, at)])[0]
 
 
 def verify_chain(
@@ -90,7 +94,7 @@ def verify_chain(
     verifier: HeadVerifier | None = None,
     expected_head: ChainHead | None = None,
     anchors: Iterable[ChainHead] = (),
-    every_signature: bool = True,
+    compared_through: int = 0,
 ) -> ChainReport:
     """Return whether these records are a task's whole chain, unchanged and in order, or which is the first bad one.
 
@@ -102,10 +106,12 @@ def verify_chain(
        it, the first one the chain's genesis; 6. is not older than that one.
     7. The ledger's index says the same of it; 8. no anchor knows another record of its number.
     9. Its event is not on record already (C-25).
-    10. Its signature, if it has one, counts.
+    10. Its header names a key if and only if it has a signature, and the signature counts.
 
-    Then for the chain: 11. the last record is proved, by its signature or by an anchor, and to who has the keys no
-    record after a signed one lacks its own; 12. no anchor knows a later one; 13. the expected head is the last one.
+    Then for the chain: 11. the last record is proved, by its signature or by an anchor, and with the keys at hand, no
+    record lacks a signature where others of the chain have one; 12. no anchor knows a later one; 13. the expected head
+    is the last one; 14. the last record was compared with something outside: otherwise the verdict is
+    `Verdict.UNANCHORED`, because records behind it may have been cut off.
 
     Args:
         records: The chain, in order.
@@ -113,8 +119,8 @@ def verify_chain(
         task_id: The task.
         verifier: The public keys; without them only anchors prove anything.
         expected_head: The head that the chain must end with: nothing less, nothing more.
-        anchors: Heads that were kept outside the ledger; those of other tasks are left out.
-        every_signature: Check the last signature only if False: it covers all before it just as well.
+        anchors: Heads that were kept outside the ledger; those of other tasks are not used.
+        compared_through: The last record that is known to stand in a checkpoint that was kept outside.
 
     Raises:
         ValueError: The expected head is of another task or ledger.
@@ -122,64 +128,18 @@ def verify_chain(
     if expected_head is not None and (expected_head.ledger, expected_head.task_id) != (ledger, task_id):
         raise ValueError(f"the expected head is of the task {expected_head.task_id!r}, not {task_id!r} in {ledger!r}")
     outside = [*anchors, *([expected_head] if expected_head else [])]
-    walk = ChainWalk(ledger, task_id, anchors_by_task(outside, ledger).get(task_id))
-    events: set[str] = set()
-    signed = 0
+    walk = LedgerWalk(ledger, verifier=verifier, anchors=[head for head in outside if head.task_id == task_id])
     for record in records:
-        finding = walk.step(record)  # 1.-8.
-        if finding is None:
-            event = event_key(record.members)
-            if event in events:  # 9.
-                finding = Finding(Flaw.REPEATED, walk.sequence, "its event is on record already")
-            events.add(event)
-        if finding is None and verifier is not None and every_signature and record.signature is not None:
-            finding = walk.check_signature(verifier)  # 10.
-            signed = walk.sequence if finding is None else signed
-        if finding is not None:
-            return report(walk, finding, signed)
-    finding, signed = _ending(walk, verifier, signed)  # 11.-12.
-    if finding is None and expected_head is not None and walk.sequence > expected_head.sequence:  # 13.
-        extra = walk.sequence - expected_head.sequence
-        reason = f"{counted(extra, 'record')} {'follows' if extra == 1 else 'follow'} the head that was expected"
-        finding = Finding(Flaw.EXTRA, expected_head.sequence + 1, reason)
-    return report(walk, finding, signed)
-
-
-def report(walk: ChainWalk, finding: Finding | None, signed: int) -> ChainReport:
-    """Return the report on a chain that was walked as far as ``walk``, with the first bad record, if any."""
-    verdict = Verdict.VALID if finding is None else Verdict.UNVERIFIED if finding.flaw in _DOUBTS else Verdict.INVALID
-    return ChainReport(
-        verdict=verdict,
-        ledger=walk.ledger,
-        task_id=walk.task_id,
-        records=walk.sequence,
-        sequence=finding.sequence if finding else None,
-        flaw=finding.flaw if finding else None,
-        reason=finding.reason if finding else None,
-        head=walk.head,
-        signed_through=signed,
-        anchored_through=walk.anchored,
-        completed=walk.completed,
-    )
-
-
-def _ending(walk: ChainWalk, verifier: HeadVerifier | None, signed: int) -> tuple[Finding | None, int]:
-    """Return what is wrong with the end of a chain, or unproved about it, and the last record a signature proves."""
-    finding = walk.missing_anchor()
-    if finding is not None:
-        return finding, signed
-    if not walk.sequence:
-        return Finding(Flaw.EMPTY, 1, "there are no records, and no anchor that knows of any"), signed
-    if verifier is not None and walk.signature is not None and signed < walk.sequence:
-        finding = walk.check_signature(verifier)
-        if finding is not None:
-            return finding, signed
-        signed = walk.sequence
-    proved = max(signed, walk.anchored)
-    if proved < walk.sequence:
-        remedy = "give the public keys" if verifier is None else "give an anchor that covers them"
-        return Finding(Flaw.UNSIGNED, proved + 1, f"nothing proves the records from here on; {remedy}"), signed
-    return walk.missing_signature() if verifier is not None else None, signed
+        chain = walk.feed(record, task_id)
+        if chain is not None and chain.sequence == compared_through:
+            chain.covered(outside=True)
+    found = walk.chain_report(task_id)
+    extra = 0 if expected_head is None else found.records - expected_head.sequence
+    if expected_head is None or extra <= 0 or found.verdict not in (Verdict.VALID, Verdict.UNANCHORED):
+        return found
+    reason = f"{counted(extra, 'record')} {'follows' if extra == 1 else 'follow'} the head that was expected"
+    about = {"flaw": Flaw.EXTRA, "sequence": expected_head.sequence + 1, "reason": reason}
+    return found.model_copy(update={"verdict": Verdict.INVALID} | about)
 
 
 class LedgerReport(CamelRecord):
@@ -192,8 +152,9 @@ class LedgerReport(CamelRecord):
         tasks: How many chains there are.
         root: The root of the tree over all of them.
         checkpointed_through: How many records, from the first, a checkpoint covers.
-        flawed: The chains that are not valid, the first `MOST_REPORTED` of them.
-        flaws: How many chains are not valid.
+        flawed: The chains that are not proved, the first `MOST_REPORTED` of them.
+        flaws: How many chains are not proved.
+        unanchored: How many chains end with a record that was not compared with anything outside.
         reasons: What is wrong with the ledger itself, the first `MOST_REPORTED` findings.
     """
 
@@ -205,6 +166,7 @@ class LedgerReport(CamelRecord):
     checkpointed_through: int = 0
     flawed: tuple[ChainReport, ...] = ()
     flaws: int = 0
+    unanchored: int = 0
     reasons: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -212,10 +174,9 @@ class LedgerReport(CamelRecord):
 
 
 class LedgerWalk:
-    """A ledger on its way through verification: `feed` it every record in the ledger's order, then `finish`.
+    """A ledger during verification: `feed` it every record in the ledger's order, then `finish`.
 
-    Beyond what `verify_chain` proves of each chain (obligations 1-8 and 10-12; that no event is on record
-    twice is left to it), it proves that
+    Beyond what `verify_chain` proves of each chain, it proves that
 
     1. the records up to each checkpoint are those that the checkpoint was made of, in that order;
     2. no checkpoint knows more records than there are; 3. no anchor knows a chain that is not there.
@@ -225,7 +186,7 @@ class LedgerWalk:
         verifier: The public keys, if there are any.
         anchors: Heads that were kept outside the ledger.
         checkpoints: Checkpoints that were kept outside the ledger; each counts as it is, because of where it
-            was, but a signature on it must be good.
+            was, but a signature on it must be good. Those of other ledgers are not used.
         claimed: Checkpoints that come from the ledger itself; these count by their signatures only.
         reasons: What is known to be wrong with the ledger already.
     """
@@ -245,14 +206,18 @@ class LedgerWalk:
         self._verifier = verifier
         self._anchors = anchors_by_task(anchors, ledger)
         self._walks: dict[str, ChainWalk] = {}
-        self._flawed: dict[str, ChainReport] = {}
+        self._flawed: dict[str, Finding] = {}
+        self._pending: list[tuple[ChainWalk, int, Claim]] = []  # signatures that are still to be verified
         self._reasons = list(reasons)
-        self._covered = 0
+        self._covered = 0  # so many records, from the first, are those of a checkpoint
+        self._vouched = 0  # up to here, signatures were verified by the maker of a signed checkpoint
+        self._since: set[ChainWalk] = set()  # the chains of the records since the last checkpoint
         self._roots: dict[int, set[bytes]] = {}
+        self._outside: set[int] = set()  # the sizes of checkpoints that were kept outside
         for checkpoint in checkpoints:
-            self._expect(checkpoint, trusted=True)
+            self._expect(checkpoint, outside=True)
         for checkpoint in claimed:
-            self._expect(checkpoint, trusted=False)
+            self._expect(checkpoint, outside=False)
 
     @property
     def task_ids(self) -> list[str]:
@@ -263,29 +228,26 @@ class LedgerWalk:
         """Return how far the chain of a task was walked, or None if nothing of it was fed."""
         return self._walks.get(task_id)
 
-    def feed(self, record: AuditRecord) -> ChainWalk | None:
-        """Go on to the next record of the ledger.
+    def feed(self, record: AuditRecord, task_id: str | None = None) -> ChainWalk | None:
+        """Advance to the next record of the ledger.
+
+        Args:
+            record: The record.
+            task_id: The task whose chain it must be in; by default the one that it names.
 
         Returns:
             The walk of its chain, now at this record; None if the record, or one before it, is flawed.
         """
-        self.tree.append(record.hash)
+        self.tree.append(record.leaf)
+        walk = self._step(record, task_id)
         if self.tree.size in self._roots:
             self._compare_root()
-        try:
-            task_id = record.claims.task_id if record.claims else record.members["taskId"]
-        except ValueError as error:
-            self._reasons.append(f"record {self.tree.size} cannot be read: {record.absence or error}")
-            return None
-        walk = self._walk_of(task_id)
-        if task_id in self._flawed:
-            return None
-        finding = walk.step(record)
-        if finding is not None:
-            self._flawed[task_id] = report(walk, finding, 0)
-            return None
-        walk.rank = self.tree.size
         return walk
+
+    def feed_all(self, records: Iterable[AuditRecord]) -> None:
+        """Advance over several records."""
+        for record in records:
+            self.feed(record)
 
     def finish(self) -> LedgerReport:
         """Return the report, once every record was fed."""
@@ -296,23 +258,73 @@ class LedgerWalk:
             )
         for task_id in self._anchors.keys() - self._walks.keys():
             self._walk_of(task_id)
-        for task_id, walk in self._walks.items():
-            if task_id not in self._flawed and (finding := self._end_of(walk)) is not None:
-                self._flawed[task_id] = report(walk, finding, 0)
-        flawed = [*self._flawed.values()]
-        invalid = self._reasons or any(one.verdict is Verdict.INVALID for one in flawed)
-        doubtful = flawed or not self.tree.size
+        self._check_pending()
+        found = [(walk, finding) for walk in self._walks.values() if (finding := self._finding(walk)) is not None]
+        found.sort(key=lambda one: one[1].flaw in _DOUBTS)
+        unanchored = sum(walk.anchored < walk.sequence for walk in self._walks.values())
+        if self._reasons or (found and found[0][1].flaw not in _DOUBTS):
+            verdict = Verdict.INVALID
+        elif found or not self.tree.size:
+            verdict = Verdict.UNVERIFIED
+        else:
+            verdict = Verdict.UNANCHORED if unanchored else Verdict.VALID
         return LedgerReport(
-            verdict=Verdict.INVALID if invalid else Verdict.UNVERIFIED if doubtful else Verdict.VALID,
+            verdict=verdict,
             ledger=self.ledger,
             records=self.tree.size,
             tasks=len(self._walks),
             root=digest_of(self.tree.root),
             checkpointed_through=self._covered,
-            flawed=tuple(sorted(flawed, key=lambda one: one.verdict is not Verdict.INVALID)[:MOST_REPORTED]),
-            flaws=len(flawed),
+            flawed=tuple(_report(walk, finding) for walk, finding in found[:MOST_REPORTED]),
+            flaws=len(found),
+            unanchored=unanchored,
             reasons=tuple(self._reasons[:MOST_REPORTED]),
         )
+
+    def chain_report(self, task_id: str) -> ChainReport:
+        """Return the report on one chain, once every record was fed."""
+        self._check_pending()
+        walk = self._walk_of(task_id)
+        return _report(walk, self._finding(walk))
+
+    def _finding(self, walk: ChainWalk) -> Finding | None:
+        return self._flawed.get(walk.task_id) or walk.end(self._verifier)
+
+    def _step(self, record: AuditRecord, task_id: str | None) -> ChainWalk | None:
+        if task_id is None:
+            try:
+                task_id = record.claims.task_id if record.claims else str(record.members["taskId"])
+            except ValueError as error:
+                self._reasons.append(f"record {self.tree.size} cannot be read: {record.absence or error}")
+                return None
+        walk = self._walk_of(task_id)
+        if task_id in self._flawed:
+            return None
+        finding = walk.step(record)
+        if finding is not None:
+            self._flawed[task_id] = finding
+            return None
+        if self._roots:
+            self._since.add(walk)
+        claim = walk.claim if self._verifier is not None and self.tree.size > self._vouched else None
+        if claim is not None:
+            self._pending.append((walk, walk.sequence, claim))
+            if len(self._pending) == _BATCH:
+                self._check_pending()
+        return walk
+
+    def _check_pending(self) -> None:
+        """Verify the signatures that wait; of a chain the first bad record is its flaw."""
+        if self._verifier is None or not self._pending:
+            return
+        checks = self._verifier.check([claim for _, _, claim in self._pending])
+        for (walk, sequence, claim), check in zip(self._pending, checks, strict=True):
+            finding = signature_finding(claim, sequence, check)
+            if finding is None:
+                walk.signed = max(walk.signed, sequence)
+            elif walk.task_id not in self._flawed or self._flawed[walk.task_id].sequence > sequence:
+                self._flawed[walk.task_id] = finding
+        self._pending.clear()
 
     def _walk_of(self, task_id: str) -> ChainWalk:
         walk = self._walks.get(task_id)
@@ -320,38 +332,66 @@ class LedgerWalk:
             walk = self._walks[task_id] = ChainWalk(self.ledger, task_id, self._anchors.get(task_id))
         return walk
 
-    def _end_of(self, walk: ChainWalk) -> Finding | None:
-        """Return what is wrong with the end of a chain; one that a checkpoint covers needs no signature of its own."""
-        covered = walk.sequence > 0 and walk.rank <= self._covered
-        return _ending(walk, None if covered else self._verifier, walk.sequence if covered else 0)[0]
-
-    def _expect(self, checkpoint: Checkpoint, *, trusted: bool) -> None:
+    def _expect(self, checkpoint: Checkpoint, *, outside: bool) -> None:
         """Remember the root that the tree must have when it has the checkpoint's size."""
         if checkpoint.ledger != self.ledger:
-            self._reasons.append(f"a checkpoint is of the ledger {checkpoint.ledger!r}, not of {self.ledger!r}")
+            if not outside:
+                self._reasons.append(f"a checkpoint is of the ledger {checkpoint.ledger!r}, not of {self.ledger!r}")
             return
-        if self._verifier is None or (trusted and checkpoint.signature is None):
-            counts = trusted
-        else:
+        signed = False
+        if self._verifier is not None and (checkpoint.signature is not None or not outside):
             check = checkpoint.check(self._verifier)
-            counts = check is SignatureCheck.GOOD
-            if not counts:
+            signed = check is SignatureCheck.GOOD
+            if not signed:
                 self._reasons.append(
                     f"the signature of the checkpoint at {checkpoint.size} records, by the key "
                     f"{checkpoint.key_id!r}, does not count: {check.value}"
                 )
-        if counts:
-            self._roots.setdefault(checkpoint.size, set()).add(hash_of(checkpoint.root))
-            if checkpoint.size == 0:
-                self._compare_root()
+                return
+        if not (signed or outside):
+            return
+        self._roots.setdefault(checkpoint.size, set()).add(hash_of(checkpoint.root))
+        if signed:
+            self._vouched = max(self._vouched, checkpoint.size)
+        if outside:
+            self._outside.add(checkpoint.size)
+        if checkpoint.size == 0:
+            self._compare_root()
 
     def _compare_root(self) -> None:
         """Compare the tree with the checkpoints of its size; a contradiction among them is one with the tree."""
         size = self.tree.size
-        if self._roots[size] == {self.tree.root}:
-            self._covered = size
+        if self._roots[size] != {self.tree.root}:
+            self._reasons.append(
+                f"the first {size} records are not those of the checkpoint at {size}: between {self._covered + 1} and "
+                f"{size} one was changed, removed, added or moved"
+            )
             return
-        self._reasons.append(
-            f"the first {size} records are not those of the checkpoint at {size}: between {self._covered + 1} and "
-            f"{size} one was changed, removed, added or moved"
-        )
+        self._covered = size
+        for walk in self._since:
+            walk.covered(outside=size in self._outside)
+        self._since.clear()
+
+
+def _report(walk: ChainWalk, finding: Finding | None) -> ChainReport:
+    """Return the report on a chain as far as it was walked, with its first bad record, if any."""
+    records = walk.sequence
+    if finding is None:
+        verdict = Verdict.VALID if walk.anchored == walk.sequence else Verdict.UNANCHORED
+    elif finding.flaw in _DOUBTS:
+        verdict = Verdict.UNVERIFIED
+    else:
+        verdict, records = Verdict.INVALID, min(walk.sequence, finding.sequence - 1)
+    return ChainReport(
+        verdict=verdict,
+        ledger=walk.ledger,
+        task_id=walk.task_id,
+        records=records,
+        sequence=finding.sequence if finding else None,
+        flaw=finding.flaw if finding else None,
+        reason=finding.reason if finding else None,
+        head=walk.head if records == walk.sequence else None,
+        signed_through=min(walk.signed, records),
+        anchored_through=min(walk.anchored, records),
+        completed=walk.completed and records == walk.sequence,
+    )

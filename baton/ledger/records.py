@@ -287,6 +287,11 @@ class AuditRecord:
             found = known["_members"] = header_members(self.header)
         return found
 
+    @property
+    def leaf(self) -> bytes:
+        """What a checkpoint's tree holds of the record: its hash and its signature, so that neither can change."""
+        return self.hash if self.signature is None else self.hash + self.signature
+
     @cached_property
     def fields(self) -> AuditHeader:
         """What the header says. Look at it once the chain is verified, or to see what was done to it.

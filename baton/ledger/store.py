@@ -55,7 +55,8 @@ class LedgerOptions:
     Attributes:
         name: The ledger's name, for example that of the deployment. Every record carries it, so that no
             record of a test passes for one of production; a ledger keeps the name it got first.
-        signer: The key that signs heads and checkpoints; None leaves them unsigned, which `verify` tells.
+        signer: The key that signs heads and checkpoints, with the public keys of its keyring; None leaves them
+            unsigned, which `verify` reports. A writer only extends chains whose end these keys signed.
         artifacts: The artifact store of the cold tier; None where there is none.
         policy: Which members of a message hold personal data, which are refused in clear.
         clock: Gives the time of recording.
@@ -199,6 +200,7 @@ class Ledger:
         verifier: HeadVerifier | None = None,
         expected_head: ChainHead | None = None,
         anchors: Iterable[ChainHead] = (),
+        checkpoints: Iterable[Checkpoint] = (),
     ) -> Trace:
         """Return everything that happened to a task, in order, and whether its chain is whole (§8.2).
 
@@ -208,12 +210,15 @@ class Ledger:
             task_id: The task; one that the ledger has nothing of gives an empty, unverified trace.
             verifier: The public keys.
             expected_head: The head that the chain must end with.
-            anchors: Heads that were kept outside; those of other tasks are left out.
+            anchors: Heads that were kept outside; those of other tasks are not used.
+            checkpoints: Checkpoints that were kept outside. Reading what the newest covers takes about a second for
+                each million records.
 
         Raises:
             LedgerUnavailableError: The database cannot be reached.
         """
         records = await self._reader.task(task_id)
+        covered = await self._checkpoints.covered(task_id, checkpoints)
         report = verify_chain(
             records,
             ledger=self.name,
@@ -221,7 +226,11 @@ class Ledger:
             verifier=verifier,
             expected_head=expected_head,
             anchors=anchors,
+            compared_through=covered or 0,
         )
+        if covered is None:
+            why = "the ledger's first records are not those of a checkpoint that was kept outside: verify all of it"
+            report = report.model_copy(update={"verdict": Verdict.INVALID, "reason": report.reason or why})
         return Trace(task_id, tuple(records), report)
 
     async def verify(
@@ -231,9 +240,13 @@ class Ledger:
         verifier: HeadVerifier | None = None,
         expected_head: ChainHead | None = None,
         anchors: Iterable[ChainHead] = (),
+        checkpoints: Iterable[Checkpoint] = (),
     ) -> ChainReport:
         """Return whether a task's chain is whole; the arguments are those of `trace`."""
-        return (await self.trace(task_id, verifier=verifier, expected_head=expected_head, anchors=anchors)).report
+        found = await self.trace(
+            task_id, verifier=verifier, expected_head=expected_head, anchors=anchors, checkpoints=checkpoints
+        )
+        return found.report
 
     async def verify_all(
         self,
@@ -254,10 +267,8 @@ class Ledger:
             self.name, verifier=verifier, anchors=anchors, checkpoints=checkpoints, claimed=claimed, reasons=damaged
         )
         async for page in self._reader.pages(await self._reader.end()):
-            for record in page:
-                walk.feed(record)
-            await asyncio.sleep(0)  # a page takes about 20 ms; let others have their turn
-        return walk.finish()
+            await asyncio.to_thread(walk.feed_all, page)
+        return await asyncio.to_thread(walk.finish)
 
     async def head(self, task_id: str) -> ChainHead | None:
         """Return the head of a task's chain as the ledger has it now, unverified; None without records."""
@@ -311,22 +322,20 @@ class Ledger:
         """Return the position of the last record, from where `tail` can go on; 0 without records."""
         return await self._reader.end()
 
-    async def checkpoint(
-        self, witness: AnchorFile | None = None, *, verifier: HeadVerifier | None = None
-    ) -> Checkpoint:
+    async def checkpoint(self, witness: AnchorFile | None = None, *, unsigned: bool = False) -> Checkpoint:
         """Make a signed checkpoint of the whole ledger, and have a witness keep it.
 
-        Make one regularly, and keep it outside the ledger: it shows that a whole chain is gone, and spares
-        `verify_all` the signatures of the chains it covers.
+        Make one regularly, and keep it outside the ledger: it shows that a whole chain is gone, and `verify_all`
+        does not verify the signatures under it again. Each of them is verified here.
 
         Args:
             witness: Where it is kept; it has it before the ledger does, which gets none that the witness refused.
-            verifier: The public keys, so that no record is vouched for that nobody signed.
+            unsigned: Cover records that claim no signature as well.
 
         Raises:
             LedgerError: The witness knows a checkpoint that this one does not continue, or a record is not proved.
         """
-        return await self._checkpoints.make(await self._reader.end(), witness, verifier)
+        return await self._checkpoints.make(await self._reader.end(), witness, unsigned=unsigned)
 
     async def checkpoints(self) -> list[Checkpoint]:
         """Return every checkpoint in the ledger, the oldest first; their signatures are not checked."""
@@ -371,7 +380,12 @@ class Ledger:
         return moved
 
     async def export(
-        self, path: Path, task_ids: Sequence[str] | None = None, *, keys: Sequence[Mapping[str, Any]] = ()
+        self,
+        path: Path,
+        task_ids: Sequence[str] | None = None,
+        *,
+        keys: Sequence[Mapping[str, Any]] = (),
+        verifier: HeadVerifier | None = None,
     ) -> Manifest:
         """Write an evidence bundle: records, heads, checkpoint, proofs and public keys in one file.
 
@@ -381,13 +395,16 @@ class Ledger:
             path: The file.
             task_ids: The tasks; None for the whole ledger.
             keys: The public keys as JWKs, for the reader's convenience; nobody's trust rests on them.
+            verifier: The public keys that the records are verified with first; by default those of the signer.
 
         Raises:
-            LedgerError: The ledger has nothing of a task, a record is not at hand, or the file can't be written.
+            LedgerError: The ledger has nothing of a task, what was to be exported is invalid, or the file can't be
+                written.
         """
+        verifier = verifier or self._options.signer
         if task_ids is None:
-            return await self._exporter.everything(path, keys)
-        return await self._exporter.tasks(path, task_ids, keys)
+            return await self._exporter.everything(path, keys, verifier)
+        return await self._exporter.tasks(path, task_ids, keys, verifier)
 
     async def restore(self, path: Path, *, verifier: HeadVerifier | None = None) -> EvidenceReport:
         """Add the records of a bundle or a segment of this ledger, byte for byte, after verifying them.

@@ -1,7 +1,7 @@
 """Checkpoints of a whole ledger: making them, and the proofs that rest on them (RFC 6962).
 
-What a checkpoint covers needs no signature of its own any more. So whoever makes one with the public keys at hand
-vouches only for records that have a good one each, and goes on only from a checkpoint that has one.
+The signatures of records under a signed checkpoint are not verified again. So a checkpoint is signed only if each
+signature under it was verified, and continues only a checkpoint whose own signature is good.
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from baton.ledger.chain import (
     HeadVerifier,
     SignatureCheck,
     from_base64url,
-    head_statement,
     to_base64url,
 )
 from baton.ledger.errors import LedgerConflictError, LedgerError
@@ -26,6 +25,7 @@ from baton.ledger.records import AuditRecord, stamp
 from baton.ledger.store_anchors import AnchorFile
 from baton.ledger.store_database import Connection, Database, Row
 from baton.ledger.store_reader import BEFORE_ALL
+from baton.ledger.store_rows import head_claim
 from baton.wire.hashing import digest_of
 
 _COLUMNS = "size, position, root, peaks, at, key_id, signature"
@@ -33,12 +33,11 @@ _ALL = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint ORDER BY size"  # noqa:
 _NEWEST = f"{_ALL} DESC LIMIT 1"
 _OF_SIZE = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint WHERE size = ?"  # noqa: S608
 _ADD = f"INSERT INTO handoff_audit_checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_HASHES = "SELECT record_hash FROM handoff_audit WHERE position >= ? AND position <= ? ORDER BY position"
-_SIGNED = (
+_INDEX = (
     "SELECT task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
     "WHERE position >= ? AND position <= ? ORDER BY position"
 )
-_RANKS = "SELECT position, record_hash FROM handoff_audit ORDER BY position LIMIT ?"
+_RANKS = "SELECT position, task_id, record_hash, signature FROM handoff_audit ORDER BY position LIMIT ?"
 
 
 @dataclass(frozen=True)
@@ -65,22 +64,20 @@ class Checkpoints:
         self._signer = signer
         self._clock = clock
 
-    async def make(
-        self, end: int, witness: AnchorFile | None = None, verifier: HeadVerifier | None = None
-    ) -> Checkpoint:
+    async def make(self, end: int, witness: AnchorFile | None = None, *, unsigned: bool = False) -> Checkpoint:
         """Return a checkpoint of all records up to the position ``end``; the newest one if none came after it.
 
-        Takes about a second for each half million records since the last one; with a verifier, for ten thousand.
+        Takes about a second for each ten thousand records since the last one: every signature is verified.
 
         Args:
             end: The position.
             witness: Who has to take it before the ledger has it.
-            verifier: The public keys, to vouch for nothing that is not proved; None to do so unseen.
+            unsigned: Cover records that claim no signature as well.
 
         Raises:
             LedgerError: The witness refuses it; or the newest checkpoint, or a record since, is not proved.
         """
-        found = await self._next(end, verifier)
+        found = await self._next(end, unsigned=unsigned)
         made = found.checkpoint
         if witness is not None:
             known = await asyncio.to_thread(witness.checkpoints)
@@ -95,17 +92,17 @@ class Checkpoints:
                 return await self._of_size(made.size)
         return made
 
-    async def _next(self, end: int, verifier: HeadVerifier | None) -> _Made:
+    async def _next(self, end: int, *, unsigned: bool) -> _Made:
         """Return the checkpoint of all records up to a position, which the ledger does not have yet."""
         newest = await self._database.read(lambda connection: connection.rows(_NEWEST))
-        tree, after = self._frontier(newest[0], verifier) if newest else (Frontier(), BEFORE_ALL)
+        tree, after = self._frontier(newest[0]) if newest else (Frontier(), BEFORE_ALL)
         if newest and after >= end:
             return _Made(self._checkpoint(newest[0]), None)
-        if verifier is not None:
-            records = await self._database.read(lambda connection: connection.rows(_SIGNED, after + 1, end))
-            await asyncio.to_thread(self._check_signatures, records, verifier)
-        for row in await self._database.read(lambda connection: connection.rows(_HASHES, after + 1, end)):
-            tree.append(row["record_hash"])
+        records = await self._database.read(lambda connection: connection.rows(_INDEX, after + 1, end))
+        if self._signer is not None:
+            await asyncio.to_thread(self._check_signatures, records, self._signer, unsigned=unsigned)
+        for row in records:
+            tree.append(_leaf(row))
         made = Checkpoint(ledger=self._name, size=tree.size, root=digest_of(tree.root), at=stamp(self._clock()))
         made = made.signed(self._signer)
         signature = None if made.signature is None else from_base64url(made.signature)
@@ -132,7 +129,23 @@ class Checkpoints:
             ValueError: The checkpoint is of fewer records.
         """
         ranks = await self._database.read(lambda connection: _ranks(connection, checkpoint.size))
-        return consistency_proof([leaf_hash(record_hash) for _, record_hash in ranks], old_size)
+        return consistency_proof([leaf_hash(leaf) for _, _, leaf in ranks], old_size)
+
+    async def covered(self, task_id: str, checkpoints: Iterable[Checkpoint]) -> int | None:
+        """Return how many records of a task the newest of some checkpoints covers; None if they are of other records.
+
+        Args:
+            task_id: The task.
+            checkpoints: Checkpoints that were kept outside; those of other ledgers are not used.
+        """
+        own = [one for one in checkpoints if one.ledger == self._name]
+        newest = max(own, key=lambda one: one.size, default=None)
+        if newest is None or newest.size == 0:
+            return 0
+        ranks = await self._database.read(lambda connection: _ranks(connection, newest.size))
+        if len(ranks) < newest.size or digest_of(Frontier.of(leaf for _, _, leaf in ranks).root) != newest.root:
+            return None
+        return sum(task == task_id for _, task, _ in ranks)
 
     async def inclusions(self, records: Iterable[AuditRecord], checkpoint: Checkpoint) -> list[InclusionProof]:
         """Return the proof, for the last record of each task that a checkpoint covers, that it stands there.
@@ -142,10 +155,10 @@ class Checkpoints:
             checkpoint: The checkpoint.
         """
         ranks = await self._database.read(lambda connection: _ranks(connection, checkpoint.size))
-        index_of = {position: index for index, (position, _) in enumerate(ranks)}
+        index_of = {position: index for index, (position, _, _) in enumerate(ranks)}
         last = {record.members["taskId"]: record for record in records if record.position in index_of}
         indexes = [index_of[record.position] for record in last.values()]
-        proofs = inclusion_proofs([leaf_hash(record_hash) for _, record_hash in ranks], indexes)
+        proofs = inclusion_proofs([leaf_hash(leaf) for _, _, leaf in ranks], indexes)
         return [
             InclusionProof(
                 task_id=task_id,
@@ -157,7 +170,7 @@ class Checkpoints:
             for (task_id, record), index, proof in zip(last.items(), indexes, proofs, strict=True)
         ]
 
-    def _frontier(self, newest: Row, verifier: HeadVerifier | None) -> tuple[Frontier, int]:
+    def _frontier(self, newest: Row) -> tuple[Frontier, int]:
         """Return the tree that the newest checkpoint is of, to go on from, and the position it ends at.
 
         Raises:
@@ -167,7 +180,7 @@ class Checkpoints:
         try:
             tree = Frontier(newest["size"], [peaks[at : at + HASH_BYTES] for at in range(0, len(peaks), HASH_BYTES)])
             checkpoint = self._checkpoint(newest)
-            check = checkpoint.check(verifier) if verifier is not None else SignatureCheck.GOOD
+            check = checkpoint.check(self._signer) if self._signer is not None else SignatureCheck.GOOD
             why = f"its signature is worth: {check}" if check is not SignatureCheck.GOOD else None
             if why is None and digest_of(tree.root) != checkpoint.root:
                 why = "its tree has another root"
@@ -180,23 +193,27 @@ class Checkpoints:
             )
         return tree, newest["position"]
 
-    def _check_signatures(self, records: Sequence[Row], verifier: HeadVerifier) -> None:
+    def _check_signatures(self, records: Sequence[Row], verifier: HeadVerifier, *, unsigned: bool) -> None:
         """Make sure that each of these records has a signature that counts.
+
+        Args:
+            records: Rows of the index.
+            verifier: The public keys.
+            unsigned: Accept records that claim no signature.
 
         Raises:
             LedgerError: One has none.
         """
+        claiming = []
         for row in records:
-            at = datetime.fromisoformat(row["recorded_at"])
-            statement = head_statement(self._name, row["task_id"], row["sequence"], row["record_hash"], row["key_id"])
-            check = verifier.check(row["key_id"] or "", statement, row["signature"] or b"", at)
+            if row["key_id"] is not None or row["signature"] is not None:
+                claiming.append(row)
+            elif not unsigned:
+                raise _not_proved(row, "unsigned", "; make a checkpoint with --unsigned to cover it all the same")
+        claims = [head_claim(self._name, row) for row in claiming]
+        for row, check in zip(claiming, verifier.check(claims), strict=True):
             if check is not SignatureCheck.GOOD:
-                found = f"its signature by the key {row['key_id']!r} is worth: {check}" if row["key_id"] else "unsigned"
-                raise LedgerError(
-                    f"record {row['sequence']} of task {row['task_id']!r} is not proved ({found}), and a checkpoint "
-                    "would vouch for it: look into it with `baton audit verify`, and make one with --unsigned to "
-                    "vouch for it all the same"
-                )
+                raise _not_proved(row, f"its signature by the key {row['key_id']!r} does not count: {check}", "")
 
     async def _of_size(self, size: int) -> Checkpoint:
         found = await self._database.read(lambda connection: connection.rows(_OF_SIZE, size))
@@ -215,6 +232,18 @@ class Checkpoints:
         )
 
 
-def _ranks(connection: Connection, size: int) -> list[tuple[int, bytes]]:
-    """Return the positions and hashes of the first ``size`` records."""
-    return [(row["position"], row["record_hash"]) for row in connection.rows(_RANKS, size)]
+def _not_proved(row: Row, why: str, remedy: str) -> LedgerError:
+    return LedgerError(
+        f"record {row['sequence']} of task {row['task_id']!r} is not proved ({why}), and a checkpoint would vouch for "
+        f"it: look into it with `baton audit verify`{remedy}"
+    )
+
+
+def _leaf(row: Row) -> bytes:
+    """Return what the tree holds of a row of the index, as `AuditRecord.leaf`."""
+    return bytes(row["record_hash"]) + bytes(row["signature"] or b"")
+
+
+def _ranks(connection: Connection, size: int) -> list[tuple[int, str, bytes]]:
+    """Return the position, task and leaf of each of the first ``size`` records."""
+    return [(row["position"], row["task_id"], _leaf(row)) for row in connection.rows(_RANKS, size)]

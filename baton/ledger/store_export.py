@@ -7,9 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from baton.ledger.chain import ChainHead, HeadSigner
+from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, Verdict
 from baton.ledger.errors import LedgerError
 from baton.ledger.evidence import BUNDLE, Manifest, index_digest, index_line, pack, record_lines
+from baton.ledger.proof import LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import AuditRecord
 from baton.ledger.store_bundles import BundleWriter
 from baton.ledger.store_checkpoints import Checkpoints
@@ -34,11 +35,13 @@ class Exporter:
     signer: HeadSigner | None
     clock: Callable[[], datetime]
 
-    async def tasks(self, path: Path, task_ids: Sequence[str], keys: Sequence[Mapping[str, Any]]) -> Manifest:
+    async def tasks(
+        self, path: Path, task_ids: Sequence[str], keys: Sequence[Mapping[str, Any]], verifier: HeadVerifier | None
+    ) -> Manifest:
         """Write the whole chains of some tasks, with the proofs that they stand in the newest checkpoint.
 
         Raises:
-            LedgerError: The ledger has nothing of a task, a record is not at hand, or the file can't be written.
+            LedgerError: The ledger has nothing of a task, a chain is invalid, or the file can't be written.
         """
         records: list[AuditRecord] = []
         heads = []
@@ -46,6 +49,7 @@ class Exporter:
             chain = await self.reader.task(task_id)
             if not chain:
                 raise LedgerError(f"the ledger {self.name!r} has no records of task {task_id!r}; check the id")
+            _refuse_invalid(verify_chain(chain, ledger=self.name, task_id=task_id, verifier=verifier))
             heads.append(ChainHead.of(chain[-1]))
             records += chain
         records.sort(key=lambda record: record.position)
@@ -61,13 +65,17 @@ class Exporter:
         await asyncio.to_thread(_write, path, manifest, self.signer, records)
         return manifest
 
-    async def everything(self, path: Path, keys: Sequence[Mapping[str, Any]]) -> Manifest:
+    async def everything(
+        self, path: Path, keys: Sequence[Mapping[str, Any]], verifier: HeadVerifier | None
+    ) -> Manifest:
         """Write the whole ledger, with its newest checkpoint.
 
         Raises:
-            LedgerError: A record is not at hand, or the file can't be written.
+            LedgerError: The ledger is invalid, or the file can't be written.
         """
         end = await self.reader.end()
+        claimed, damaged = await self.checkpoints.all_there_are()
+        walk = LedgerWalk(self.name, verifier=verifier, claimed=claimed, reasons=damaged)
         manifest = self._manifest(
             await self.reader.index_lines(end), keys=keys, checkpoints=(await self.checkpoints.all())[-1:]
         )
@@ -75,6 +83,8 @@ class Exporter:
             bundle.write(pack(manifest, [], self.signer))
             async for page in self.reader.pages(end):
                 await asyncio.to_thread(bundle.write, [record_lines(record) for record in page])
+                await asyncio.to_thread(walk.feed_all, page)
+            _refuse_invalid(walk.finish())
         return manifest
 
     def _manifest(self, lines: Sequence[bytes], *, keys: Sequence[Mapping[str, Any]], **about: Any) -> Manifest:
@@ -87,6 +97,20 @@ class Exporter:
             keys=tuple(dict(key) for key in keys),
             **about,
         )
+
+
+def _refuse_invalid(report: ChainReport | LedgerReport) -> None:
+    """Make sure that no bundle vouches for records that verification calls invalid.
+
+    Raises:
+        LedgerError: They are.
+    """
+    if report.verdict is not Verdict.INVALID:
+        return
+    flawed = [report] if isinstance(report, ChainReport) else report.flawed
+    found = [] if isinstance(report, ChainReport) else [*report.reasons]
+    found += [f"record {one.sequence} of task {one.task_id!r}: {one.reason}" for one in flawed]
+    raise LedgerError(f"what is invalid is not exported as evidence: {'; '.join(found[:5])}")
 
 
 def _write(path: Path, manifest: Manifest, signer: HeadSigner | None, records: Sequence[AuditRecord]) -> None:

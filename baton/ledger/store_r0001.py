@@ -6,7 +6,7 @@ until a sealed segment of the cold tier has them. It is not partitioned by time:
 end at each partition.
 """
 
-from baton.ledger.store_triggers import append_only
+from baton.ledger.store_triggers import append_only, continues_its_chain
 
 
 def statements(dialect: str) -> list[str]:
@@ -48,5 +48,6 @@ def statements(dialect: str) -> list[str]:
                 "task_id = NEW.task_id AND event_key = NEW.event_key",
             ],
         ),
+        *continues_its_chain(dialect),
         *append_only(dialect, "handoff_audit_content", ["position = NEW.position"]),
     ]

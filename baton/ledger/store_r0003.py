@@ -19,7 +19,7 @@ def statements(dialect: str) -> list[str]:
         f"THEN RAISE EXCEPTION '{APPEND_ONLY}'; END IF; RETURN NEW; END $$",
         "CREATE TRIGGER handoff_audit_content_no_return BEFORE INSERT ON handoff_audit_content "
         f"FOR EACH ROW EXECUTE FUNCTION {_INSERTING}()",
-        *(_in_its_own_schema(name) for name in (_INSERTING, _DELETING)),
+        *(_in_its_own_schema(name) for name in (_INSERTING, _DELETING, "handoff_audit_continues")),
     ]
 
 

@@ -3,15 +3,17 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from baton.ledger.chain import Claim, head_statement
 from baton.ledger.errors import LedgerConflictError
 from baton.ledger.evidence import EvidenceFile
 from baton.ledger.records import AuditRecord, Claims
 from baton.ledger.store_bundles import bundle_lines
 from baton.ledger.store_content import CODEC, compressed
-from baton.ledger.store_database import Connection, scalar
+from baton.ledger.store_database import Connection, Row, scalar
 
 HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence = ?"
 """The hash of the record in one place of a task's chain."""
@@ -39,6 +41,13 @@ class StoredRecord:
             (task_id, sequence, previous_hash, record.hash, *others, record.signature),
             (task_id, sequence, CODEC, compressed(record.header, record.message)),
         )
+
+
+def head_claim(ledger: str, row: Row) -> Claim:
+    """Return what the signature in a row of the index claims; one that is missing claims what no key has signed."""
+    statement = head_statement(ledger, row["task_id"], row["sequence"], row["record_hash"], row["key_id"])
+    at = datetime.fromisoformat(row["recorded_at"])
+    return Claim(row["key_id"] or "", statement, row["signature"] or b"", at)
 
 
 def insert(connection: Connection, records: Sequence[StoredRecord]) -> None:

@@ -54,3 +54,24 @@ def delete_only_if(dialect: str, table: str, condition: str) -> list[str]:
         f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} "
         f"FOR EACH ROW EXECUTE FUNCTION {table}_check_delete()",
     ]
+
+
+def continues_its_chain(dialect: str) -> list[str]:
+    """Return the statements that refuse a record that does not continue the end of its task's chain."""
+    last = "(SELECT max(sequence) FROM handoff_audit WHERE task_id = NEW.task_id)"
+    other = (
+        "EXISTS (SELECT 1 FROM handoff_audit WHERE task_id = NEW.task_id AND sequence = NEW.sequence - 1 "
+        "AND record_hash <> NEW.previous_hash)"
+    )
+    breaks = f"NEW.sequence <> coalesce({last}, 0) + 1 OR {other}"
+    name, says = "handoff_audit_continues", "handoff_audit: the record does not continue the end of its chain"
+    if dialect == "sqlite":
+        return [
+            f"CREATE TRIGGER {name} BEFORE INSERT ON handoff_audit WHEN {breaks} "
+            f"BEGIN SELECT RAISE(ABORT, '{says}'); END"
+        ]
+    return [
+        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF {breaks} THEN "
+        f"RAISE EXCEPTION '{says}' USING ERRCODE = 'integrity_constraint_violation'; END IF; RETURN NEW; END $$",
+        f"CREATE TRIGGER {name} BEFORE INSERT ON handoff_audit FOR EACH ROW EXECUTE FUNCTION {name}()",
+    ]

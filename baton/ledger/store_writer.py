@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from baton.ledger.chain import ChainHead, HeadSigner, head_statement, to_base64url
+from baton.ledger.chain import ChainHead, HeadSigner, SignatureCheck, head_statement, to_base64url
 from baton.ledger.errors import LedgerConflictError, LedgerError, LedgerUnavailableError
 from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, seal
 from baton.ledger.store_database import Connection, Database, NotAtOnceError, Row, scalar
-from baton.ledger.store_rows import HASH_AT, StoredRecord, insert
+from baton.ledger.store_rows import HASH_AT, StoredRecord, head_claim, insert
 from baton.wire.hashing import digest_of, hash_of, sha256
 
 MOST_AT_ONCE = 256
@@ -83,6 +83,7 @@ class _Plan:
     """What a transaction is about to write."""
 
     links: dict[str, ChainLink] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)  # of tasks, why nothing is added to their chains
     heads: dict[tuple[str, str], tuple[bytes, ChainHead]] = field(default_factory=dict)
     records: list[AuditRecord] = field(default_factory=list)
 
@@ -227,7 +228,7 @@ class Writer:
         plan = self._known(connection, entries)
         outcomes: list[list[Appended] | LedgerError] = []
         for call in calls:
-            added = _Plan(dict(plan.links), dict(plan.heads))
+            added = _Plan(dict(plan.links), plan.refused, dict(plan.heads))
             try:
                 outcomes.append(self._planned(connection, call, added))
                 plan.merge(added)
@@ -235,7 +236,8 @@ class Writer:
                 outcomes.append(error)
         if plan.records:
             insert(connection, [StoredRecord.of(record) for record in plan.records])
-        return _Written(outcomes, plan.links)
+        ends = {task_id: link for task_id, link in plan.links.items() if task_id not in plan.refused}
+        return _Written(outcomes, ends)
 
     def _planned(self, connection: Connection, call: _Call, plan: _Plan) -> list[Appended]:
         """Add the records of a call to the plan; return the heads."""
@@ -243,6 +245,8 @@ class Writer:
             self._check_still_there(connection, call.after)
         heads = []
         for one in call.entries:
+            if (why := plan.refused.get(one.entry.task_id)) is not None:
+                raise LedgerUnavailableError(f"nothing was recorded for task {one.entry.task_id!r}: {why}")
             key = (one.entry.task_id, one.entry.event_key)
             again = key in plan.heads
             if not again:
@@ -274,25 +278,49 @@ class Writer:
     def _known(self, connection: Connection, entries: Sequence[AuditEntry]) -> _Plan:
         """Return what the ledger has already: the ends of the entries' chains, and the events among them.
 
-        Of a chain whose end is remembered nothing is asked: where somebody else has gone on with it, or has recorded
-        one of the events, the tables refuse the record, and it is planned anew.
+        Of a chain whose end is remembered nothing is asked: where another writer has extended it, or has recorded
+        one of the events, the tables refuse the record, and it is planned again. What is read is verified first.
         """
         plan = _Plan({one.task_id: end for one in entries if (end := self._ends.get(one.task_id)) is not None})
         entries = [entry for entry in entries if entry.task_id not in plan.links]
         keys = sorted({(entry.task_id, entry.event_key) for entry in entries})
+        rows: list[Row] = []
         for at in range(0, len(keys), _KEYS_AT_ONCE):
             some = keys[at : at + _KEYS_AT_ONCE]
             pairs = ", ".join(["(?, ?)"] * len(some))
             for row in connection.rows(f"{_SAME}{pairs})", *itertools.chain.from_iterable(some)):
                 plan.heads[row["task_id"], row["event_key"]] = (row["message_hash"], self._head_of(row))
+                rows.append(row)
         for task_id in {entry.task_id for entry in entries}:
             last = connection.rows(_LAST, task_id)
+            rows += last
             plan.links[task_id] = (
                 ChainLink(self._name, task_id, last[0]["sequence"], last[0]["record_hash"], last[0]["recorded_at"])
                 if last
                 else ChainLink.genesis(self._name, task_id)
             )
+        plan.refused = self._not_ours(rows)
         return plan
+
+    def _not_ours(self, rows: Sequence[Row]) -> dict[str, str]:
+        """Return, by task, why a row that the chain would be extended after, or is answered with, cannot be trusted."""
+        if self._signer is None:
+            signed = [row for row in rows if row["signature"] is not None or row["key_id"] is not None]
+            return {
+                row[
+                    "task_id"
+                ]: f"its record {row['sequence']} is signed by the key {row['key_id']!r}, and this writer has "
+                "no keys: give it the deployment's keyring (BATON_KEYS)"
+                for row in signed
+            }
+        checks = self._signer.check([head_claim(self._name, row) for row in rows])
+        return {
+            row["task_id"]: f"its record {row['sequence']} is not proved by the keys of this writer "
+            f"(the signature by {row['key_id']!r}: {check}); give it the deployment's keyring (BATON_KEYS) if it has "
+            "another one, or find out who wrote that record: `baton audit verify`"
+            for row, check in zip(rows, checks, strict=True)
+            if check is not SignatureCheck.GOOD
+        }
 
     def _check_still_there(self, connection: Connection, head: ChainHead) -> None:
         """Make sure that the chain still has the record that the caller knows.

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from baton.cli.output import moment
 from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import Verdict
 from baton.ledger.cli_pages import trace_page
 from baton.ledger.cli_sources import heads_of
 from baton.ledger.entries import handoff_entry
@@ -63,7 +64,7 @@ class TestTrace:
 
         assert [one["sequence"] for one in told["records"]] == [1, 2, 3, 4]
         assert told["records"][2]["message"] == message(1)
-        assert (told["report"]["verdict"], told["cost"]["microUsd"]) == ("valid", 50_000)
+        assert (told["report"]["verdict"], told["cost"]["microUsd"]) == (Verdict.UNANCHORED, 50_000)
 
     def test_a_broken_chain_is_told_up_to_the_break(self, baton: Desk) -> None:
         """Which record carries what was changed is said."""
@@ -115,7 +116,7 @@ class TestVerify:
     @pytest.mark.parametrize(
         ("options", "code", "verdict"),
         [
-            pytest.param(Desk.keys, 0, "valid", id="with the public keys"),
+            pytest.param(Desk.keys, 4, "valid, completeness not checked", id="with the public keys"),
             pytest.param(Desk.anchors, 0, "valid", id="with anchors"),
             pytest.param(lambda desk: (), 4, "unverified", id="with nothing"),
         ],
@@ -124,13 +125,28 @@ class TestVerify:
     def test_what_is_whole_is_valid_if_something_proves_it(
         self, baton: Desk, options: Callable[[Desk], tuple[str, ...]], code: int, verdict: str, target: str
     ) -> None:
-        """Three verdicts with exit codes of their own; without a key a chain is not called valid (C-26, S3-10.3-b)."""
+        """Without a key a chain is not called valid; without an anchor it is not called complete (C-26, S3-10.3-b)."""
         if target == "--all" and options is Desk.anchors:
             code, verdict = 4, "unverified"  # nothing proves the other task
 
         done = baton("verify", target, *options(baton), "--json")
 
         assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (code, verdict)
+        allowed = baton("verify", target, *options(baton), "--allow-unanchored")
+        assert allowed.exit_code == (4 if verdict == "unverified" else 0)
+
+    def test_a_cut_ledger_is_not_called_complete(self, baton: Desk) -> None:
+        """Its last record, or a whole task, is deleted: with keys alone that cannot be seen, and the page says so."""
+        cut(baton)
+        baton.change("DELETE FROM handoff_audit WHERE task_id = 'other'")
+        baton.change("DELETE FROM handoff_audit_checkpoint")
+
+        done = baton("verify", "--all", *baton.keys())
+
+        assert (done.exit_code, done.stdout.splitlines()[0].partition("  ")[0]) == (
+            4,
+            "VALID, completeness not checked",
+        )
 
     @pytest.mark.parametrize(
         ("attack", "named"),
@@ -160,7 +176,7 @@ class TestVerify:
         exported = baton("export", TASK, "-o", "evidence.zst", *baton.keys())
         baton.ledger.unlink()
 
-        done = baton("verify", "evidence.zst", *baton.keys())
+        done = baton("verify", "evidence.zst", *baton.keys(), *baton.anchors())
         unproved = baton("verify", "evidence.zst")
 
         assert exported.exit_code == 0, exported.output
@@ -175,8 +191,9 @@ class TestVerify:
 
         one, both = (baton("verify", file, *baton.keys()).stdout for file in (f"{TASK}.zst", "1.zst"))
 
-        assert (one.splitlines()[0], one.splitlines()[2]) == (f"VALID  ledger baton in {TASK}.zst", "  of other")
-        assert both.splitlines()[2] == f"  of {TASK}, other"
+        assert one.splitlines()[0] == f"VALID, completeness not checked  ledger baton in {TASK}.zst"
+        assert "  of other" in one.splitlines()
+        assert f"  of {TASK}, other" in both.splitlines()
         assert json.loads(baton("verify", "1.zst", "--json").stdout)["taskIds"] == [TASK, "other"]
 
     def test_it_is_said_of_a_bundle_that_nobody_sealed_what_that_leaves_open(self, baton: Desk) -> None:
@@ -190,11 +207,10 @@ class TestVerify:
         baton("export", TASK, "-o", "evidence.zst", *baton.keys())
         told = {name: baton("verify", name, *baton.keys()) for name in ("evidence.zst", "sealed.zst")}
 
-        assert [done.exit_code for done in told.values()] == [0, 0]
-        assert "sealed by nobody: whoever passed it on" in told["evidence.zst"].stdout
-        assert "or whole chains" in " ".join(told["evidence.zst"].stdout.split())
-        assert "sealed by key" in told["sealed.zst"].stdout
-        assert "nobody" not in told["sealed.zst"].stdout
+        assert [done.exit_code for done in told.values()] == [4, 4]
+        assert "not signed as a whole" in told["evidence.zst"].stdout
+        assert "signed by key" in told["sealed.zst"].stdout
+        assert "not signed as a whole" not in told["sealed.zst"].stdout
 
     def test_a_bundle_that_is_there_is_written_over_if_that_is_said(self, baton: Desk) -> None:
         """What was given to an auditor is not lost by the next export."""
@@ -207,7 +223,7 @@ class TestVerify:
 
         assert (refused.exit_code, kept, done.exit_code) == (2, b"what an auditor was given", 0)
         assert "--force writes over it" in refused.stderr
-        assert baton("verify", "evidence.zst", *baton.keys()).exit_code == 0
+        assert baton("verify", "evidence.zst", *baton.keys(), *baton.anchors()).exit_code == 0
 
     def test_a_changed_bundle_is_invalid(self, baton: Desk) -> None:
         """A byte that was flipped in the file is found."""
@@ -306,7 +322,7 @@ class TestImport:
         again = baton("import", "all.zst", *baton.keys(), ledger=copy)
 
         assert (first.exit_code, again.exit_code) == (0, 0)
-        assert baton("verify", "--all", *baton.keys(), *baton.anchors(), ledger=copy).exit_code == 0
+        assert baton("verify", "--all", *baton.keys(), "--allow-unanchored", ledger=copy).exit_code == 0
         assert baton("trace", TASK, "--json", ledger=copy).stdout == baton("trace", TASK, "--json").stdout
 
     def test_a_bundle_that_does_not_verify_adds_nothing(self, baton: Desk) -> None:

@@ -18,7 +18,7 @@ from baton.keys import store_keyring as module
 from baton.keys.store_files import KeyFile, changing, read_file, write_file
 from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose, UnknownKeyError
 from baton.keys.store_public import RETIRED_GRACE, PublicKeys
-from baton.ledger.chain import SignatureCheck, to_base64url
+from baton.ledger.chain import Claim, SignatureCheck, to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 LATER = AT + timedelta(days=30)
@@ -133,10 +133,10 @@ class TestKeyring:
         signer, public = ring.signer(), PublicKeys.from_json(ring.public().to_json())
         signature = signer.sign(b"head")
 
-        assert public.check(signer.key_id, b"head", signature, LATER) is SignatureCheck.GOOD
-        assert public.check(signer.key_id, b"tail", signature, LATER) is SignatureCheck.BAD
-        assert public.check(signer.key_id, b"head", signature[:-1], LATER) is SignatureCheck.BAD
-        assert public.check("another", b"head", signature, LATER) is SignatureCheck.UNKNOWN_KEY
+        assert public.check([Claim(signer.key_id, b"head", signature, LATER)]) == [SignatureCheck.GOOD]
+        assert public.check([Claim(signer.key_id, b"tail", signature, LATER)]) == [SignatureCheck.BAD]
+        assert public.check([Claim(signer.key_id, b"head", signature[:-1], LATER)]) == [SignatureCheck.BAD]
+        assert public.check([Claim("another", b"head", signature, LATER)]) == [SignatureCheck.UNKNOWN_KEY]
 
     def test_a_key_signs_nothing_a_day_after_it_was_retired(self) -> None:
         """Workers take up a new key one by one: what the last of them signs meanwhile counts, nothing later does."""
@@ -144,9 +144,9 @@ class TestKeyring:
         public, signature = PublicKeys([retired.public]), retired.private.sign(b"head")
         last = LATER + RETIRED_GRACE
 
-        assert public.check(retired.id, b"head", signature, LATER + timedelta(seconds=1)) is SignatureCheck.GOOD
-        assert public.check(retired.id, b"head", signature, last) is SignatureCheck.GOOD
-        assert public.check(retired.id, b"head", signature, last + timedelta(seconds=1)) is SignatureCheck.RETIRED_KEY
+        second = timedelta(seconds=1)
+        claims = [Claim(retired.id, b"head", signature, at) for at in (LATER + second, last, last + second)]
+        assert public.check(claims) == [SignatureCheck.GOOD, SignatureCheck.GOOD, SignatureCheck.RETIRED_KEY]
 
 
 class TestFile:

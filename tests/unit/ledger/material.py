@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from baton.ledger.chain import ChainHead, HeadSigner, SignatureCheck, head_statement
+from baton.ledger.chain import ChainHead, Claim, HeadSigner, SignatureCheck, head_statement
 from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Claims, Kind, Status, seal
 
 LEDGER, TASK = "baton", "5f0c1a52-7a3c-4a29-9c31-3a8f0b7a2b11"
@@ -18,13 +18,18 @@ NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 class Key:
     """An Ed25519 key that signs heads."""
 
-    def __init__(self, key_id: str) -> None:
+    def __init__(self, key_id: str, *earlier: "Key") -> None:
         self.key_id = key_id
         self.private = Ed25519PrivateKey.generate()
+        self.earlier = earlier
 
     def sign(self, statement: bytes) -> bytes:
         """Return the signature over ``statement``."""
         return self.private.sign(statement)
+
+    def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
+        """Return what signatures by this key, or an earlier one of its keyring, are worth."""
+        return PublicKeys.of(self, *self.earlier).check(claims)
 
 
 @dataclass
@@ -39,15 +44,19 @@ class PublicKeys:
         """Return the public halves of keys."""
         return cls({key.key_id: key.private.public_key() for key in keys}, retired or {})
 
-    def check(self, key_id: str, statement: bytes, signature: bytes, at: datetime) -> SignatureCheck:
-        """Return what the signature is worth."""
-        if key_id not in self.keys:
+    def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
+        """Return what each signature is worth."""
+        return [self._check(claim) for claim in claims]
+
+    def _check(self, claim: Claim) -> SignatureCheck:
+        if claim.key_id not in self.keys:
             return SignatureCheck.UNKNOWN_KEY
         try:
-            self.keys[key_id].verify(signature, statement)
+            self.keys[claim.key_id].verify(claim.signature, claim.statement)
         except InvalidSignature:
             return SignatureCheck.BAD
-        return SignatureCheck.RETIRED_KEY if at > self.retired.get(key_id, at) else SignatureCheck.GOOD
+        late = claim.at > self.retired.get(claim.key_id, claim.at)
+        return SignatureCheck.RETIRED_KEY if late else SignatureCheck.GOOD
 
 
 KEY = Key("ed-2026-11")

@@ -5,7 +5,7 @@ from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chai
 from baton.ledger.records import AuditRecord, stamp
 from tests.unit.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key
 
-VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
+VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
 
 
 def verify(

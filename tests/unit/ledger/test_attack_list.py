@@ -27,7 +27,7 @@ from baton.personal.store_registry import VaultOptions
 from baton.testing import chains
 from baton.testing.chains import MIDDLE, Attack
 from tests.unit.ledger import attacks
-from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, Key, PublicKeys, bare, entry
+from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, Key, PublicKeys, bare, chain, entry, joined
 from tests.unit.vault.material import MARKER, SUBJECT, found_in
 
 LENGTH = 5
@@ -154,7 +154,8 @@ class TestAttackList:
 
     async def test_the_previous_key_passes(self, path: Path, options: LedgerOptions) -> None:
         """After a rotation what the old key signed before still verifies (P7, T4)."""
-        old, new = Key("ed-2025"), Key("ed-2026")
+        old = Key("ed-2025")
+        new = Key("ed-2026", old)
         _, heads = await written(path, options, old, new)
         keys = PublicKeys.of(old, new, retired={"ed-2025": NOW + timedelta(seconds=1)})
 
@@ -175,6 +176,7 @@ class TestAttackList:
         assert [one.header for one in after[:1]] == [one.header for one in before]
         assert after[-1].fields.kind == "erasure"
         assert found_in(tmp_path, [MARKER.encode()]) == 0
+        heads.append(ChainHead.of(after[-1]))
         assert await verified(path, options, heads) == (Verdict.VALID, None, None)
 
     async def test_a_record_that_was_put_before_all_others_is_seen(self, path: Path, options: LedgerOptions) -> None:
@@ -190,7 +192,7 @@ class TestAttackList:
         async with Ledger(path, options) as ledger:
             report = await ledger.verify_all(verifier=KEYS)
             with pytest.raises(LedgerError, match="task 'forged' is not proved"):
-                await ledger.checkpoint(verifier=KEYS)
+                await ledger.checkpoint()
 
         assert (report.verdict, report.records) == (Verdict.UNVERIFIED, LENGTH + 1)
         assert [one.task_id for one in report.flawed] == ["forged"]
@@ -198,19 +200,22 @@ class TestAttackList:
     async def test_a_record_without_a_key_is_seen_below_later_signatures(
         self, path: Path, options: LedgerOptions, tmp_path: Path
     ) -> None:
-        """Who can write and has no key adds a record; the next worker that has one joins its own to it, and signs."""
+        """Who can write and has no key adds a record, before a writer that does not look at what it extends (P1)."""
         async with Ledger(path, options) as ledger:
             await ledger.append(entry(0))
-        async with Ledger(path, replace(options, signer=None)) as forger:
-            await forger.append(entry(1))
+        records = chain(3)
+        forged = joined(entry(1), records[0].link, None)
+        rewrite(path, bare([records[0], forged, joined(entry(2), forged.link, KEY)]))
         async with Ledger(path, options) as ledger:
-            anchors = [await ledger.append(entry(2))]
+            end = await ledger.head(TASK)
+            assert end is not None
+            anchors = [end]
             one = await ledger.verify(TASK, verifier=KEYS, anchors=anchors)
             whole = await ledger.verify_all(verifier=KEYS, anchors=anchors)
             await ledger.export(tmp_path / "evidence.zst", [TASK])
             bundle = verify_bundle(tmp_path / "evidence.zst", verifier=KEYS)
             with pytest.raises(LedgerError, match=r"record 2 of task .* is not proved"):
-                await ledger.checkpoint(verifier=KEYS)
+                await ledger.checkpoint()
 
         for found in (one, whole.flawed[0], bundle.flawed[0]):
             assert (found.verdict, found.flaw, found.sequence) == (Verdict.UNVERIFIED, Flaw.UNSIGNED, 2)

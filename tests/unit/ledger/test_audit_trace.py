@@ -3,6 +3,7 @@
 from dataclasses import replace
 from decimal import Decimal
 
+from baton.ledger.chain import Verdict
 from baton.ledger.entries import handoff_entry
 from baton.ledger.proof import verify_chain
 from baton.ledger.records import AuditCost, AuditRecord, Kind, Status
@@ -38,7 +39,7 @@ class TestTrace:
         assert [header.to_agent for header in trace.headers[:3]] == ["agent-1", "agent-2", "agent-3"]
         assert trace.output == {"summary": "Low risk"}
         assert trace.cost.usd == Decimal("0.05")
-        assert trace.report
+        assert trace.report.verdict is Verdict.UNANCHORED
 
     def test_the_output_is_what_was_returned_last(self) -> None:
         """Each agent's return is on record; of a task whose last one failed there is no output (S3-12.1-a)."""
@@ -83,4 +84,4 @@ class TestTrace:
 
         assert [record["sequence"] for record in told["records"]] == [1, 2, 3, 4]
         assert told["records"][3]["message"] == {"summary": "Low risk"}
-        assert (told["report"]["verdict"], told["cost"]["microUsd"]) == ("valid", 50_000)
+        assert (told["report"]["verdict"], told["cost"]["microUsd"]) == (Verdict.UNANCHORED, 50_000)

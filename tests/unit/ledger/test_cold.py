@@ -91,7 +91,7 @@ class TestMove:
             report = await ledger.verify(TASK, verifier=KEYS)
 
         assert (moved.first_position, moved.last_position) == (1, 3)
-        assert report.verdict is Verdict.VALID
+        assert report.verdict is Verdict.UNANCHORED
 
     async def test_both_tiers_read_as_one(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
         """Trace, verification, cost, tail, checkpoint and bundle are what they were before, byte for byte (S3-9-g)."""

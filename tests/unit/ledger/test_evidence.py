@@ -27,7 +27,7 @@ from baton.wire.hashing import digest_of, hash_of
 from tests.unit.ledger import attacks
 from tests.unit.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key, chain, head
 
-VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
+VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
 
 A, B = "task-a", "task-b"
 ALL = [
@@ -37,7 +37,7 @@ ALL = [
     )
 ]
 OF_A = [record for record in ALL if record.members["taskId"] == A]
-LEAVES = [leaf_hash(record.hash) for record in ALL]
+LEAVES = [leaf_hash(record.leaf) for record in ALL]
 CHECKPOINT = Checkpoint(
     ledger=LEDGER, size=6, root=digest_of(root_of(LEAVES)), at="2026-11-21T10:00:00.000000Z"
 ).signed(KEY)
@@ -76,14 +76,14 @@ class TestVerifyEvidence:
         """Chain, head, checkpoint and inclusion, with public keys only (P10)."""
         found = verified(of_a())
 
-        assert (found.verdict, found.records, found.tasks, found.reasons) == (VALID, 3, 1, ())
+        assert (found.verdict, found.records, found.tasks, found.reasons) == (UNANCHORED, 3, 1, ())
         assert (found.signed_by, found.witnessed, found.created_at) == (KEY.key_id, (A,), NOW)
 
     def test_a_bundle_of_the_whole_ledger_proves_itself(self) -> None:
         """Every chain, and the checkpoint over all of them."""
         found = verified(file(ALL, manifest(ALL, checkpoints=(CHECKPOINT,))))
 
-        assert (found.verdict, found.tasks, found.checkpointed_through) == (VALID, 2, 6)
+        assert (found.verdict, found.tasks, found.checkpointed_through) == (UNANCHORED, 2, 6)
 
     def test_without_keys_it_is_unverified(self) -> None:
         """Nothing contradicts, and nothing is proved; the keys in the file are not trusted."""
@@ -93,7 +93,19 @@ class TestVerifyEvidence:
 
     def test_a_kept_checkpoint_witnesses_without_any_key(self) -> None:
         """Whoever kept the checkpoint sees that the record was there then (P5)."""
-        assert verified(of_a(), None, checkpoints=[CHECKPOINT]).witnessed == (A,)
+        found = verified(of_a(), None, checkpoints=[CHECKPOINT])
+
+        assert (found.verdict, found.witnessed) == (VALID, (A,))
+
+    def test_heads_of_other_tasks_are_not_used(self) -> None:
+        """A file of anchors names every task of the ledger; a genuine bundle of one of them is not invalid for it."""
+        other = head(chain(2, task_id="another task"))
+
+        found = verified(of_a(), anchors=[head(OF_A), other])
+
+        assert (found.verdict, found.flaws) == (VALID, 0)
+        assert found.unused is not None
+        assert "another task" in found.unused[0]
 
     def test_a_kept_anchor_is_enough(self) -> None:
         """The run's history holds the head, so no key is needed."""
@@ -158,7 +170,6 @@ class TestVerifyEvidence:
             chains.swap,
             chains.duplicate,
             attacks.rechain_as_an_impostor,
-            attacks.replace_by_another_task,
             chains.truncate,
             chains.empty,
         ],
@@ -221,7 +232,7 @@ class TestEvidenceFile:
         """The records prove themselves; a signature over the file only says who made it."""
         found = verified(of_a(None))
 
-        assert (found.verdict, found.signed_by) == (VALID, None)
+        assert (found.verdict, found.signed_by) == (UNANCHORED, None)
 
     @pytest.mark.parametrize(
         "spoil",

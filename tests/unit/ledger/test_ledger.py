@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import rfc8785
 
-from baton.ledger.chain import ChainHead, Flaw, Verdict, from_base64url
+from baton.ledger.chain import ChainHead, Claim, Flaw, Verdict, from_base64url
 from baton.ledger.entries import handoff_entry
 from baton.ledger.errors import (
     LedgerConflictError,
@@ -26,7 +26,7 @@ from baton.ledger.records import AuditCost, AuditRecord, Kind, Status
 from baton.ledger.store import Ledger, LedgerOptions
 from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
 
-VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
+VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
 
 
 @pytest.fixture
@@ -66,7 +66,8 @@ class TestAppend:
             (1, TASK, "baton"),
             (2, TASK, "baton"),
         ]
-        assert KEYS.check(KEY.key_id, second.statement, from_base64url(second.signature or ""), NOW).value == "good"
+        claim = Claim(KEY.key_id, second.statement, from_base64url(second.signature or ""), NOW)
+        assert KEYS.check([claim]) == ["good"]
         assert await ledger.head(TASK) == second
 
     async def test_it_is_durable_when_it_returns(self, ledger: Ledger, path: Path) -> None:
@@ -192,7 +193,7 @@ class TestAppend:
         heads = await asyncio.gather(*others)
 
         assert len({head.sequence for head in heads}) == 3
-        assert await ledger.verify(TASK, verifier=KEYS)
+        assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
 
 
 class TestOpen:
@@ -272,7 +273,7 @@ class TestTrace:
             trace = await opened.trace(TASK, verifier=KEYS)
 
         assert [record.body["number"] for record in trace.records] == [0, 1, 2, 3]
-        assert trace.report
+        assert trace.report.verdict is Verdict.UNANCHORED
 
     async def test_other_tasks_are_left_out(self, ledger: Ledger) -> None:
         """A trace is of one task."""
@@ -326,7 +327,7 @@ class TestRecordErasure:
 
         assert [(head.task_id, head.sequence) for head in heads] == [("a", 2), ("b", 2)]
         report = await ledger.verify_all(verifier=KEYS, checkpoints=[before])
-        assert (report.verdict, report.records, report.checkpointed_through) == (VALID, 5, 3)
+        assert (report.verdict, report.records, report.checkpointed_through, report.unanchored) == (UNANCHORED, 5, 3, 2)
 
 
 class TestTail:

@@ -153,7 +153,7 @@ class TestTampering:
             database.execute("DELETE FROM handoff_audit WHERE task_id = ? AND sequence > 3", [TASK])
 
         async with Ledger(path, options) as ledger:
-            assert (await ledger.verify(TASK, verifier=KEYS)).verdict is Verdict.VALID  # the limit without an anchor
+            assert (await ledger.verify(TASK, verifier=KEYS)).verdict is Verdict.UNANCHORED
             assert (await ledger.verify(TASK, verifier=KEYS, expected_head=written[-1])).sequence == 4
         assert (await report(path, options, written))[2] is Flaw.TRUNCATED
         assert (await report_all(path, options, written[-1:])).verdict is Verdict.INVALID
@@ -203,7 +203,7 @@ class TestTampering:
             kept = await ledger.checkpoint()
         shutil.copyfile(backup, path)
 
-        assert (await report_all(path, options, [])).verdict is Verdict.VALID  # the limit without an anchor
+        assert (await report_all(path, options, [])).verdict is Verdict.UNANCHORED  # the limit without an anchor
         assert (await report_all(path, options, [head])).verdict is Verdict.INVALID
         assert (await report_all(path, options, [], [kept])).verdict is Verdict.INVALID
 
