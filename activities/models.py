@@ -16,10 +16,10 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from baton import fence
 from baton.agents.answers import answer_schema
-from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.chat_completions import chat_agent
 from baton.agents.port import Agent, AgentWork, AnswerForm
-from baton.compression.summariser import Price
 from baton.errors import AgentError, PatchError
+from baton.wire.pricing import Price
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
@@ -51,9 +51,9 @@ def configured_model(name: str, environment: Mapping[str, str] = os.environ) -> 
         why = f"a model is half configured: set {', '.join(missing)} too, or none of {', '.join(_REQUIRED)}"
         raise AgentError(why, permanent=True)
     try:
-        return ChatCompletionsAgent(
+        return chat_agent(
             name=name,
-            url=f"{given['BATON_LLM_URL'].rstrip('/')}/chat/completions",
+            url=given["BATON_LLM_URL"],
             model=given["BATON_LLM_MODEL"],
             key_env="BATON_LLM_KEY",
             price=_price(environment),
@@ -110,6 +110,6 @@ def _price(environment: Mapping[str, str]) -> Price | None:
         return None
     try:
         prompt, completion = (Decimal(value or "0") for value in given)
-        return Price(prompt=prompt, completion=completion)
+        return Price(input=prompt, output=completion)
     except (InvalidOperation, ValidationError):
         raise AgentError(f"{' and '.join(names)} must be US dollars for a million tokens", permanent=True) from None

@@ -16,10 +16,10 @@ def needs_extra(extra: str, module: str) -> Iterator[None]:
         ModuleNotFoundError: What is imported is not installed.
 
     Example:
-        >>> with needs_extra("chat", "baton.agents.house"):
+        >>> with needs_extra("agents", "baton.agents.house"):
         ...     import no_such_package
         Traceback (most recent call last):
-        ModuleNotFoundError: baton.agents.house needs no_such_package: pip install 'temporal-baton[chat]'
+        ModuleNotFoundError: baton.agents.house needs no_such_package: pip install 'temporal-baton[agents]'
     """
     try:
         yield

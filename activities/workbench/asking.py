@@ -16,10 +16,10 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from activities.contract_review.agents import ModelSettings
 from activities.workbench.words import counted
 from baton import StageContext, fence
-from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.chat_completions import chat_agent
 from baton.agents.port import AgentLimits, AgentWork, AnswerForm
-from baton.compression.summariser import Price
 from baton.errors import AgentError, BatonError, PatchError
+from baton.wire.pricing import Price
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
@@ -65,13 +65,13 @@ class Model:
             ModelError: Another attempt may help.
             ModelRefusedError: None will.
         """
-        agent = ChatCompletionsAgent(
+        agent = chat_agent(
             name=context.given.stage,
-            url=f"{self.settings.url}/chat/completions",
+            url=self.settings.url,
             model=self.settings.model,
             key_env="BATON_LLM_KEY",
             price=Price(
-                prompt=self.settings.prices.prompt_per_million, completion=self.settings.prices.completion_per_million
+                input=self.settings.prices.prompt_per_million, output=self.settings.prices.completion_per_million
             ),
             parameters={"temperature": 0},
             seconds=self.settings.seconds,

@@ -189,6 +189,8 @@ _gate = remembering(SchemaGate)
 
 def _loaded(text: str) -> Any:
     """Return the value of a JSON text, or None if it is none or says a thing twice."""
+    if not text.lstrip().startswith("{"):
+        text = text.rpartition("</think>")[2]  # a thought that the model's server left in its text
     fenced = _FENCED.fullmatch(text.strip())
     try:
         return loads_strict(fenced[1] if fenced else text)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -13,15 +13,15 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
-from baton.agents.limits import Bill
+from baton.agents.billing import UsageMeter
 from baton.agents.port import AgentWork
-from baton.compression.summariser import Price
 from baton.contract.activity_session import cut
 from baton.contract.activity_toolbox import LONGEST_RESULT
 from baton.contract.tools import ToolDeniedError
 from baton.errors import AgentError
+from baton.wire.pricing import Price, Usage
 
 _watching: ContextVar[Optional["Watch"]] = ContextVar("baton_watching", default=None)
 # And not among the callbacks of the run: a model or tool that is called with callbacks of its own is not told of those.
@@ -36,6 +36,7 @@ class Watch(BaseCallbackHandler):
 
     Args:
         work: The work of the agent that is watched.
+        agent: The agent's name.
         price: What the models cost, where the public price list does not know them.
 
     Attributes:
@@ -45,9 +46,10 @@ class Watch(BaseCallbackHandler):
     raise_error = True
     run_inline = True
 
-    def __init__(self, work: AgentWork, price: Price | None = None) -> None:
+    def __init__(self, work: AgentWork, agent: str, price: Price | None = None) -> None:
         self._work = work
-        self._bill = Bill(work, price)
+        self._meter = UsageMeter(work, agent, price)
+        self._streamed: dict[UUID, Usage] = {}
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._calls: dict[UUID, tuple[str, str]] = {}
@@ -109,28 +111,30 @@ class Watch(BaseCallbackHandler):
         """
         self._in_loop(self._ask)
 
-    def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
-        """Charge a request, and keep what the model said: it is recorded once something follows it.
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **kwargs: Any) -> None:
+        """Keep the usage in a chunk: LangChain adds up what a server restates in each one."""
+        told = getattr(getattr(chunk, "message", None), "usage_metadata", None)
+        if told and (usage := Usage.read(told)):
+            before = self._streamed.get(run_id)
+            self._streamed[run_id] = usage if before is None else before.then(usage)
 
-        Raises:
-            AgentError: The run has gone beyond its limits.
-        """
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        """Charge a request, and keep what the model said: it is recorded once something follows it."""
         for choice in (one for choices in response.generations for one in choices):
             self.message = getattr(choice, "message", None) or self.message
             if choice.text.strip():
                 self._in_loop(self._said.append, choice.text)
-        self._in_loop(self._charge, _used(response))
+        model, usage = _used(response)
+        streamed = self._streamed.pop(run_id, usage)
+        self._in_loop(self._charge, model, min(usage, streamed, key=lambda one: one.total))
 
     def on_llm_error(self, error: BaseException, **kwargs: Any) -> None:
-        """Charge an answer that its client did not take, where the error has it: one that was cut off is paid as well.
-
-        Raises:
-            AgentError: The run has gone beyond its limits.
-        """
+        """Charge an answer that its client refused, where the error has it: one that was cut off is paid as well."""
         answer = getattr(error, "completion", None)
-        if (usage := getattr(answer, "usage", None)) is not None:
-            used = _Used(str(getattr(answer, "model", "")), usage.prompt_tokens, usage.completion_tokens)
-            self._in_loop(self._charge, used)
+        told = getattr(answer, "usage", None)
+        told = told.model_dump() if isinstance(told, BaseModel) else getattr(told, "__dict__", told)
+        if isinstance(told, Mapping) and (usage := Usage.read(told)):
+            self._in_loop(self._charge, str(getattr(answer, "model", "")), usage)
 
     def on_tool_start(
         self,
@@ -170,7 +174,7 @@ class Watch(BaseCallbackHandler):
         """
         self._go_on()
         self.tell()
-        self._bill.request()
+        self._meter.request()
 
     def _begin(self, run_id: UUID, name: str, shown: dict[str, JsonValue]) -> None:
         """Record a call, unless it is denied or the run is to end.
@@ -180,6 +184,7 @@ class Watch(BaseCallbackHandler):
             ToolDeniedError: The contract does not allow it, or a call was denied before.
         """
         self._go_on()
+        self._meter.check()
         self.tell()
         self._work.context.tools.check(name)
         self._calls[run_id] = name, self._work.context.session.tool_call(name, shown)
@@ -191,14 +196,10 @@ class Watch(BaseCallbackHandler):
             session = self._work.context.session
             session.tool_result(name, cut(text, LONGEST_RESULT), call_id=call_id, content=text, success=success)
 
-    def _charge(self, used: "_Used") -> None:
-        """Charge what a request took, unless its bill is told already.
-
-        Raises:
-            AgentError: The run has gone beyond its limits.
-        """
+    def _charge(self, model: str, usage: Usage) -> None:
+        """Charge a request, unless the run's bill is closed already."""
         if not self._over:
-            self._bill.charge(*used)
+            self._meter.charge(usage, model)
 
     def _go_on(self) -> None:
         """Go on, unless the run is to end or has ended.
@@ -231,30 +232,16 @@ class Watch(BaseCallbackHandler):
             raise
 
 
-class _Used(NamedTuple):
-    """What a request took: which model, how many tokens it read and wrote, and how many of those read were cached."""
-
-    model: str = ""
-    read: int = 0
-    written: int = 0
-    cached: int = 0
-
-
-def _used(response: LLMResult) -> _Used:
-    """Return what a request took. Of several choices each tells the whole; an answer out of a cache took nothing."""
+def _used(response: LLMResult) -> tuple[str, Usage]:
+    """Return a request's model and tokens. Each of several choices has the whole; one from a cache of its own none."""
     output: Mapping[str, Any] = response.llm_output or {}
     message = getattr(response.generations[0][0], "message", None) if any(response.generations) else None
     said: Mapping[str, Any] = getattr(message, "response_metadata", None) or {}
     names = (said.get("model_name"), said.get("model"), output.get("model_name"), output.get("model"))
     model = str(next(filter(None, names), ""))
-    usage: Any = getattr(message, "usage_metadata", None)
-    if not usage:  # models of texts tell it beside their answer
-        usage = output.get("token_usage") or {}
-        return _Used(model, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
-    if usage.get("total_cost") == 0:
-        return _Used()
-    cached = (usage.get("input_token_details") or {}).get("cache_read") or 0
-    return _Used(model, usage.get("input_tokens", 0), usage.get("output_tokens", 0), cached)
+    # Models of texts report it beside their answer.
+    told: Any = getattr(message, "usage_metadata", None) or output.get("token_usage") or {}
+    return model, Usage() if told.get("total_cost") == 0 else Usage.read(told) or Usage()
 
 
 def _told(output: Any) -> list[Any]:

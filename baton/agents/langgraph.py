@@ -26,17 +26,17 @@ with needs_extra("langgraph", __name__):
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
+from baton.agents.billing import in_time
 from baton.agents.endings import NO_USABLE_FORM, unfinished
 from baton.agents.langchain_watch import Watch
-from baton.agents.limits import in_time
 from baton.agents.port import AgentAnswer, AgentTerms, AgentWork, agent_stage
 from baton.agents.provider_errors import provider_error, stumbled, unreadable
-from baton.compression.summariser import Price
 from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage
 from baton.wire.json_values import Json
+from baton.wire.pricing import Price
 
 PROMPT, MESSAGES, PARAMS = "prompt", "messages", "params"
 """What a member of the state may hold beside a field of the baton: the user turn as a text, the same as a list of one
@@ -136,7 +136,7 @@ class LangGraphAgent:
         """
         given = self._state(work)
         before = self._taken(work, given)  # now: a node may change the very lists that it is given
-        watch = Watch(work, self._price)
+        watch = Watch(work, self.name, self._price)
         thread = f"{work.handoff_id or self.name}:{uuid4()}"  # a run inherits no state from a checkpointer
         config: RunnableConfig = {"configurable": {"thread_id": thread}}
         try:

@@ -38,8 +38,8 @@ with needs_extra("openai-agents", __name__):
     from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
     from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
+from baton.agents.billing import in_time
 from baton.agents.endings import NO_USABLE_FORM, unfinished
-from baton.agents.limits import in_time
 from baton.agents.openai_agents_run import (
     Cast,
     Rehearsal,
@@ -49,9 +49,9 @@ from baton.agents.openai_agents_run import (
 )
 from baton.agents.port import AgentAnswer, AgentWork
 from baton.agents.provider_errors import provider_error, stumbled, unreadable
-from baton.compression.summariser import Price
 from baton.contract.tools import ToolDeniedError
 from baton.errors import AgentError, PatchError
+from baton.wire.pricing import Price
 
 __all__ = ["OpenAIAgent", "contract_input_filter", "provider"]
 
@@ -141,7 +141,7 @@ class OpenAIAgent:
         turn = partial(work.user_turn, with_schema=not structured and not own)
         output = _own_type if own else AnswerSchema(work) if structured else None
         rehearsal = Rehearsal(self._cast, work, output, self._mcp_tools)
-        record = RunOnRecord(work, rehearsal, self._price)
+        record = RunOnRecord(work, self.name, rehearsal, self._price)
         try:
             config = self._config(work, contract_input_filter(work, rehearsal.tools_of, turn))
             async with in_time(work, self.name):
@@ -149,7 +149,7 @@ class OpenAIAgent:
                     await rehearsal.agent(self._cast.first, self._context),
                     turn(),
                     context=self._context,
-                    max_turns=work.limits.requests,
+                    max_turns=None,  # the meter keeps the limits
                     hooks=record,
                     run_config=config,
                 )

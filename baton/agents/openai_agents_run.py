@@ -4,7 +4,6 @@ import copy
 import json
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +21,9 @@ from agents import (
     ToolOutputFileContent,
     ToolOutputImage,
     ToolOutputText,
-    Usage,
+)
+from agents import (
+    Usage as SdkUsage,
 )
 from agents.items import HandoffOutputItem
 from agents.models import get_default_model
@@ -35,10 +36,9 @@ from agents.tool_context import ToolContext
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseReasoningItem
 from pydantic import ValidationError
 
-from baton.agents.limits import Bill
+from baton.agents.billing import UsageMeter
 from baton.agents.port import HANDOFF_HEADER, AgentWork
 from baton.agents.tools import AgentTool, as_text, wire_name
-from baton.compression.summariser import Price
 from baton.contract.checks import validate_contract
 from baton.contract.compiler import ContractRequest, compile_contract
 from baton.contract.records import LONGEST_TASK
@@ -47,6 +47,7 @@ from baton.contract.tools import ToolDeniedError
 from baton.errors import AgentError, PatchError
 from baton.wire.fencing import fence
 from baton.wire.misfit import misfit
+from baton.wire.pricing import Price, Usage
 
 _CONTENT = ("text", "image", "file")  # the types of a dictionary that the SDK takes for content
 
@@ -169,6 +170,7 @@ class Rehearsal:
     def _settings(self, agent: Agent[Any]) -> ModelSettings:
         """Return an agent's own settings; its requests name the handoff, beside headers that it has itself."""
         made = copy.copy(agent.model_settings)
+        made.preserve_raw_usage = True
         made.extra_headers = {**(made.extra_headers or {}), HANDOFF_HEADER: self._work.handoff_id}
         return made
 
@@ -202,29 +204,34 @@ class RunOnRecord(RunHooks[Any]):
 
     Args:
         work: The agent's work.
+        agent: The agent's name.
         rehearsal: Who takes part.
         price: What the model costs, where the public price list does not know it.
     """
 
-    def __init__(self, work: AgentWork, rehearsal: Rehearsal, price: Price | None) -> None:
+    def __init__(self, work: AgentWork, agent: str, rehearsal: Rehearsal, price: Price | None) -> None:
         self._work = work
         self._rehearsal = rehearsal
-        self._bill = Bill(work, price)
+        self._meter = UsageMeter(work, agent, price)
         self._asked: tuple[RunContextWrapper[Any], Agent[Any]] | None = None
-        self._charged = (0, 0, 0)
 
     async def on_llm_start(
         self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: list[Any]
     ) -> None:
-        """Keep what counts the tokens of the run, and whose request the last one is."""
+        """Count the request, and keep what counts the tokens of the run.
+
+        Raises:
+            AgentError: A limit of the run is reached.
+        """
         self._asked = context, agent
+        self._meter.request()
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
         """Charge and record a response.
 
         Raises:
             ToolDeniedError: A call in it is not allowed; none of its calls is made.
-            AgentError: The run has gone beyond its limits.
+            AgentError: It calls tools, and a limit of the run is reached.
             PatchError: There is nothing in it; the SDK would ask again, as often as it may.
         """
         session = self._work.context.session
@@ -235,11 +242,14 @@ class RunOnRecord(RunHooks[Any]):
             elif isinstance(item, ResponseReasoningItem):
                 for part in item.summary:
                     session.internal_note(part.text)
-        self._charge(agent, _tokens(response.usage))
+        usage = Usage.read(response.raw_usage or {}) or _usage(response.usage)
+        self._meter.charge(usage, _model_of(agent))
         denied = {name: name for name in self._rehearsal.added(agent)} | self._rehearsal.hidden()
         for name in calls:
             if name in denied:
                 self._work.context.tools.check(denied[name])
+        if calls:
+            self._meter.check()
         if all(isinstance(one, ResponseReasoningItem) or _is_empty(one) for one in response.output):
             raise PatchError(["the answer is empty; answer in the form asked for"])
 
@@ -248,16 +258,7 @@ class RunOnRecord(RunHooks[Any]):
         if self._asked is None:
             return
         run, agent = self._asked
-        rest = tuple(max(0, all_of - seen) for all_of, seen in zip(_tokens(run.usage), self._charged, strict=True))
-        with suppress(AgentError):  # the run is over
-            self._charge(agent, rest)
-
-    def _charge(self, agent: Agent[Any], tokens: tuple[int, ...]) -> None:
-        """Charge tokens: read, written, and of those read the cached ones."""
-        read, written, cached = tokens
-        charged = self._charged
-        self._charged = (charged[0] + read, charged[1] + written, charged[2] + cached)
-        self._bill.charge(_model_of(agent), read, written, cached)
+        self._meter.settle(_usage(run.usage), _model_of(agent))
 
 
 def contract_input_filter(
@@ -397,9 +398,16 @@ def _arguments(raw: str) -> dict[str, Any]:
     return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _tokens(usage: Usage) -> tuple[int, int, int]:
-    """Return the tokens that were read, those that were written, and the cached ones of those read."""
-    return usage.input_tokens, usage.output_tokens, usage.input_tokens_details.cached_tokens
+def _usage(usage: SdkUsage) -> Usage:
+    """Return the tokens that the SDK counted."""
+    told = {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "input_tokens_details": usage.input_tokens_details.model_dump(),
+        "output_tokens_details": usage.output_tokens_details.model_dump(),
+    }
+    return Usage.read(told) or Usage()
 
 
 def _is_empty(item: Any) -> bool:

@@ -38,15 +38,14 @@ with needs_extra("agents", __name__):
     from pydantic_ai.usage import RunUsage, UsageLimits
 
 from baton.agents.memo import remembering
-from baton.agents.port import AgentAnswer, AgentLimits, AgentWork, AnswerForm
+from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
 from baton.agents.pydantic_ai_errors import reported
 from baton.agents.pydantic_ai_outputs import build_once
 from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools, settings_under
 from baton.agents.schema_embedding import spelled_out
 from baton.agents.tools import AgentTool
-from baton.compression.summariser import Price
 from baton.wire.misfit import misfit
-from baton.wire.money import usd
+from baton.wire.pricing import Price
 
 _BEAT = 1.0  # seconds between two heartbeats with the progress of a stream
 
@@ -103,7 +102,7 @@ class PydanticAgent:
         """
         build_once(self.agent)
         usage = RunUsage()
-        record = RunOnRecord(work, self.price, schema=self.of_output is None and work.schema is not None)
+        record = RunOnRecord(work, self.name, self.price, schema=self.of_output is None and work.schema is not None)
         try:
             result = await self.agent.run(
                 work.user_turn(with_schema=self.of_output is None and self.answer == "prompted"),
@@ -112,7 +111,7 @@ class PydanticAgent:
                 deps=self.deps,
                 model_settings=settings_under(work.handoff_id),
                 usage=usage,
-                usage_limits=_limits(work.limits, self.price),
+                usage_limits=UsageLimits(request_limit=None),  # the meter keeps the limits
                 timeout=work.limits.seconds,
                 toolsets=[FunctionToolset([_tool(tool) for tool in work.tools])] if work.tools else None,
                 capabilities=[record],
@@ -174,15 +173,6 @@ async def _beating(
             last = time.monotonic()
             work.context.heartbeat({"requests": run.usage.requests, "events": count})
         yield event
-
-
-def _limits(most: AgentLimits, price: Price | None) -> UsageLimits:
-    """Return the limits as the framework keeps them; that of the money is ours where a price is given."""
-    return UsageLimits(
-        request_limit=most.requests,
-        total_tokens_limit=most.tokens,
-        cost_limit=None if most.micro_usd is None or price is not None else usd(most.micro_usd),
-    )
 
 
 def _tool(tool: AgentTool) -> Tool[Any]:

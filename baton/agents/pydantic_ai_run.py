@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ContentFilterError, ModelRetry, OutputTokenLimitExceeded
 from pydantic_ai.messages import (
+    ModelMessage,
     ModelResponse,
     NativeToolCallPart,
     NativeToolReturnPart,
@@ -24,17 +24,16 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage, RunUsage
+from pydantic_core import to_json
 
-from baton.agents.limits import refuse_too_dear
+from baton.agents.billing import UsageMeter
 from baton.agents.port import HANDOFF_HEADER, AgentAnswer, AgentWork
-from baton.agents.prices import cost
 from baton.agents.tools import as_text
-from baton.compression.summariser import Price
 from baton.contract.activity_session import cut
 from baton.contract.activity_toolbox import LONGEST_RESULT, ToolAnswer
-from baton.core.history import Spend
 from baton.errors import PatchError
 from baton.wire.money import micro_usd
+from baton.wire.pricing import Price, Usage
 
 OUTPUT_TOOL = "final_result"
 """How the tool is called by which a model answers."""
@@ -51,16 +50,17 @@ class RunOnRecord(AbstractCapability[Any]):
 
     Args:
         work: The agent's work.
-        price: What the model costs, where it is not known by its name.
+        agent: The agent's name.
+        price: What the model costs; by default what the framework's price list says.
         schema: Whether the model answers in the stage's own schema, and so can be told what does not fit it.
     """
 
-    def __init__(self, work: AgentWork, price: Price | None = None, *, schema: bool = True) -> None:
+    def __init__(self, work: AgentWork, agent: str, price: Price | None = None, *, schema: bool = True) -> None:
         self._work = work
-        self._price = price
+        self._meter = UsageMeter(work, agent, price)
         self._schema = schema
         self._given = {tool.wire_name: tool.name for tool in work.tools}
-        self._charged = Spend()
+        self._model = ""
         self._read: tuple[Any, AgentAnswer] | None = None
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -71,7 +71,16 @@ class RunOnRecord(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Offer the model those tools of its provider that it may call: there is no other place to check them."""
+        """Count the request, and offer the model those tools of its provider that it may call.
+
+        Raises:
+            AgentError: A limit of the run is reached.
+        """
+        self._meter.request()
+        if type(request_context.model).__name__ == "OpenAIChatModel":
+            from baton.agents.pydantic_ai_usage import counted  # noqa: PLC0415 - it imports OpenAI's client
+
+            request_context.model = counted(request_context.model)
         return offered(request_context, self._work.context.tools.allows)
 
     async def after_model_request(
@@ -80,17 +89,17 @@ class RunOnRecord(AbstractCapability[Any]):
         """Charge a response, record it, and refuse the calls in it that are not allowed.
 
         Raises:
-            AgentError: The run has now cost more than it may.
+            AgentError: It calls tools, and a limit of the run is reached.
             ToolDeniedError: One of them is not; none of them is made.
             ContentFilterError: The model refused, or a filter stopped it.
             OutputTokenLimitExceeded: It was cut off.
         """
-        self._charge(self._cost(response))
+        self._charge(response, request_context.messages)
         self._record(response)
-        if self._price is not None:  # the framework knows only the prices of its own list
-            refuse_too_dear(self._charged, self._work.limits)
         calls = [one.tool_name for one in response.parts if isinstance(one, ToolCallPart | NativeToolCallPart)]
         self._work.refuse_forbidden(calls)
+        if {one.tool_name for one in response.tool_calls} - {OUTPUT_TOOL}:
+            self._meter.check()
         return finished(response)
 
     async def after_tool_validate(
@@ -142,32 +151,20 @@ class RunOnRecord(AbstractCapability[Any]):
         Args:
             usage: All that the run used.
         """
-        if rest := self._spend(usage).beyond(self._charged):
-            self._charge(rest)
+        self._meter.settle(usage_of(usage), self._model, cost=_cost(usage))
 
-    def _charge(self, spend: Spend) -> None:
-        self._charged = self._charged + spend
-        self._work.charge(spend)
-
-    def _cost(self, response: ModelResponse) -> Spend:
-        """Return what a response cost; some endpoints count more tokens of their cache than were read."""
-        usage = response.usage
-        spend = self._spend(usage)
-        cached = usage.cache_read_tokens
-        if self._price is not None or usage.cost is not None or cached <= usage.input_tokens:
-            return spend
-        read, written = usage.input_tokens, usage.output_tokens
-        money = cost(response.model_name or "", read, written, cached, url=response.provider_url)
-        return spend.model_copy(update={"micro_usd": money or 0})
-
-    def _spend(self, usage: RequestUsage | RunUsage) -> Spend:
-        """Return what was used; a model that nobody has a price for costs its tokens alone."""
-        read, written = usage.input_tokens, usage.output_tokens
-        if usage.cost is not None:
-            money = micro_usd(Decimal(usage.cost))
-        else:
-            money = self._price.micro_usd(read, written) if self._price else 0
-        return Spend(micro_usd=money, prompt_tokens=read, completion_tokens=written)
+    def _charge(self, response: ModelResponse, messages: list[ModelMessage]) -> None:
+        """Charge a response; what its provider did not measure is estimated."""
+        usage, counter = usage_of(response.usage), self._work.context.parts.counter
+        if response.usage.unmeasured_requests:
+            texts = [to_json(part, fallback=str).decode() for one in messages for part in one.parts]
+            written = to_json(response.parts, fallback=str).decode()
+            usage = Usage(input=sum(map(counter, texts)), output=counter(written))
+        self._model = response.model_name or ""
+        # The framework prices nothing that a provider counts in its cache beyond what was read.
+        known = response.usage.cache_read_tokens <= response.usage.input_tokens
+        cost = _cost(response.usage) if known else None
+        self._meter.charge(usage, self._model, cost=cost, url=response.provider_url)
 
     def _record(self, response: ModelResponse) -> None:
         """Record what a model said and thought, and what tools of its provider found.
@@ -192,6 +189,22 @@ class RunOnRecord(AbstractCapability[Any]):
                         success=part.outcome == "success",
                         retrieved_at=_utc(part.timestamp),
                     )
+
+
+def usage_of(found: RequestUsage | RunUsage) -> Usage:
+    """Return the tokens that the framework counted."""
+    told = {
+        "input_tokens": found.input_tokens,
+        "output_tokens": found.output_tokens,
+        "input_token_details": {"cache_read": found.cache_read_tokens, "cache_creation": found.cache_write_tokens},
+        "reasoning_tokens": found.output_reasoning_tokens or found.details.get("reasoning_tokens"),
+    }
+    return Usage.read(told) or Usage()
+
+
+def _cost(found: RequestUsage | RunUsage) -> int | None:
+    """Return what the framework says that tokens cost, in millionths of a US dollar."""
+    return None if found.cost is None else micro_usd(found.cost)
 
 
 def names_of_tools(agent: Agent[Any, Any]) -> frozenset[str]:

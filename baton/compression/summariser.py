@@ -7,16 +7,14 @@ constraints, flags and numbers are carried word for word beside what it writes (
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
 from typing import Protocol
-
-from pydantic import Field
 
 from baton.core.history import Spend
 from baton.errors import BatonError
 from baton.handoff.records import Turn
 from baton.wire.fencing import fence, single_line
 from baton.wire.money import usd
+from baton.wire.pricing import Price, Usage
 from baton.wire.records import CompactRecord
 from baton.wire.tokens import TokenEstimator, estimate_tokens
 
@@ -74,27 +72,6 @@ class Compressor(Protocol):
             SummaryFailedError: There is none, and the call is to be paid.
         """
         ...
-
-
-class Price(CompactRecord):
-    """What a model costs, in US dollars for a million tokens, which is millionths of a dollar for one.
-
-    Attributes:
-        prompt: For what it reads.
-        completion: For what it writes.
-
-    Example:
-        >>> Price(prompt=Decimal("0.10"), completion=Decimal("0.40")).micro_usd(50_000, 1_000)
-        5400
-    """
-
-    prompt: Decimal = Field(ge=0)
-    completion: Decimal = Field(ge=0)
-
-    def micro_usd(self, prompt_tokens: int, completion_tokens: int) -> int:
-        """Return what a call costs, in millionths of a US dollar, rounded up."""
-        exact = self.prompt * prompt_tokens + self.completion * completion_tokens
-        return int(exact.to_integral_value(ROUND_CEILING))
 
 
 @dataclass(frozen=True)
@@ -156,13 +133,13 @@ def too_dear(
         counter: Counts the tokens of the prompt.
 
     Example:
-        >>> cheap = Price(prompt=Decimal("0.1"), completion=Decimal("0.4"))
+        >>> cheap = Price(input=0.1, output=0.4)
         >>> too_dear("x" * 4_000, 100, cheap, Spend(micro_usd=2_000))
         'a summary by the model would cost up to 0.00014 USD, which is not under 5 % of the 0.002 USD upstream'
         >>> too_dear("x" * 4_000, 100, cheap, Spend(micro_usd=3_000)) is None
         True
     """
-    most = price.micro_usd(counter(prompt), max_tokens)
+    most = price.micro_usd(Usage(input=counter(prompt), output=max_tokens))
     if most == 0 or within_share(most, upstream):
         return None
     return (

@@ -5,7 +5,6 @@ that cannot do what is asked, is refused with the ones that come near (S5-fields
 """
 
 from collections.abc import Collection, Iterable
-from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -14,9 +13,8 @@ from baton.artifacts.records import Name
 from baton.contract.errors import UnknownAgentError
 from baton.contract.shelf import Shelf
 from baton.contract.tool_names import tool_key, tool_keys
-from baton.core.history import Spend
 from baton.handoff.routing import ReceiverRequirements
-from baton.wire.money import Usd
+from baton.wire.pricing import Price
 from baton.wire.records import CompactRecord
 from baton.wire.values import AgentVersion, Count
 from baton.wire.versions import newest_first
@@ -29,33 +27,6 @@ def _as_set(value: Any) -> Any:
 
 Names = Annotated[frozenset[Name], BeforeValidator(_as_set)]
 """Names, each once; on the wire a list."""
-
-
-class AgentPrice(CompactRecord):
-    """What an agent's model costs, in US dollars for a million tokens.
-
-    Attributes:
-        prompt: For tokens that it reads.
-        completion: For tokens that it writes.
-
-    Example:
-        >>> AgentPrice(prompt=3.0, completion=15.0).spend(4_200, 300).micro_usd
-        17100
-    """
-
-    prompt: Usd = Field(default=Decimal(0), ge=0)
-    completion: Usd = Field(default=Decimal(0), ge=0)
-
-    def spend(self, prompt_tokens: int, completion_tokens: int) -> Spend:
-        """Return what tokens cost; a fraction of a millionth of a dollar counts as a whole one.
-
-        Args:
-            prompt_tokens: Tokens read.
-            completion_tokens: Tokens written.
-        """
-        micro = self.prompt * prompt_tokens + self.completion * completion_tokens
-        whole = int(micro.to_integral_value(ROUND_CEILING))
-        return Spend(micro_usd=whole, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 
 
 class AgentEntry(CompactRecord):
@@ -79,7 +50,7 @@ class AgentEntry(CompactRecord):
     version: AgentVersion
     capability: Names = frozenset()
     window: Annotated[Count, Field(ge=1)] | None = None
-    price: AgentPrice = AgentPrice()
+    price: Price = Price(input=0, output=0)
     requires: Names = frozenset()
     tools: Names = frozenset()
 

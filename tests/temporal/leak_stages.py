@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
-from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.chat_completions import chat_agent
 from baton.agents.port import AgentAnswer, AgentTool, AgentWork, agent_stage
 from tests.temporal.stages import executed
 
@@ -93,7 +93,7 @@ class AsksModel:
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Ask it."""
         executed()
-        agent = ChatCompletionsAgent(name=self.name, url=str(work.context.params["model_url"]), model="small")
+        agent = chat_agent(name=self.name, url=str(work.context.params["model_url"]), model="small")
         return await agent.run(work)
 
 

@@ -17,7 +17,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import WorkerParts
-from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.chat_completions import chat_agent
 from baton.agents.port import AgentTool, AnswerForm, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
@@ -92,7 +92,7 @@ def working(
     """Return a worker whose three agents are a framework's, a plain endpoint's and a command line's."""
     provider = OpenAIProvider(base_url=models.base, api_key=KEYS["provider"])
     framework = PydanticAgent(Agent(OpenAIChatModel("gpt-4o", provider=provider)), named="find", **options)
-    plain = ChatCompletionsAgent("decide", models.url, "gpt-4o", key_env="PLAIN_KEY")
+    plain = chat_agent("decide", models.url, "gpt-4o", key_env="PLAIN_KEY")
     command = [sys.executable, "-c", program, argument or REPORT.format(confidence=90)]
     coder = SubprocessAgent("code", command, environment=["PROGRAM_KEY"], grace=0.1)
     tools = [AgentTool.of(lookup, name="crm.lookup"), AgentTool.of(send, name="email.send")]

@@ -17,7 +17,7 @@ from temporalio.worker import Worker
 from baton import PipelineInput, PipelineResult
 from baton.client import fork, roll_back
 from baton.compression.rules import COMPRESS
-from baton.compression.summariser import Price, Summariser, Summary
+from baton.compression.summariser import Summariser, Summary
 from baton.core.history import Spend
 from baton.devserver import DevServer
 from baton.handoff.relay import HandoffTerms
@@ -26,6 +26,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
+from baton.wire.pricing import Price
 from baton.wire.tokens import estimate_tokens
 from tests.support import Handle, event, sealing_worker, start
 from tests.temporal.handoff_pipelines import PIPELINES, Talks
@@ -55,7 +56,7 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
 @pytest.fixture(scope="module")
 async def scribes(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with a cheap model for summaries."""
-    price = Price(prompt=Decimal("0.01"), completion=Decimal("0.01"))
+    price = Price(input=Decimal("0.01"), output=Decimal("0.01"))
     parts = WorkerParts(summariser=Summariser(_scribe, price))
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
@@ -124,7 +125,7 @@ async def _slow(prompt: str, max_tokens: int) -> Summary:
 
 async def test_a_model_that_takes_its_time_is_known_to_be_at_work(server: DevServer, safeguards: Safeguards) -> None:
     """So a worker that dies meanwhile is missed after seconds, as with a stage."""
-    parts = WorkerParts(summariser=Summariser(_slow, Price(prompt=Decimal("0.01"), completion=Decimal("0.01"))))
+    parts = WorkerParts(summariser=Summariser(_slow, Price(input=Decimal("0.01"), output=Decimal("0.01"))))
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
     async with pipeline_worker(client, PIPELINES, STAGES) as worker:
         run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk"))
@@ -147,7 +148,7 @@ async def _endless(prompt: str, max_tokens: int) -> Summary:
 
 async def test_a_run_that_is_cancelled_meanwhile_has_not_failed(server: DevServer, safeguards: Safeguards) -> None:
     """Its code is told that it was cancelled, and not that a stage failed, after which it could go on."""
-    parts = WorkerParts(summariser=Summariser(_endless, Price(prompt=Decimal("0.01"), completion=Decimal("0.01"))))
+    parts = WorkerParts(summariser=Summariser(_endless, Price(input=Decimal("0.01"), output=Decimal("0.01"))))
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
     async with pipeline_worker(client, PIPELINES, STAGES) as worker:
         handle = await start(worker, Talks.run)

@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 from baton import PipelineInput
 from baton.budget.records import Budget, OnExhaustion
 from baton.client import RunRecord, fork, read_run, resolve_handoff, roll_back, run_inbox
-from baton.compression.summariser import Price, Summariser
+from baton.compression.summariser import Summariser
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import PipelineError
@@ -25,6 +25,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.pricing import Price
 from tests.support import LIMIT, approve, event, overview, sealing_worker, until, until_waiting
 from tests.temporal.paying import BUDGET, ended, paid, taken, told
 from tests.temporal.paying_pipelines import PIPELINES, Takes
@@ -44,7 +45,7 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with safeguards, and a model for summaries."""
-    price = Price(prompt=Decimal("0.001"), completion=Decimal("0.001"))
+    price = Price(input=Decimal("0.001"), output=Decimal("0.001"))
     parts = WorkerParts(summariser=Summariser(summarise, price))
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
     async with pipeline_worker(client, PIPELINES, STAGES) as it:

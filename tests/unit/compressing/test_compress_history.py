@@ -8,16 +8,17 @@ from temporalio.testing import ActivityEnvironment
 
 from baton.compression.activity import compress, compress_history
 from baton.compression.rules import CompressInput, ContextTooLargeError, read_summary
-from baton.compression.summariser import Price, Summariser, Summary, SummaryFailedError
+from baton.compression.summariser import Summariser, Summary, SummaryFailedError
 from baton.core.history import Spend
 from baton.handoff.records import Turn
 from baton.pipelines.activity_context import WorkerParts, worker_parts
+from baton.wire.pricing import Price, Usage
 from tests.unit.compressing.golden import history
 
 GOLDEN = history(10_000)
 UPSTREAM = Spend(micro_usd=100_000, prompt_tokens=10_000, completion_tokens=2_000)
 GIVEN = CompressInput(turns=GOLDEN.turns, window=10_000, upstream=UPSTREAM)
-CHEAP = Price(prompt=Decimal("0.10"), completion=Decimal("0.40"))
+CHEAP = Price(input=Decimal("0.10"), output=Decimal("0.40"))
 BILL = Spend(micro_usd=1_100, prompt_tokens=9_000, completion_tokens=400)
 
 
@@ -84,7 +85,7 @@ class TestCompressHistory:
     async def test_a_dear_model_is_not_asked(self) -> None:
         """It would cost five per cent or more, so the rules write the summary, and it says so (S3-9-d, S3-9-e)."""
         model = scribe()
-        dear = Price(prompt=Decimal(3), completion=Decimal(15))
+        dear = Price(input=Decimal(3), output=Decimal(15))
         made = await compress_history(GIVEN, Summariser(model, dear))
 
         assert model.asked == []
@@ -95,10 +96,12 @@ class TestCompressHistory:
     @pytest.mark.parametrize("price", ["0.10", "0.30", "1", "3"])
     async def test_what_is_paid_stays_under_five_per_cent(self, price: str) -> None:
         """For any price, when the model charges what was estimated (S3-9-d)."""
-        tariff = Price(prompt=Decimal(price), completion=Decimal(price) * 4)
+        tariff = Price(input=Decimal(price), output=Decimal(price) * 4)
 
         async def model(prompt: str, max_tokens: int) -> Summary:
-            return Summary(text="x", spend=Spend(micro_usd=tariff.micro_usd(len(prompt) // 4, max_tokens)))
+            return Summary(
+                text="x", spend=Spend(micro_usd=tariff.micro_usd(Usage(input=len(prompt) // 4, output=max_tokens)))
+            )
 
         made = await compress_history(GIVEN, Summariser(model, tariff))
 

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.compression.summariser import Price, compression_prompt, too_dear, within_share
+from baton.compression.summariser import compression_prompt, too_dear, within_share
 from baton.core.history import Spend
 from baton.handoff.records import Turn
 from baton.wire.fencing import fence
+from baton.wire.pricing import Price, Usage
 
-CHEAP = Price(prompt=Decimal("0.10"), completion=Decimal("0.40"))
+CHEAP = Price(input=Decimal("0.10"), output=Decimal("0.40"))
 
 
 class TestCompressionPrompt:
@@ -60,17 +61,6 @@ class TestCompressionPrompt:
         assert "at most 77 tokens" in prompt
 
 
-class TestPrice:
-    """What a call costs."""
-
-    @given(st.integers(0, 10**7), st.integers(0, 10**6))
-    def test_it_is_never_rounded_down(self, prompt: int, completion: int) -> None:
-        """A budget never gains by rounding (S3-9-b)."""
-        exact = Decimal("0.10") * prompt + Decimal("0.40") * completion
-
-        assert 0 <= CHEAP.micro_usd(prompt, completion) - exact < 1
-
-
 class TestTooDear:
     """Under five per cent of the upstream call."""
 
@@ -86,13 +76,13 @@ class TestTooDear:
         """Counted beforehand, with the longest answer there may be (S3-9-d)."""
         reason = too_dear("x" * 2_400, 100, CHEAP, Spend(micro_usd=upstream))
 
-        assert CHEAP.micro_usd(600, 100) == 100
+        assert CHEAP.micro_usd(Usage(input=600, output=100)) == 100
         assert (reason is not None) is refused
 
     def test_the_model_that_did_the_work_is_too_dear(self) -> None:
         """A frontier model that summarises its own history is refused, a cheap one is not (S3-9-e, S3-9-d)."""
-        frontier = Price(prompt=Decimal("3"), completion=Decimal("15"))
-        upstream = Spend(micro_usd=frontier.micro_usd(50_000, 4_000))
+        frontier = Price(input=Decimal("3"), output=Decimal("15"))
+        upstream = Spend(micro_usd=frontier.micro_usd(Usage(input=50_000, output=4_000)))
         prompt = "x" * 4 * 45_000
 
         assert too_dear(prompt, 1_000, frontier, upstream) is not None
@@ -100,7 +90,7 @@ class TestTooDear:
 
     def test_what_costs_nothing_is_never_too_dear(self) -> None:
         """A model of one's own may always be asked."""
-        assert too_dear("x" * 4_000, 100, Price(prompt=Decimal(0), completion=Decimal(0)), Spend()) is None
+        assert too_dear("x" * 4_000, 100, Price(input=Decimal(0), output=Decimal(0)), Spend()) is None
 
     def test_it_says_what_it_would_cost(self) -> None:
         """For the record (S3-9-d)."""

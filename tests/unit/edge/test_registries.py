@@ -10,6 +10,7 @@ from baton.contract.errors import RegistryError
 from baton.contract.output_schemas import OutputSchema
 from baton.contract.records import OutputSchemaRef
 from baton.contract.store_registries import load_registries
+from baton.wire.pricing import Usage
 
 TOML = """
 [[agents]]
@@ -17,7 +18,7 @@ name = "ComplianceReviewAgent"
 version = "1.2.0"
 capability = ["compliance.review"]
 window = 200_000
-price = { prompt = 3.0, completion = 15.0 }
+price = { input = 3.0, output = 15.0 }
 requires = ["policy"]
 tools = ["policy.search"]
 
@@ -30,6 +31,7 @@ DECISION = {"type": "object", "required": ["approved"]}
 PACKAGE = """
 from baton.contract.agents import AgentEntry
 from baton.contract.output_schemas import OutputSchema
+from baton.wire.pricing import Usage
 
 def agents():
     return [AgentEntry(name="Packaged", version="1.0.0")]
@@ -76,7 +78,7 @@ class TestFiles:
             frozenset({"policy"}),
             frozenset({"policy.search"}),
         )
-        assert entry.price.spend(1_000, 100).micro_usd == 4_500
+        assert entry.price.micro_usd(Usage(input=1_000, output=100)) == 4_500
         assert made.schemas.find(OutputSchemaRef.parse("ComplianceDecisionV1@1.2")) == DECISION
 
     def test_a_json_file(self, tmp_path: Path) -> None:

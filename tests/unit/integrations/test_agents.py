@@ -13,7 +13,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from baton import StageContext
-from baton.agents.limits import Bill
 from baton.agents.port import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
 from baton.contract.compiler import ContractRequest, compile_contract
 from baton.contract.records import Confidence
@@ -289,16 +288,3 @@ class TestAgentStage:
         with pytest.raises(ApplicationError, match="returned dict; return an AgentAnswer") as raised:
             await agent_stage(Careless())(StageContext.for_test(BATON))
         assert raised.value.non_retryable
-
-
-class TestBill:
-    """`Bill`."""
-
-    async def test_a_count_that_is_none_counts_nothing(self) -> None:
-        """Some endpoints say -1 for what they did not count; what they counted is charged."""
-        agent, of = Scripted(), context()
-        await agent_stage(agent)(of)
-
-        Bill(agent.works[0]).charge("gpt-4o", 1_000, -1)
-
-        assert (of.charged.prompt_tokens, of.charged.completion_tokens) == (1_000, 0)

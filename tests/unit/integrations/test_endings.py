@@ -20,7 +20,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
 from baton import Baton, StageContext, StageResult
-from baton.agents.chat_completions import ChatCompletionsAgent
+from baton.agents.chat_completions import chat_agent
 from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.port import Agent as Port
@@ -38,7 +38,7 @@ STOPPED = "the model refused to answer, or its provider's content filter stopped
 
 def plain(server: ChatServer) -> Port:
     """Return an agent behind a plain endpoint."""
-    return ChatCompletionsAgent(name="plan", url=server.url, model="gpt-4o", mends=0)
+    return chat_agent("plan", server.url, "gpt-4o", retries=0)
 
 
 def pydantic(server: ChatServer, **options: Any) -> Port:

@@ -25,7 +25,7 @@ import {module}
         ("baton.agents.pydantic_ai_durable", "pydantic_ai", "agents"),
         ("baton.agents.openai_agents", "agents", "openai-agents"),
         ("baton.agents.langgraph", "langchain_core", "langgraph"),
-        ("baton.agents.chat_completions", "httpx2", "chat"),
+        ("baton.agents.chat_completions", "httpx2", "agents"),
         ("baton.exchange.client_http", "starlette", "codec"),
         ("baton.codec.server", "starlette", "codec"),
     ],

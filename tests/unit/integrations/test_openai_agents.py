@@ -184,8 +184,8 @@ class TestOpenAIAgent:
     @pytest.mark.parametrize(
         ("limits", "message"),
         [
-            pytest.param(AgentLimits(requests=1), "limit of requests", id="requests"),
-            pytest.param(AgentLimits(tokens=100), "took 110 tokens", id="tokens"),
+            pytest.param(AgentLimits(requests=1), "1 requests", id="requests"),
+            pytest.param(AgentLimits(tokens=100), "110 of 100 tokens", id="tokens"),
         ],
     )
     async def test_a_run_that_goes_too_far_is_stopped(self, limits: AgentLimits, message: str) -> None:

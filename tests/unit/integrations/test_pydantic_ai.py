@@ -32,12 +32,12 @@ from temporalio.exceptions import ApplicationError
 from baton import Stage
 from baton.agents.port import AgentAnswer, AgentLimits, AgentTool, AnswerForm, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
-from baton.compression.summariser import Price
 from baton.contract.session import EventType
 from baton.contract.tools import ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import PatchError
 from baton.wire.fencing import FENCE_LABEL
+from baton.wire.pricing import Price
 from tests.chat_server import ChatServer, Reply, chat_server, chunks, completion, refusal
 from tests.unit.integrations.material import ANSWER, PATCH, context, contract, events, lookup
 
@@ -424,7 +424,7 @@ class TestProvider:
         with chat_server(reply, reply) as server:
             unpriced, priced = context(), context()
             await remote(server, model="mine-1")(unpriced)
-            await remote(server, model="mine-1", price=Price(prompt=Decimal(1), completion=Decimal(10)))(priced)
+            await remote(server, model="mine-1", price=Price(input=Decimal(1), output=Decimal(10)))(priced)
 
         assert unpriced.charged == Spend(prompt_tokens=1_000, completion_tokens=100)
         assert priced.charged == Spend(micro_usd=2_000, prompt_tokens=1_000, completion_tokens=100)

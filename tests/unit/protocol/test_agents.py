@@ -1,12 +1,11 @@
 """The registry of agents: exact names and versions, capability, price."""
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from baton.contract.agents import AgentEntry, AgentPrice, AgentRegistry
+from baton.contract.agents import AgentEntry, AgentRegistry
 from baton.contract.errors import UnknownAgentError
 from baton.handoff.errors import RoutingError
 
@@ -97,16 +96,20 @@ class TestAgentEntry:
 
     def test_it_survives_json(self) -> None:
         """Sets are lists there, each name once."""
-        entry = agent(
-            capability=["review"], window=200_000, price={"prompt": 3.0, "completion": 15}, tools=["b", "a", "b"]
-        )
+        entry = agent(capability=["review"], window=200_000, price={"input": 3.0, "output": 15}, tools=["b", "a", "b"])
 
         assert AgentEntry.model_validate_json(entry.model_dump_json()) == entry
         assert entry.tools == {"a", "b"}
 
     @pytest.mark.parametrize(
         "members",
-        [{"version": "1.2"}, {"name": ""}, {"window": 0}, {"tools": "policy.search"}, {"price": {"prompt": -1}}],
+        [
+            {"version": "1.2"},
+            {"name": ""},
+            {"window": 0},
+            {"tools": "policy.search"},
+            {"price": {"input": -1, "output": 0}},
+        ],
     )
     def test_what_is_no_agent_is_refused(self, members: dict[str, Any]) -> None:
         """Where it is registered, and not at the first handoff (S5-check-n)."""
@@ -122,21 +125,3 @@ class TestAgentEntry:
             "1.2.0",
             frozenset({"policy"}),
         )
-
-
-class TestAgentPrice:
-    """`AgentPrice.spend`."""
-
-    @pytest.mark.parametrize(
-        ("prompt", "completion", "micro_usd"),
-        [(0, 0, 0), (1, 0, 3), (0, 1, 15), (4_200, 300, 17_100)],
-    )
-    def test_tokens_cost_money(self, prompt: int, completion: int, micro_usd: int) -> None:
-        """Dollars for a million tokens are millionths of a dollar for one."""
-        spend = AgentPrice(prompt=Decimal(3), completion=Decimal(15)).spend(prompt, completion)
-
-        assert (spend.micro_usd, spend.prompt_tokens, spend.completion_tokens) == (micro_usd, prompt, completion)
-
-    def test_a_fraction_is_rounded_up(self) -> None:
-        """A budget is never undercharged."""
-        assert AgentPrice(prompt=Decimal("0.15")).spend(1, 0).micro_usd == 1

@@ -1,0 +1,174 @@
+"""The bill of an agent's run: every adapter charges its requests and keeps its limits by the same meter."""
+
+import asyncio
+import importlib.util
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+
+from baton.agents.port import AgentWork
+from baton.core.history import Spend
+from baton.errors import AgentError
+from baton.wire.money import micro_usd
+from baton.wire.pricing import Price, Usage
+
+_log = logging.getLogger(__name__)
+
+
+class UsageMeter:
+    """Charges each request of a run, and ends a run that has used up its limits.
+
+    A limit refuses the next request or tool call. It never discards an answer that is paid for already.
+
+    Args:
+        work: The work of the agent that runs.
+        agent: The agent's name.
+        price: What the model costs; by default the price list knows most models by their names.
+
+    Attributes:
+        used: The tokens charged so far.
+        spent: The money and tokens charged so far.
+
+    Example:
+        >>> from baton.core.baton import Baton
+        >>> from baton.pipelines.activity_context import StageContext
+        >>> from baton.agents.port import AgentLimits, AnswerForm
+        >>> context = StageContext.for_test(Baton(goal="Add login"))
+        >>> work = AgentWork(prompt="", instructions="", tools=(), form=AnswerForm.PATCH, schema=None,
+        ...                  limits=AgentLimits(tokens=1_000), withheld=frozenset(), context=context)
+        >>> meter = UsageMeter(work, "plan")
+        >>> meter.charge(Usage(input=900, output=200), "gpt-4o")
+        >>> context.charged
+        Spend(micro_usd=4250, prompt_tokens=900, completion_tokens=200)
+        >>> meter.request()
+        Traceback (most recent call last):
+        ...
+        baton.errors.AgentError: agent 'plan' reached a limit of its run: 1,100 of 1,000 tokens
+    """
+
+    def __init__(self, work: AgentWork, agent: str, price: Price | None = None) -> None:
+        self._work = work
+        self._agent = agent
+        self._price = price
+        self._requests = 0
+        self.used = Usage()
+        self.spent = Spend()
+
+    def request(self) -> None:
+        """Count a request that is about to be made.
+
+        Raises:
+            AgentError: A limit is reached.
+        """
+        self.check()
+        most = self._work.limits.requests
+        if most is not None and self._requests >= most:
+            raise self._reached(f"{most:,} requests")
+        self._requests += 1
+
+    def check(self) -> None:
+        """Refuse to continue a run that has used up its tokens or its money.
+
+        Raises:
+            AgentError: It has.
+        """
+        most, used, money = self._work.limits, self.used.total, self.spent.micro_usd
+        if most.tokens is not None and used >= most.tokens:
+            raise self._reached(f"{used:,} of {most.tokens:,} tokens")
+        if most.micro_usd is not None and money >= max(1, most.micro_usd):
+            raise self._reached(f"{money:,} of {most.micro_usd:,} micro-dollars")
+
+    def charge(self, usage: Usage, model: str, *, cost: int | None = None, url: str | None = None) -> None:
+        """Charge a request that was made.
+
+        Args:
+            usage: Its tokens.
+            model: The model's name as its provider spells it.
+            cost: What it cost in millionths of a US dollar, where the provider's client knows; the given price counts
+                before it.
+            url: The provider's address, which tells one provider of a model from another.
+        """
+        if not usage and not cost:
+            return
+        if self._price is not None or cost is None:
+            cost = cost_of(model, usage, price=self._price, url=url)
+        spend = Spend(micro_usd=cost or 0, prompt_tokens=usage.input, completion_tokens=usage.output)
+        self.used, self.spent = self.used + usage, self.spent + spend
+        self._work.charge(spend)
+
+    def settle(self, total: Usage, model: str, *, cost: int | None = None) -> None:
+        """Charge what a run used beyond the requests that were charged, such as answers its framework refused.
+
+        Args:
+            total: All that the run used, as its framework counted.
+            model: The model of its last request.
+            cost: What all of it cost, where the framework knows.
+        """
+        rest = None if cost is None else max(0, cost - self.spent.micro_usd)
+        self.charge(total.beyond(self.used), model, cost=rest)
+
+    def _reached(self, limit: str) -> AgentError:
+        return AgentError(f"agent {self._agent!r} reached a limit of its run: {limit}", permanent=True)
+
+
+def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | None = None) -> int | None:
+    """Return what tokens cost, in millionths of a US dollar; None where neither price nor price list knows the model.
+
+    Args:
+        model: The model.
+        usage: Its tokens.
+        price: What it costs; by default what the price list of `genai-prices` says.
+        url: The provider's address, which tells one provider of a model from another.
+
+    Example:
+        >>> cost_of("mine", Usage(input=1_000, output=100), price=Price(input=0.5, output=2))
+        700
+    """
+    if price is not None:
+        return price.micro_usd(usage)
+    if not _has_price_list():
+        _warn_unpriced(model, "give the agent a price, or install genai-prices")
+        return None
+    import genai_prices  # noqa: PLC0415 - optional, and half a second of import
+
+    counted = genai_prices.Usage(
+        input_tokens=usage.input,
+        output_tokens=usage.output,
+        cache_read_tokens=usage.cached_input,
+        cache_write_tokens=usage.cache_write,
+    )
+    for provider in (url, None) if url else (None,):
+        try:
+            return micro_usd(genai_prices.calc_price(counted, model, provider_api_url=provider).total_price)
+        except LookupError:
+            continue
+    _warn_unpriced(model, "give the agent a price")
+    return None
+
+
+@asynccontextmanager
+async def in_time(work: AgentWork, agent: str) -> AsyncIterator[None]:
+    """End the `async with` block when the run's time is over.
+
+    Raises:
+        AgentError: It was; another run may be quicker.
+    """
+    try:
+        async with asyncio.timeout(work.limits.seconds) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise AgentError(f"agent {agent!r} did not come to an end within {work.limits.seconds:g} s") from None
+
+
+@cache
+def _has_price_list() -> bool:
+    return importlib.util.find_spec("genai_prices") is not None
+
+
+@cache
+def _warn_unpriced(model: str, remedy: str) -> None:
+    """Warn once that a model's tokens are counted and its money is not."""
+    _log.warning("the price of %r is unknown; its tokens are charged, and no money: %s", model, remedy)
