@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.bounds import worst_checks
 from benchmarks.compare import Effort
 from benchmarks.contracts import compile_cost
 from benchmarks.exchange import signal_handoffs
@@ -64,6 +65,7 @@ MEASURES = (
     Measure(["ledger_verify_per_s"], verification),
     Measure(["scan_reject_fpr", "scan_marked_recall", "scan_ms_per_kb"], scan_corpora),
     Measure(["scan_worst_64k_ms"], scan_hostile),
+    Measure(["worst_workflow_task_ms", "worst_gate_ms"], worst_checks),
     Measure(["fence_escapes"], scan_structure),
     Measure(["compile_ms_1000", "compile_growth_4000"], compile_cost),
     Measure(

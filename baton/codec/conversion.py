@@ -10,6 +10,7 @@ of a move is looked at here, because the pipeline refuses a move before it enter
 
 import copy
 import dataclasses
+import itertools
 import os
 from collections.abc import Sequence
 from typing import Any, Self
@@ -53,7 +54,7 @@ FAULT = "baton-fault"
 LOCAL = "baton-local"
 """The metadata member by which a payload says that it stays within the worker, and is not compressed."""
 
-MOST_CONTAINERS = 500_000
+MOST_CONTAINERS = 100_000
 """A payload with more objects and lists is not read: it would hold up a workflow for longer than a task may take."""
 EXTERNAL_ABOVE_BYTES = 256 * 1024
 """Payloads above this size go to the artifact store instead of into the history."""
@@ -111,13 +112,8 @@ class BatonPayloadConverter(CompositePayloadConverter):
         Raises:
             ApplicationError: A payload is not what its reader expects; of type `InvalidPayload`, not retried.
         """
-        for payload in payloads:
-            count = payload.data.count(b"{") + payload.data.count(b"[")
-            if count > MOST_CONTAINERS:
-                raise _invalid(
-                    f"a payload has {count:,} objects and lists; at most {MOST_CONTAINERS:,} are read; put "
-                    "content into an artifact"
-                )
+        for payload, hint in itertools.zip_longest(payloads, (type_hints or ())[: len(payloads)]):
+            _check_bounds(payload.data, hint)
         try:
             return super().from_payloads(payloads, type_hints)
         except FailureError:
@@ -301,6 +297,23 @@ def _looked_at(payload: Payload, keyring: Keyring | None) -> Payload:
         except SealError as error:
             metadata[FAULT] = str(error).encode()
     return Payload(metadata=metadata, data=payload.data, external_payloads=payload.external_payloads)
+
+
+def _check_bounds(data: bytes, hint: Any) -> None:
+    """Refuse a payload that would take its reader too long, before it is parsed.
+
+    Raises:
+        ApplicationError: It has too many objects and lists, or is larger than its record says.
+    """
+    most = getattr(hint, "__baton_most_bytes__", None)
+    if most is not None and len(data) > most:
+        raise _invalid(f"a {hint.__name__} of {len(data):,} bytes; at most {most:,} are read")
+    count = data.count(b"{") + data.count(b"[")
+    if count > MOST_CONTAINERS:
+        raise _invalid(
+            f"a payload with {count:,} objects and lists; at most {MOST_CONTAINERS:,} are read: put content into an "
+            "artifact"
+        )
 
 
 def _invalid(message: str) -> ApplicationError:

@@ -376,6 +376,8 @@ class Decision(CompactRecord):
         True
     """
 
+    __baton_most_bytes__: ClassVar[int] = 64 * 1024
+
     approval: Name
     approved: bool
     who: Name
@@ -416,6 +418,8 @@ class RolledBack(CompactRecord):
         stopped_children: Workflow ids of child pipelines of the left run that were terminated.
         left: What was charged in the future that was left; it stays charged.
     """
+
+    __baton_most_bytes__: ClassVar[int] = 64 * 1024
 
     to: str
     by: str = ""

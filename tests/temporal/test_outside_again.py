@@ -40,6 +40,23 @@ async def url(sealing: Client, safeguards: Safeguards) -> AsyncIterator[str]:
         yield it
 
 
+async def test_a_hostile_patch_is_refused_and_a_good_one_is_taken_then(exchange: Worker, url: str) -> None:
+    """340,000 entries are refused by the service, and 20,000 too; neither reaches the pipeline's code."""
+    handle = await waiting(exchange)
+    row = await listed(url, handle)
+    ann: dict[str, Any] = {"holder": "ann"}
+    await call(at(url, row, "claim"), ann)
+    await call(at(url, row, "accept"), ann)
+
+    for count, refusal in ((340_000, 400), (20_000, 409)):
+        body = b'{"holder":"ann","patch":{"artifacts":[' + b",".join([b"{}"] * count) + b"]}}"
+        status, answer = await call(at(url, row, "patch"), raw=body)
+        assert (status, f"{count:,}"[:3] in answer["error"]) == (refusal, True)
+    status, _ = await call(at(url, row, "patch"), {**ann, "patch": {"decision_log": ["Fine"]}})
+    assert status == 200
+    assert (await handle.result()).baton["decision_log"] == ["Fine"]
+
+
 async def test_an_agent_that_lost_the_answer_asks_again(exchange: Worker, url: str) -> None:
     """Its work was taken, and the pipeline has ended since: a refusal would tell it that the work was in vain."""
     handle = await waiting(exchange)

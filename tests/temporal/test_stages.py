@@ -129,6 +129,15 @@ class TestRefusedPatches:
         told = [entry.removeprefix("was told: ").split(":")[0] for entry in run.baton.decision_log]
         assert sorted(told) == ["decision_log", "goal", "nobody", "work_scope"]
 
+    async def test_a_patch_of_200_000_entries_is_a_finding(self, client: Client, worker: Worker) -> None:
+        """The stage is told, and the run goes on: no answer holds up the pipeline's code."""
+        params: Any = {"answers": [{}, {}], "entries": 200_000}
+        run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, params=params))
+
+        assert run.record.steps[0].attempts == 2
+        assert [entry for entry in run.baton.decision_log if "artifacts: has 200,000 entries" in entry]
+        await assert_reads_back(client, run.handle)
+
     async def test_an_empty_patch_is_legal_and_recorded(self, client: Client, worker: Worker) -> None:
         """It changes nothing and is still an entry, so that a replay is complete (C-10)."""
         params: Any = {"answers": [{}]}

@@ -162,10 +162,6 @@ class TestDone:
         numbers = [int(one.handoff_id[-12:]) for one in OutsideDesk(json.loads(json.dumps(it.carried()))).done()]
         assert numbers == [*range(2, 102)]
 
-    def test_what_an_earlier_release_remembered_is_taken_for_the_same(self) -> None:
-        """It did not keep what the work was."""
-        assert move("patch").brought(move("patch", patch={"decision_log": ["Fine"]}))
-
 
 class TestOutsideResult:
     """`OutsideResult.of`."""

@@ -1,0 +1,122 @@
+"""How long a hostile input can hold up a workflow's code, or a receiver's checks, at the sizes that are let through."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+from temporalio.api.common.v1 import Payload
+from temporalio.exceptions import ApplicationError
+
+from baton.codec.conversion import BatonPayloadConverter
+from baton.core.baton import Baton
+from baton.core.messages import Decision, PipelineInput, StageReturn
+from baton.core.state import PipelineState
+from baton.errors import PatchError
+from baton.exchange.chunks import Chunk
+from baton.exchange.records import Acknowledgement
+from baton.handoff.errors import HandoffError
+from baton.handoff.pending import HandoffDecision
+from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.store_schema import handoff_gate
+from baton.handoff.store_signing import open_sealed, seal_json
+from baton.handoff.validation import validate_handoff
+from baton.keys.store_keyring import Keyring
+from baton.wire.misfit import misfit
+from baton.wire.strict_json import loads_strict
+from benchmarks.compare import Effort
+from benchmarks.report import Findings
+from benchmarks.rig import Rig
+
+PAYLOAD_BYTES = 2 * 1024 * 1024
+"""What Temporal lets through as one payload."""
+MESSAGE_BYTES = 4 * 1024 * 1024
+"""What Baton takes as one message."""
+_AT = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+async def worst_checks(rig: Rig | None, effort: Effort) -> Findings:
+    """Measure hostile shapes of every record: `worst_workflow_task_ms` and `worst_gate_ms`, each the best of some."""
+    rounds = 1 if effort.quick else 5
+    findings = Findings("Hostile inputs", ("what", "input", "ms"))
+    for name, cases in (("worst_workflow_task_ms", _workflow_tasks()), ("worst_gate_ms", _gate_checks())):
+        times = {what: min(_timed(work) for _ in range(rounds)) for what, work in cases}
+        slowest = sorted(times.items(), key=lambda item: -item[1])
+        findings.rows.extend((name, what, f"{spent:.1f}") for what, spent in slowest[:8])
+        findings.values[name] = slowest[0][1]
+    return findings
+
+
+def _timed(work: Callable[[], object]) -> float:
+    """Return the milliseconds of processor time that work takes, a refusal included."""
+    began = time.process_time()
+    with suppress(PatchError, HandoffError, ApplicationError):
+        try:
+            work()
+        except ValidationError as error:
+            misfit(error)
+    return (time.process_time() - began) * 1_000
+
+
+def _values(size: int) -> Iterator[tuple[str, Any]]:
+    """Yield JSON values of about ``size`` bytes, by what they are made of; some pass the bounds on counts."""
+    for count, what in ((size, "full size"), (49_000 * 3, "49,000 values"), (9_900 * 3, "9,900 values")):
+        yield f"empty objects, {what}", [{}] * (count // 3)
+        yield f"empty lists, {what}", [[]] * (count // 3)
+        yield f"numbers, {what}", [0] * (count // 3)
+        yield f"texts, {what}", ["x"] * (count // 4)
+        yield f"members, {what}", {f"{number:x}": {} for number in range(count // 10)}
+        yield f"objects in objects, {what}", [{"a": {"b": {}}}] * (count // 18)
+    yield "one text", "x" * size
+    yield "long texts", ["x" * 1_000] * (size // 1_003)
+    yield "artifacts", [{"id": f"a{n}", "type": "plan", "hash": "a3f8" * 16} for n in range(min(2_400, size // 110))]
+
+
+def _workflow_tasks() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what workflow code does with one input: decode it, and apply it."""
+    converter = BatonPayloadConverter()
+
+    def read(kind: type[Any], members: dict[str, Any]) -> Any:
+        payload = Payload(metadata={"encoding": b"json/plain"}, data=to_json(members))
+        return lambda: converter.from_payloads([payload], [kind])[0]
+
+    def applied(decoded: Callable[[], Any]) -> Callable[[], object]:
+        return lambda: PipelineState(Baton(goal="Add login")).record_stage(decoded(), _AT)
+
+    for what, value in _values(PAYLOAD_BYTES - 200):
+        for name in ("artifacts", "decision_log", "constraints", "nobody"):
+            patch = {"stage": "plan", "seq": 1, "baton_patch": {name: value}}
+            yield f"a patch, {name}: {what}", applied(read(StageReturn, patch))
+            start = read(PipelineInput, {"goal": "Add login", "baton": {name: value}})
+            yield f"a baton at start, {name}: {what}", lambda start=start: start().first_baton()  # type: ignore[misc]
+        yield f"params: {what}", read(PipelineInput, {"goal": "Add login", "params": {"input": value}})
+        yield f"an output: {what}", applied(read(StageReturn, {"stage": "plan", "seq": 1, "output": value}))
+        yield f"turns: {what}", read(StageReturn, {"stage": "plan", "seq": 1, "turns": value})
+        for decision in (Decision, HandoffDecision):
+            said = value if isinstance(value, dict) else {"who": value}
+            yield f"a {decision.__name__}: {what}", read(decision, said)
+        for kind in (Acknowledgement, Chunk):
+            message = dict.fromkeys(("findings", "content"), value)
+            text = to_json(message)
+            yield f"{kind.__name__}: {what}", lambda kind=kind, text=text: kind.from_json(text)  # type: ignore[misc]
+
+
+def _gate_checks() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what a receiver does with one message: verify its seal, read it, check its schema; without the scan."""
+    keyring, receiver, schema = Keyring.generate(), ReceiverRequirements("risk", "1.0.0"), handoff_gate()
+
+    def judged(raw: bytes) -> Callable[[], object]:
+        return lambda: validate_handoff(
+            open_sealed(raw, keyring).message, receiver, lambda message: [], check_schema=schema
+        )
+
+    for what, value in _values(MESSAGE_BYTES - 300):
+        for name in ("completedSubtasks", "currentState", "receiverList", "unknown"):
+            message = to_json({name: value})
+            with suppress(HandoffError):
+                yield f"{name}: {what}", judged(seal_json(message, keyring))
+            yield f"{name}, not sealed: {what}", judged(message)
+            yield f"{name}, read: {what}", lambda message=message: loads_strict(message)  # type: ignore[misc]
