@@ -1,1 +1,47 @@
-"""Optional extras: agent frameworks and other systems that a stage may use."""
+"""Agents as stages: the port, the adapters of frameworks, prices. Each name is loaded on first use.
+
+An adapter needs the extra of its framework: `agents` (Pydantic AI, chat completions), `openai-agents`, `langgraph`.
+
+Example:
+    >>> class Echo:
+    ...     name = "echo"
+    ...     async def run(self, work):
+    ...         return AgentAnswer(patch={"current_state": [f"{len(work.tools)} tools"]})
+    >>> agent_stage(Echo(), writes=["current_state"])
+    <stage echo>
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from baton.agents.answers import AgentAnswer as AgentAnswer
+    from baton.agents.answers import AnswerForm as AnswerForm
+    from baton.agents.chat_completions import chat_agent as chat_agent
+    from baton.agents.definition_files import AgentDefinition as AgentDefinition
+    from baton.agents.definition_files import read_agent_file as read_agent_file
+    from baton.agents.definitions import defined_stage as defined_stage
+    from baton.agents.langgraph import LangGraphAgent as LangGraphAgent
+    from baton.agents.langgraph import node_stage as node_stage
+    from baton.agents.openai_agents import OpenAIAgent as OpenAIAgent
+    from baton.agents.openai_agents import contract_input_filter as contract_input_filter
+    from baton.agents.openai_agents import provider as provider
+    from baton.agents.port import Agent as Agent
+    from baton.agents.port import AgentLimits as AgentLimits
+    from baton.agents.port import AgentTerms as AgentTerms
+    from baton.agents.port import AgentWork as AgentWork
+    from baton.agents.port import BringsTools as BringsTools
+    from baton.agents.port import agent_stage as agent_stage
+    from baton.agents.pydantic_ai import PydanticAgent as PydanticAgent
+    from baton.agents.pydantic_ai_durable import DurableAgent as DurableAgent
+    from baton.agents.pydantic_ai_durable import DurableAgentsPlugin as DurableAgentsPlugin
+    from baton.agents.pydantic_ai_durable import UnderContract as UnderContract
+    from baton.agents.subprocess_agent import SubprocessAgent as SubprocessAgent
+    from baton.agents.tools import AgentTool as AgentTool
+    from baton.errors import AgentError as AgentError
+    from baton.errors import PatchError as PatchError
+    from baton.wire.pricing import Price as Price
+    from baton.wire.pricing import Usage as Usage
+else:
+    from baton.lazy import lazy_exports
+
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -26,135 +26,56 @@ The names are loaded when they are first asked for: pytest loads the plugin at e
 use it as well, and must not pay for the rest.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from baton.testing.agents import RecordedAgent, ScriptedAgent, Scripts
-    from baton.testing.background import BackgroundLoop
-    from baton.testing.cassettes import Cassette, CassetteMissError, normalised
-    from baton.testing.chains import CHAIN_ATTACKS, edited, opened_past_guards
-    from baton.testing.gates import answers
-    from baton.testing.markers import assert_not_seen, assert_seen, sightings
-    from baton.testing.replaying import assert_replays, assert_replays_folder
-    from baton.testing.running import PipelineRun, pipeline_worker, run_pipeline
-    from baton.testing.scripts import Expect, Script, ScriptedStage, ScriptError, scripted_stage
-    from baton.testing.server import (
-        TEST_OPTIONS,
-        TEST_SETTINGS,
-        RemoteServer,
-        TimeSkipper,
-        connected,
-        ended_too_soon,
-        local_server,
-        time_skipping_server,
-    )
-    from baton.testing.surfaces import LogCapture, Surfaces, surfaces_of
-    from baton.testing.tampering import (
-        JSON_PLAIN,
-        changed,
-        flips,
-        forged,
-        handoff_attacks,
-        readdressed,
-        sealed_handoffs,
-        signal_raw,
-        truncations,
-        unsigned,
-        without,
-    )
+    from baton.testing.agents import RecordedAgent as RecordedAgent
+    from baton.testing.agents import ScriptedAgent as ScriptedAgent
+    from baton.testing.agents import Scripts as Scripts
+    from baton.testing.background import BackgroundLoop as BackgroundLoop
+    from baton.testing.cassettes import Cassette as Cassette
+    from baton.testing.cassettes import CassetteMissError as CassetteMissError
+    from baton.testing.cassettes import normalised as normalised
+    from baton.testing.chains import CHAIN_ATTACKS as CHAIN_ATTACKS
+    from baton.testing.chains import edited as edited
+    from baton.testing.chains import opened_past_guards as opened_past_guards
+    from baton.testing.gates import answers as answers
+    from baton.testing.markers import assert_not_seen as assert_not_seen
+    from baton.testing.markers import assert_seen as assert_seen
+    from baton.testing.markers import sightings as sightings
+    from baton.testing.replaying import assert_replays as assert_replays
+    from baton.testing.replaying import assert_replays_folder as assert_replays_folder
+    from baton.testing.running import PipelineRun as PipelineRun
+    from baton.testing.running import pipeline_worker as pipeline_worker
+    from baton.testing.running import run_pipeline as run_pipeline
+    from baton.testing.scripts import Expect as Expect
+    from baton.testing.scripts import Script as Script
+    from baton.testing.scripts import ScriptedStage as ScriptedStage
+    from baton.testing.scripts import ScriptError as ScriptError
+    from baton.testing.scripts import scripted_stage as scripted_stage
+    from baton.testing.server import TEST_OPTIONS as TEST_OPTIONS
+    from baton.testing.server import TEST_SETTINGS as TEST_SETTINGS
+    from baton.testing.server import RemoteServer as RemoteServer
+    from baton.testing.server import TimeSkipper as TimeSkipper
+    from baton.testing.server import connected as connected
+    from baton.testing.server import ended_too_soon as ended_too_soon
+    from baton.testing.server import local_server as local_server
+    from baton.testing.server import time_skipping_server as time_skipping_server
+    from baton.testing.surfaces import LogCapture as LogCapture
+    from baton.testing.surfaces import Surfaces as Surfaces
+    from baton.testing.surfaces import surfaces_of as surfaces_of
+    from baton.testing.tampering import JSON_PLAIN as JSON_PLAIN
+    from baton.testing.tampering import changed as changed
+    from baton.testing.tampering import flips as flips
+    from baton.testing.tampering import forged as forged
+    from baton.testing.tampering import handoff_attacks as handoff_attacks
+    from baton.testing.tampering import readdressed as readdressed
+    from baton.testing.tampering import sealed_handoffs as sealed_handoffs
+    from baton.testing.tampering import signal_raw as signal_raw
+    from baton.testing.tampering import truncations as truncations
+    from baton.testing.tampering import unsigned as unsigned
+    from baton.testing.tampering import without as without
+else:
+    from baton.lazy import lazy_exports
 
-_HOMES = {
-    "agents": ("RecordedAgent", "ScriptedAgent", "Scripts"),
-    "background": ("BackgroundLoop",),
-    "cassettes": ("Cassette", "CassetteMissError", "normalised"),
-    "chains": ("CHAIN_ATTACKS", "edited", "opened_past_guards"),
-    "gates": ("answers",),
-    "markers": ("assert_not_seen", "assert_seen", "sightings"),
-    "replaying": ("assert_replays", "assert_replays_folder"),
-    "running": ("PipelineRun", "pipeline_worker", "run_pipeline"),
-    "scripts": ("Expect", "Script", "ScriptError", "ScriptedStage", "scripted_stage"),
-    "server": (
-        "TEST_OPTIONS",
-        "TEST_SETTINGS",
-        "RemoteServer",
-        "TimeSkipper",
-        "connected",
-        "ended_too_soon",
-        "local_server",
-        "time_skipping_server",
-    ),
-    "surfaces": ("LogCapture", "Surfaces", "surfaces_of"),
-    "tampering": (
-        "JSON_PLAIN",
-        "changed",
-        "flips",
-        "forged",
-        "handoff_attacks",
-        "readdressed",
-        "sealed_handoffs",
-        "signal_raw",
-        "truncations",
-        "unsigned",
-        "without",
-    ),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = [  # noqa: RUF022 - in the order of the map above
-    "local_server",
-    "time_skipping_server",
-    "RemoteServer",
-    "TEST_OPTIONS",
-    "TEST_SETTINGS",
-    "TimeSkipper",
-    "connected",
-    "ended_too_soon",
-    "BackgroundLoop",
-    "pipeline_worker",
-    "run_pipeline",
-    "PipelineRun",
-    "Expect",
-    "Script",
-    "ScriptError",
-    "ScriptedStage",
-    "scripted_stage",
-    "ScriptedAgent",
-    "RecordedAgent",
-    "Scripts",
-    "Cassette",
-    "CassetteMissError",
-    "normalised",
-    "assert_replays",
-    "assert_replays_folder",
-    "Surfaces",
-    "LogCapture",
-    "surfaces_of",
-    "assert_not_seen",
-    "assert_seen",
-    "sightings",
-    "sealed_handoffs",
-    "handoff_attacks",
-    "changed",
-    "without",
-    "unsigned",
-    "forged",
-    "readdressed",
-    "flips",
-    "truncations",
-    "answers",
-    "signal_raw",
-    "JSON_PLAIN",
-    "CHAIN_ATTACKS",
-    "edited",
-    "opened_past_guards",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Load a name's module when the name is first asked for."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'baton.testing' has no attribute {name!r}")
-    value = getattr(import_module(f"baton.testing.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
-import baton.testing as kit
+import baton.agents
+import baton.testing
 
 LOADS = """
 import sys
@@ -15,14 +17,14 @@ print(sorted(name for name in ("temporalio", "cryptography", "sqlite3") if name 
 
 
 class TestFront:
-    """`baton.testing`."""
+    """`baton.testing` and `baton.agents`."""
 
-    def test_every_name_can_be_had(self) -> None:
+    @pytest.mark.parametrize("front", [baton.agents, baton.testing])
+    def test_every_name_can_be_had(self, front: ModuleType) -> None:
         """Those of the list, and no others."""
-        assert sorted(kit.__all__) == sorted(set(kit.__all__))
-        assert [name for name in kit.__all__ if getattr(kit, name, None) is None] == []
+        assert [name for name in dir(front) if getattr(front, name, None) is None] == []
         with pytest.raises(AttributeError, match="has no attribute 'pipline_worker'"):
-            kit.pipline_worker  # noqa: B018
+            front.pipline_worker  # noqa: B018
 
     def test_the_plugin_loads_nothing_heavy(self) -> None:
         """Pytest loads it in every project that has Baton installed, and those must not pay for it."""
