@@ -11,7 +11,6 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.command import command
 from baton.cli.session import Session
 from baton.keys.store_keyring import Keyring
-from baton.ledger.chain import Verdict
 from baton.ledger.cli_sources import Keys, LedgerOption, NameOption, ledger_place, opened
 from baton.ledger.errors import LedgerError
 from baton.ledger.store_anchors import AnchorFile
@@ -84,11 +83,6 @@ async def checkpoint(
     if signer is None:
         raise LedgerError("a checkpoint is signed, and there are no keys to sign it; set BATON_KEYS to the keyring")
     async with opened(session, ledger, name, signer=signer) as open_ledger:
-        report = await open_ledger.verify_all(
-            verifier=known.public, checkpoints=AnchorFile(witness).checkpoints() if witness else ()
-        )
-        if report.verdict is Verdict.INVALID:
-            raise LedgerError("the ledger is invalid, so no checkpoint vouches for it: see `baton audit verify --all`")
         made = await open_ledger.checkpoint(AnchorFile(witness) if witness else None, unsigned=unsigned)
     if session.json:
         session.write_json(made.model_dump(mode="json"))

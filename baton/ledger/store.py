@@ -75,7 +75,7 @@ class Ledger:
     """An audit ledger: one hash chain for each task, written before the receiver begins.
 
     Use it as an asynchronous context manager, on one event loop; any number of processes may use one ledger.
-    A file is made and migrated when it is opened. A Postgres database must have been migrated by its owner.
+    A file and its tables are made when it is opened. The tables of a Postgres database are made by its owner.
 
     Args:
         where: A file, or `postgresql://user:password@host/database`.
@@ -112,7 +112,7 @@ class Ledger:
         makes = self._database.dialect == "sqlite" and self._options.create
         try:
             found = await revision(self._database)
-            if makes and found != VERSION:
+            if makes and found is None:
                 await migrate(self._database)
                 found = VERSION
             check_revision(found, self.where, self._database.dialect)
@@ -322,7 +322,9 @@ class Ledger:
         """Return the position of the last record, from where `tail` can go on; 0 without records."""
         return await self._reader.end()
 
-    async def checkpoint(self, witness: AnchorFile | None = None, *, unsigned: bool = False) -> Checkpoint:
+    async def checkpoint(
+        self, witness: AnchorFile | None = None, *, unsigned: bool = False, whole: bool = True
+    ) -> Checkpoint:
         """Make a signed checkpoint of the whole ledger, and have a witness keep it.
 
         Make one regularly, and keep it outside the ledger: it shows that a whole chain is gone, and `verify_all`
@@ -331,10 +333,16 @@ class Ledger:
         Args:
             witness: Where it is kept; it has it before the ledger does, which gets none that the witness refused.
             unsigned: Cover records that claim no signature as well.
+            whole: Verify the whole ledger first; otherwise only the signatures since the last checkpoint.
 
         Raises:
-            LedgerError: The witness knows a checkpoint that this one does not continue, or a record is not proved.
+            LedgerError: The witness knows a checkpoint that this one does not continue, a record is not proved, or the
+                ledger is invalid.
         """
+        if whole and (await self.verify_all(verifier=self._options.signer)).verdict is Verdict.INVALID:
+            raise LedgerError(
+                f"the ledger {self.name!r} is invalid, so no checkpoint vouches for it: see `baton audit verify --all`"
+            )
         return await self._checkpoints.make(await self._reader.end(), witness, unsigned=unsigned)
 
     async def checkpoints(self) -> list[Checkpoint]:

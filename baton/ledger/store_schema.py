@@ -1,6 +1,6 @@
-"""Making and upgrading the ledger's tables, and the rights to them.
+"""Making the ledger's tables, and the rights to them.
 
-A SQLite ledger is migrated when it is opened. A Postgres ledger is migrated by its owner, once, before the
+The tables of a file are made when it is opened. Those of a Postgres database are made by its owner, once, before the
 workers start: theirs is a role that could not do it (`baton.ledger.store_postgres`).
 """
 
@@ -9,17 +9,10 @@ from collections.abc import Sequence
 
 from baton.ledger.errors import LedgerError, LedgerSchemaError
 from baton.ledger.store_database import Connection, Database, scalar
-from baton.ledger.store_migrations import MIGRATIONS
+from baton.ledger.store_tables import TABLES, statements
 
-VERSION = max(MIGRATIONS)
+VERSION = "1"
 """The revision of the tables that this version of Baton works with."""
-TABLES = (
-    "handoff_audit_ledger",
-    "handoff_audit",
-    "handoff_audit_content",
-    "handoff_audit_segment",
-    "handoff_audit_checkpoint",
-)
 VERSION_TABLE = "handoff_audit_version"
 
 _ROLE = re.compile(r"[a-z_][a-z0-9_$]{0,62}")
@@ -47,31 +40,32 @@ _CREATES = (
 """The schema of the tables, if a role may make functions there, which its owner could be led to call."""
 
 
-async def migrate(
-    database: Database, *, to: str = VERSION, writer: str | None = None, keeper: str | None = None
-) -> None:
-    """Bring the tables of a ledger to the newest revision; what is there already is left as it is.
+async def migrate(database: Database, *, writer: str | None = None, keeper: str | None = None) -> None:
+    """Make the tables of a ledger; those that are there are left as they are.
 
     Several processes may do this at once: one does it, the others find it done.
 
     Args:
         database: The ledger's database, opened as its owner.
-        to: A revision, by default the newest.
         writer: On Postgres, the role that may insert and select from now on, and nothing else.
-        keeper: On Postgres, the role that may also make checkpoints, seal segments and delete the bytes they hold.
+        keeper: On Postgres, the role that may also make checkpoints, register segments and delete the bytes they hold.
 
     Raises:
-        ValueError: A role's name is none, or writer and keeper are one.
-        LedgerSchemaError: The tables are newer than this version of Baton.
-        LedgerError: The database refused, or cannot be reached; rights shall be given by another than the owner; or
-            to a role that has more of them from elsewhere.
+        ValueError: A role's name is not one, or writer and keeper are one.
+        LedgerSchemaError: The tables are those of another version of Baton.
+        LedgerError: The database refused, or cannot be reached; rights would be given by another role than the owner,
+            or to a role that has more of them from elsewhere.
     """
     _check_names(writer, keeper)
 
     def work(connection: Connection) -> None:
         if database.dialect == "postgresql":
             connection.rows("SELECT pg_advisory_xact_lock(hashtextextended('handoff_audit_migration', 0::bigint))")
-        _upgrade(connection, to)
+        found = _revision(connection)
+        if found is None:
+            _make(connection)
+        else:
+            check_revision(found, "this address", database.dialect)
         if writer is not None:
             _grant(connection, writer, _WRITER)
         if keeper is not None:
@@ -92,18 +86,17 @@ def check_revision(found: str | None, where: str, dialect: str) -> None:
     Raises:
         LedgerSchemaError: They are not.
     """
-    in_file = dialect == "sqlite"
     if found is None:
+        in_file = dialect == "sqlite"
         makes = "a worker that opens it makes them" if in_file else "its owner makes them by `baton audit migrate`"
         raise LedgerSchemaError(
             f"the ledger at {where!r} has no tables; {makes} if it is new, or "
             "restore it with all of its files if it had records"
         )
     if found != VERSION:
-        migrates = "a worker that opens it migrates it" if in_file else "its owner migrates it by `baton audit migrate`"
         raise LedgerSchemaError(
             f"the ledger at {where!r} has tables of revision {found!r}, this version of Baton works with {VERSION!r}; "
-            f"{migrates}, or upgrade temporal-baton if the ledger is the newer one"
+            "install the version of temporal-baton that made it"
         )
 
 
@@ -200,18 +193,8 @@ def _revision(connection: Connection) -> str | None:
     return found
 
 
-def _upgrade(connection: Connection, to: str) -> None:
-    found = _revision(connection)
-    if found is None:
-        connection.rows(f"CREATE TABLE {VERSION_TABLE} (version_num TEXT NOT NULL PRIMARY KEY)")
-        connection.rows(f"INSERT INTO {VERSION_TABLE} VALUES ('')")  # noqa: S608 - our own name
-    elif found not in MIGRATIONS:
-        raise LedgerSchemaError(
-            f"the ledger's tables are of revision {found!r}, which this version of Baton does not know; it knows "
-            f"{', '.join(MIGRATIONS)}: upgrade temporal-baton"
-        )
-    for number, statements in MIGRATIONS.items():
-        if (found or "") < number <= to:
-            for statement in statements(connection.dialect):
-                connection.rows(statement)
-            connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = ?", number)  # noqa: S608 - our own name
+def _make(connection: Connection) -> None:
+    for statement in statements(connection.dialect):
+        connection.rows(statement)
+    connection.rows(f"CREATE TABLE {VERSION_TABLE} (version_num TEXT NOT NULL PRIMARY KEY)")
+    connection.rows(f"INSERT INTO {VERSION_TABLE} VALUES (?)", VERSION)  # noqa: S608 - our own name

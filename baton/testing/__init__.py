@@ -6,6 +6,7 @@ scripts.py    Expect, Script, scripted_stage            agents.py     ScriptedAg
 cassettes.py  Cassette: an agent's answers in a file    replaying.py  assert_replays, assert_replays_folder
 surfaces.py   everything a run left behind, as text     markers.py    assert_not_seen, assert_seen
 tampering.py  attacks on handoffs                       chains.py     attacks on the ledger's records
+ledger_attacks.py  attacks on a ledger's file, and what each command makes of them
 gates.py      answers: what a receiver makes of them    background.py an event loop in a thread
 plugin.py     pytest's fixtures and options
 ```
