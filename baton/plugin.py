@@ -9,7 +9,7 @@ artifact store and token counter.
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from temporalio import client, worker, workflow
-from temporalio.api.common.v1 import Payload
 from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
@@ -26,7 +25,7 @@ from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, Sa
 
 from baton.artifacts.store import is_on_this_machine
 from baton.codec.addresses import host_of, is_this_machine
-from baton.codec.conversion import BatonPayloadConverter, data_converter, tell_of_clear_text
+from baton.codec.conversion import data_converter, tell_of_clear_text
 from baton.compression import activity as compressing
 from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
@@ -36,15 +35,15 @@ from baton.ledger.activity import record
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_errors import as_failure
 from baton.pipelines.workflow_faults import AnyFault
-from baton.pipelines.workflow_visibility import labels, runs_in, show_failed
+from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
 from baton.sdk.early_queries import AskingAgain, EarlyQueries
 from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
-from baton.sdk.telling import FAILED_THE_RUN, TellingRunner, tell, telling
+from baton.sdk.telling import FAILED_THE_RUN, log_failure, logging_failures
 from baton.telemetry.interceptors import tracing_interceptors
 from baton.telemetry.loop_watch import watched_loop
 from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.telemetry.tracing import Tracing
-from baton.wire.names import ASKS_WHETHER_IT_SEALS, QUERY_DETAILS, QUERY_STATUS, SEALS
+from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
 
 if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
     from baton.handoff.store_safeguards import Safeguards, SharedGate
@@ -98,7 +97,7 @@ class BatonPlugin(SimplePlugin):
         self._providing = _Providing(parts or WorkerParts(), None if safeguards is None else safeguards.shared())
         self._stores_here = is_on_this_machine(self._providing.parts.artifacts)
         interceptors: list[client.Interceptor | worker.Interceptor] = [
-            _WorkerInterceptor(self._providing),
+            _WorkerInterceptor(self._providing, seals=safeguards is not None),
             AskingAgain(),
         ]
         if tracing is not None:
@@ -111,8 +110,6 @@ class BatonPlugin(SimplePlugin):
             keyring=keyring if safeguards is None else safeguards.keyring,
             encrypt=encrypt if safeguards is None else safeguards.encrypt,
         )
-        if safeguards is not None:
-            converter = dataclasses.replace(converter, payload_converter_class=SealingPayloadConverter)
         super().__init__(
             "baton",
             data_converter=converter,
@@ -135,8 +132,6 @@ class BatonPlugin(SimplePlugin):
         for one in config.get("activities") or []:
             if not hasattr(one, _DEFINITION):
                 raise TypeError(f"{one!r} is no stage: write @stage above it, or @activity.defn for a plain activity")
-        if not config.get("activities"):  # it runs pipelines only: it must not take up other workers' stages
-            config["no_remote_activities"] = True
         # A stage's bill is in its heartbeats: by default the SDK keeps them back for 0.8 of the heartbeat timeout.
         pause = config.get("max_heartbeat_throttle_interval", _HEARTBEAT_PAUSE)
         config["max_heartbeat_throttle_interval"] = min(pause, _HEARTBEAT_PAUSE)
@@ -198,16 +193,6 @@ def _check_init(kind: type) -> None:
         )
 
 
-class SealingPayloadConverter(BatonPayloadConverter):
-    """Tells pipelines that what they hand on is sealed as it leaves, so that they hand on at all."""
-
-    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
-        """Convert values to payloads, and answer the pipeline's question."""
-        if values and values[0] == ASKS_WHETHER_IT_SEALS:
-            return [Payload(metadata={SEALS: b"yes"})]
-        return super().to_payloads(values)
-
-
 class _Providing:
     """What a worker provides to its stages; the gate only while a worker runs."""
 
@@ -234,15 +219,12 @@ def _runner(
     if not isinstance(sandbox, SandboxedWorkflowRunner):
         return _unsandboxed(sandbox)
     restrictions = sandbox.restrictions.with_passthrough_modules("baton")
-    inner = TellingRunner if sandbox.runner_class is worker.UnsandboxedWorkflowRunner else sandbox.runner_class
-    return kind(restrictions=restrictions, runner_class=inner)
+    return kind(restrictions=restrictions, runner_class=sandbox.runner_class)
 
 
 def _unsandboxed(given: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
-    """Return a runner without the sandbox as Baton has it; one of a team's own is only guarded."""
-    if given is None or type(given) is worker.UnsandboxedWorkflowRunner:
-        given = TellingRunner()
-    return GuardedRunner(given)
+    """Return a runner without Baton's sandbox, guarded."""
+    return given if isinstance(given, GuardedRunner) else GuardedRunner(given or worker.UnsandboxedWorkflowRunner())
 
 
 def _refusing(runner: worker.WorkflowRunner | None, early: EarlyQueries) -> worker.WorkflowRunner:
@@ -292,8 +274,9 @@ def _labelled(input: client.StartWorkflowInput, start: PipelineInput) -> TypedSe
 class _WorkerInterceptor(worker.Interceptor):
     """Gives stages what their worker provides, and ends runs whose code fails."""
 
-    def __init__(self, providing: _Providing) -> None:
+    def __init__(self, providing: _Providing, *, seals: bool) -> None:
         self._providing = providing
+        self._seals = seals
 
     def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
         return _ProvidingActivity(next, self._providing)
@@ -301,6 +284,8 @@ class _WorkerInterceptor(worker.Interceptor):
     def workflow_interceptor_class(
         self, input: worker.WorkflowInterceptorClassInput
     ) -> type[worker.WorkflowInboundInterceptor]:
+        if self._seals:
+            input.unsafe_extern_functions[SEALS] = lambda: True
         return PipelineInbound
 
 
@@ -332,12 +317,12 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
 
     async def handle_update_handler(self, input: worker.HandleUpdateInput) -> Any:
         """Run an update's handler; what it raises fails the update, and only who sent that is told by Temporal."""
-        with telling(f"the handler of the update {input.update!r} failed"):
+        with logging_failures(f"the handler of the update {input.update!r} failed"):
             return await super().handle_update_handler(input)
 
     async def handle_signal(self, input: worker.HandleSignalInput) -> None:
         """Run a signal's handler; what it raises fails the run."""
-        with telling(FAILED_THE_RUN):
+        with logging_failures(FAILED_THE_RUN):
             await super().handle_signal(input)
 
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
@@ -347,6 +332,12 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
             ApplicationError: Its code raised; the type is the exception's name.
         """
         loop = asyncio.get_running_loop()
+        try:
+            return await self._executed(input, loop)
+        finally:
+            close_run(loop)
+
+    async def _executed(self, input: worker.ExecuteWorkflowInput, loop: asyncio.AbstractEventLoop) -> Any:
         try:
             return await super().execute_workflow(input)
         except (Exception, BaseExceptionGroup) as raised:
@@ -360,7 +351,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         bill = _bill(loop)
         if isinstance(end, FailureError):
             raise as_failure(end, bill, never=True) if isinstance(end, ApplicationError) else end
-        tell(end, FAILED_THE_RUN)
+        log_failure(end, FAILED_THE_RUN)
         message, kind = str(end) or type(end).__name__, type(end).__name__
         if isinstance(end, RestrictedWorkflowAccessError):
             message = f"{message} {_INSTEAD}"

@@ -44,7 +44,7 @@ class Measure:
 
 MEASURES = (
     Measure(["throughput_vs_raw_c1"], partial(throughput, concurrency=1)),
-    Measure(["throughput_vs_raw_c10", "light_vs_raw_c10"], partial(throughput, concurrency=10, light=True)),
+    Measure(["throughput_vs_raw_c10"], partial(throughput, concurrency=10)),
     Measure(["throughput_vs_raw_c50"], partial(throughput, concurrency=50)),
     Measure(["stage_latency_vs_raw"], stage_latency),
     Measure(["history_bytes_per_stage", "history_bytes_growth", "history_rebuild_s_1000"], history),

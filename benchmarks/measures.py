@@ -25,22 +25,18 @@ def pipeline_input(baton: dict[str, Any]) -> PipelineInput:
     return PipelineInput(goal=baton["goal"], baton={name: value for name, value in baton.items() if name != "goal"})
 
 
-async def throughput(rig: Rig, effort: Effort, *, concurrency: int, light: bool = False) -> Findings:
+async def throughput(rig: Rig, effort: Effort, *, concurrency: int) -> Findings:
     """Measure pipelines per second against the same four activities in a workflow written by hand."""
     ours, theirs = await rig.crew("baton"), await rig.crew("raw")
     findings = Findings(f"Throughput, {concurrency} at a time", SPEED_COLUMNS)
     for size, make in SIZES.items():
         loads = [Load("raw", theirs, "RawDelivery", State(**make()))]
         loads.append(Load("baton", ours, "Delivery", pipeline_input(make())))
-        if light:
-            loads.append(Load("light", ours, "LightDelivery", pipeline_input(make())))
         turn = partial(speed, pipelines=effort.pipelines(PIPELINES[concurrency]), concurrency=concurrency)
         told = await take_turns(f"throughput, {concurrency} at a time, {size}", loads, turn, effort)
         findings.rows.extend(speed_rows(size, told, "raw"))
         per_second = column(told, "per_second")
         findings.values.setdefault(f"throughput_vs_raw_c{concurrency}", ratio(per_second, "baton", "raw"))
-        if light:
-            findings.values.setdefault(f"light_vs_raw_c{concurrency}", ratio(per_second, "light", "raw"))
     return findings
 
 

@@ -53,7 +53,6 @@ GOALS: Mapping[str, Goal] = {
     "throughput_vs_raw_c1": Goal("pipelines per second, of raw's, one at a time", least=0.90),
     "throughput_vs_raw_c10": Goal("pipelines per second, of raw's, 10 at a time", least=0.90),
     "throughput_vs_raw_c50": Goal("pipelines per second, of raw's, 50 at a time", least=0.90),
-    "light_vs_raw_c10": Goal("light stages: pipelines per second, of raw's, 10 at a time", least=1.6),
     "stage_latency_vs_raw": Goal("time of a stage, of raw's, one pipeline at a time", most=1.15),
     "history_bytes_per_stage": Goal("bytes of history a stage, 1,000 stages, baton of 1,000 tokens", most=2_500),
     "history_bytes_growth": Goal("bytes a stage in 1,000 stages, of those in 10", most=1.10),

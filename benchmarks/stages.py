@@ -32,30 +32,6 @@ async def release(baton: Baton) -> BatonPatch:
     return _answer(4, baton)
 
 
-@stage(light=True)
-async def light_plan(baton: Baton) -> BatonPatch:
-    """Answer step 1 inside the workflow's worker."""
-    return _answer(1, baton)
-
-
-@stage(light=True)
-async def light_implement(baton: Baton) -> BatonPatch:
-    """Answer step 2 inside the workflow's worker."""
-    return _answer(2, baton)
-
-
-@stage(light=True)
-async def light_review(baton: Baton) -> BatonPatch:
-    """Answer step 3 inside the workflow's worker."""
-    return _answer(3, baton)
-
-
-@stage(light=True)
-async def light_release(baton: Baton) -> BatonPatch:
-    """Answer step 4 inside the workflow's worker."""
-    return _answer(4, baton)
-
-
 @stage
 async def work(context: StageContext[Baton]) -> StageResult:
     """Answer whichever step it is, in a pipeline of many."""

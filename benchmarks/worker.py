@@ -27,7 +27,6 @@ from benchmarks.settings import SETTINGS, collect_as
 from benchmarks.workflows.delivery import Delivery
 from benchmarks.workflows.exchange import HandsOff, Receives
 from benchmarks.workflows.first import FirstStage
-from benchmarks.workflows.light import LightDelivery
 from benchmarks.workflows.long import LongDelivery
 from benchmarks.workflows.raw import RawDelivery
 
@@ -39,13 +38,9 @@ _PROTOCOL: dict[str, Any] = {
 
 ROLES: dict[str, dict[str, Any]] = {
     "baton": {
-        "workflows": [Delivery, LightDelivery, LongDelivery, FirstStage],
+        "workflows": [Delivery, LongDelivery, FirstStage],
         "activities": [
             *_FOUR,
-            stages.light_plan,
-            stages.light_implement,
-            stages.light_review,
-            stages.light_release,
             stages.work,
             stages.look_at_clock,
         ],

@@ -60,7 +60,7 @@ async def review(context: StageContext[ReviewBaton]) -> StageResult:
     return StageResult(baton_patch=ReviewPatch(quality={**before, "craft": 0.8}), output={"passed": True})
 
 
-@stage(light=True)
+@stage
 async def tidy(baton: Baton) -> None:
     """Return nothing."""
 

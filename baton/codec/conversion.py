@@ -24,7 +24,6 @@ from temporalio.converter import (
     DefaultFailureConverter,
     DefaultFailureConverterWithEncodedAttributes,
     SerializationContext,
-    StorageDriverStoreContext,
     WithSerializationContext,
 )
 from temporalio.exceptions import ApplicationError, FailureError
@@ -51,9 +50,6 @@ MOVE_TO_SEAL, SEALED_MOVE = b"move", b"sealed-move"
 FAULT = "baton-fault"
 """The metadata member by which the codec tells the converter why a move's seal does not hold; empty if it does."""
 
-LOCAL = "baton-local"
-"""The metadata member by which a payload says that it stays within the worker, and is not compressed."""
-
 MOST_CONTAINERS = 100_000
 """A payload with more objects and lists is not read: it would hold up a workflow for longer than a task may take."""
 EXTERNAL_ABOVE_BYTES = 256 * 1024
@@ -67,10 +63,7 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
         """Return the payload of a value; a handoff's is marked."""
         sealed = getattr(type(value), "__baton_sealed__", None)
         if sealed is None:
-            payload = super().to_payload(value)
-            if payload is not None and getattr(type(value), "__baton_local__", False):
-                payload.metadata[LOCAL] = b"yes"
-            return payload
+            return super().to_payload(value)
         if sealed:  # absent members stay absent: a null would be another message
             data = value.__pydantic_serializer__.to_json(value, exclude_unset=True)
             record = MOVE_TO_SEAL if getattr(type(value), "__baton_move__", False) else TO_SEAL
@@ -189,9 +182,6 @@ class _DataConverter(DataConverter):
         object.__setattr__(clone, "payload_codec", codec.with_context(context))
         return clone
 
-    def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
-        return self
-
 
 class _Codec(CompressionCodec):
     """Seals and compresses if asked to, and decodes what it can.
@@ -229,7 +219,7 @@ class _Codec(CompressionCodec):
     def _stored(self, payload: Payload) -> Payload:
         if self._keyring is not None and payload.metadata.get(RECORD) in _SEALED_AS:
             payload = _sealed(payload, self._keyring)
-        return self._encode(payload) if self._compress and LOCAL not in payload.metadata else payload
+        return self._encode(payload) if self._compress else payload
 
     def _read(self, payload: Payload) -> Payload:
         try:

@@ -117,7 +117,7 @@ class Contracting:
             given: Its input.
             handoff_id: The handoff that brings it.
             now: Workflow time.
-            kept: Whether the input goes to a stage, so that the history has it unless the stage is light.
+            kept: Whether the input goes to a stage, so that the history has it.
 
         Raises:
             StageFailedError: The contract is not valid; all errors are named.
@@ -158,7 +158,7 @@ class Contracting:
         labels = {one.event_id: one.label for one in compiled.report.dispositions if one.label is not None}
         # Only what is new goes along: with all of it in each message, history would grow with the run's square.
         left_out = {id: label for id, label in labels.items() if self._labels.get(id) != label}
-        if kept and not spec.light:  # else `explain` reads it from the next message that is kept
+        if kept:  # else `explain` reads it from the next message that is kept
             self._labels.update(left_out)
         self._told.append(left_out)
         told = {"contract": compiled.contract.to_json_object(), "left_out": left_out}

@@ -267,12 +267,6 @@ class StageInput(CompactRecord):
         return cls.model_validate({**step, **carried, "stage": to, "task_id": task})
 
 
-class LocalStageInput(StageInput):
-    """The same for a light stage, whose input never leaves its worker: as a payload it is not worth compressing."""
-
-    __baton_local__: ClassVar[bool] = True
-
-
 class Selected(CompactRecord):
     """Why an artifact was given to a stage, or left out (S1 L87, L90).
 

@@ -54,8 +54,6 @@ class StageSpec:
         heartbeat: After how long without a sign of life the run counts as lost, or None for no heartbeats.
         retries: What happens when it raises.
         attempts: How often it may answer before a refused patch fails it.
-        light: Run inside the workflow's own worker, for stages of milliseconds only: cheaper, but such a run
-            is durable only once its workflow task is, and has no heartbeat.
         version: The version of the agent that does the stage, by semver.org; handoffs ask for it or a later one.
         requires: What a handoff to the stage must bring: fields of the baton that may not be empty, or JSON
             pointers into them.
@@ -78,7 +76,6 @@ class StageSpec:
     heartbeat: timedelta | None = timedelta(seconds=10)
     retries: Retries = Retries()
     attempts: int = 3
-    light: bool = False
     version: str = "1.0.0"
     requires: frozenset[str] = frozenset()
     reserve_micro_usd: int = 0

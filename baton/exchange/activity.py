@@ -7,21 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from baton.artifacts.store import ArtifactStore
 from baton.core.verdict import Answer
-from baton.exchange.admission import (
-    ACCEPT_HANDOFF,
-    ANSWER_QUESTION,
-    OPEN_MESSAGE,
-    AcceptRequest,
-    Admission,
-    Answered,
-    Opened,
-    Question,
-    reply_to_of,
-)
+from baton.exchange.admission import ADMIT, OPEN, AcceptRequest, Admission, Opened, reply_to_of
 from baton.exchange.records import message_digest
 from baton.handoff.activity_receive import gate_of, run_of_activity
 from baton.handoff.sealed import SealError
@@ -34,8 +23,8 @@ from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-@activity.defn(name=ACCEPT_HANDOFF)
-async def accept_handoff(request: AcceptRequest) -> Admission:
+@activity.defn(name=ADMIT)
+async def admit(request: AcceptRequest) -> Admission:
     """Lead a handoff that a pipeline received through the worker's gate; the answer is on record when it returns.
 
     It does not look whether the pipeline has answered the handoff before: that the pipeline itself knows.
@@ -63,7 +52,7 @@ async def accept_handoff(request: AcceptRequest) -> Admission:
     )
 
 
-@activity.defn(name=OPEN_MESSAGE)
+@activity.defn(name=OPEN)
 async def open_message(raw: str, scanned: bool = False) -> Opened:
     """Verify the seal of an answer, a chunk or a move; a seal that does not hold is a value and no exception.
 
@@ -91,25 +80,6 @@ def _opened(sealed: bytes, scanned: bool) -> Opened:
     return Opened(message=message, unsafe=gate.unsafe(message) if scanned else [])
 
 
-@activity.defn(name=ANSWER_QUESTION)
-async def answer_question(question: Question) -> Answered:
-    """Answer what a pipeline asks about a message; the answer, or the failure, names the question.
-
-    Raises:
-        ApplicationError: Whatever `accept_handoff` and `open_message` raise; its first detail is the question's key.
-    """
-    try:
-        if question.accept is not None:
-            return Answered(key=question.key, admission=await accept_handoff(question.accept))
-        return Answered(key=question.key, opened=await open_message(question.raw, question.scanned))
-    except ApplicationError as error:
-        raise ApplicationError(
-            error.message, question.key, *error.details, type=error.type, non_retryable=error.non_retryable
-        ) from error
-    except Exception as error:
-        raise ApplicationError(str(error), question.key, type=type(error).__name__) from error
-
-
 async def _missing(message: Mapping[str, Any], store: ArtifactStore | None) -> list[str]:
     """Return the hashes of artifacts in a move's patch that a store does not have; no later stage could read them."""
     patch = message.get("patch")
@@ -121,5 +91,5 @@ async def _missing(message: Mapping[str, Any], store: ArtifactStore | None) -> l
     return [one for one in wanted if not await store.has(one)]
 
 
-EXCHANGE_ACTIVITIES = (accept_handoff, open_message, answer_question)
-"""What a worker must know so that its pipelines can hand off to one another."""
+EXCHANGE_ACTIVITIES = (admit, open_message)
+"""The activities that every worker of exchanging pipelines has; the plugin registers them."""

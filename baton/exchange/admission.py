@@ -1,7 +1,6 @@
 """What a workflow asks its worker about a sealed message, and is told: the workflow itself holds no keys."""
 
 import base64
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +14,10 @@ from baton.handoff.routing import ReceiverRequirements
 from baton.wire.records import CompactRecord
 from baton.wire.values import Digest
 
-ACCEPT_HANDOFF = "baton.accept_handoff"
-"""The local activity that leads a handoff through the worker's gate."""
-OPEN_MESSAGE = "baton.open_message"
-"""The local activity that verifies the seal of an answer, a chunk, or a move of an agent outside."""
-ANSWER_QUESTION = "baton.answer_question"
-"""The local activity that does either, and says which question its answer is to."""
+ADMIT = "baton.admit"
+"""The activity that leads a handoff through the worker's gate."""
+OPEN = "baton.open"
+"""The activity that verifies the signature of an acknowledgement, a chunk, or a move of an external agent."""
 REPLY_TO = "replyTo"
 """Member of a handoff's `step`: the workflow that its sender waits in."""
 ATTEMPT = "attempt"
@@ -118,45 +115,6 @@ class Opened(CompactRecord):
     fault: str = ""
     unsafe: list[str] = Field(default_factory=list)
     missing: list[str] = Field(default_factory=list)
-
-
-class Question(CompactRecord):
-    """What a workflow asks about a sealed message.
-
-    Attributes:
-        accept: The handoff to be led through the gate; absent where a message is only to be opened.
-        raw: The bytes of a message to be opened, in base64.
-        scanned: Whether the safety scan looks at it as well.
-    """
-
-    accept: AcceptRequest | None = None
-    raw: str = ""
-    scanned: bool = False
-
-    @property
-    def key(self) -> str:
-        """What the answer names the question by. It is in histories: whoever changes it breaks runs.
-
-        Example:
-            >>> Question(raw="e30=").key
-            'open:a135823e1f3518ee22848a79f5427d8cee0bfb85fbc6b4e6eda61f883c057c9e'
-        """
-        kind, raw = ("accept", self.accept.raw) if self.accept else ("scan" if self.scanned else "open", self.raw)
-        return f"{kind}:{hashlib.sha256(raw.encode()).hexdigest()}"
-
-
-class Answered(CompactRecord):
-    """The answer to a question.
-
-    Attributes:
-        key: The question's.
-        admission: What became of a handoff.
-        opened: What a message says.
-    """
-
-    key: str
-    admission: Admission | None = None
-    opened: Opened | None = None
 
 
 class Received(CompactRecord):

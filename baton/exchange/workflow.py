@@ -17,8 +17,7 @@ the pipeline, so a run that continues as new does not hand on again what it has 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -34,16 +33,16 @@ from baton.errors import PatchError, StageFailedError
 from baton.exchange.admission import Received, taken_over
 from baton.exchange.records import HANDOFF, Acknowledgement, Outbox, Sent, Taken, message_digest
 from baton.exchange.workflow_arrivals import Arrivals
-from baton.exchange.workflow_asking import Questions
 from baton.exchange.workflow_messages import (
     HANDOFF_ANSWER,
     MARK,
-    Beside,
+    MessageProcessor,
     Receiver,
     ended_once,
     message_of,
+    open_message,
+    signal_workflow,
     start_receiver,
-    tell,
 )
 from baton.exchange.workflow_outgoing import Outgoing
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -58,9 +57,6 @@ from baton.wire.json_values import Json
 ATTEMPTS = 3
 """How often a handoff is sent while nobody answers, evenly over the time there is."""
 
-_TIMERS: ContextVar[tuple[list[asyncio.Task[None]], list[asyncio.Task[None]]]] = ContextVar("timers")
-"""The timers that the step before this one and this one have started; those are stopped once this one has sent."""
-
 Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
 Takes = Callable[[Baton, Received], Mapping[str, Json]]
 
@@ -71,7 +67,6 @@ class Exchange:
     Attributes:
         outgoing: What makes this pipeline's messages.
         pipeline: The pipeline it is attached to.
-        questions: Asks the worker about messages.
     """
 
     def __init__(
@@ -97,9 +92,8 @@ class Exchange:
         self.outgoing = Outgoing(pipeline, agent or workflow.info().workflow_type, version)
         self._ask = ask
         self._outbox = Outbox(carried.get("outbox", ()))
-        self.questions = Questions()
-        self._arrivals = Arrivals(pipeline._desk, self.questions, self.note, carried)
-        self._answers = Beside(self._take_answer, carried.get("answers", ()), in_turn=True)
+        self._arrivals = Arrivals(pipeline._desk, self.note, carried)
+        self._answers = MessageProcessor(self._take_answer, carried.get("answers", ()))
         workflow.set_signal_handler(HANDOFF_ANSWER, self._on_answer)
         pipeline.carries["exchange"] = self.carried
 
@@ -203,7 +197,6 @@ class Exchange:
         Raises:
             StageFailedError: It failed, or its patch breaks a rule of the pipeline.
         """
-        _TIMERS.set((_TIMERS.get(([], []))[1], []))
         pipeline = self.pipeline
         seq, past = await pipeline._steps.begin(name, StepKind.STAGE)
         if past is not None:
@@ -303,14 +296,13 @@ class Exchange:
         Returns:
             The answer, or None if the time is up.
         """
-        before, now = _TIMERS.get()
-        for timer in before:
-            timer.cancel()
         for attempt in range(1, attempts + 1):
-            summary = f"answer to handoff {id}, attempt {attempt}"
-            now.append(
-                await self._answers.once(lambda: self._outbox.answer(id) is not None, within / attempts, summary)
-            )
+            with suppress(TimeoutError):
+                await workflow.wait_condition(
+                    lambda: self._outbox.answer(id) is not None,
+                    timeout=within / attempts,
+                    timeout_summary=f"answer to handoff {id}, attempt {attempt}",
+                )
             if self._outbox.answer(id) is not None:
                 break
             if attempt < attempts:
@@ -327,7 +319,7 @@ class Exchange:
 
         Only the first attempt may start it: a receiver that has accepted and ended must not do it all again.
         """
-        if await tell(to.workflow_id, HANDOFF, handoff):
+        if await signal_workflow(to.workflow_id, HANDOFF, handoff):
             return
         if may_start and to.starts is not None:
             start = PipelineInput(
@@ -338,7 +330,7 @@ class Exchange:
                 follows=handoff_span_id(handoff.handoff_id, to.agent),
             )
             await start_receiver(to, start, searchable=self.pipeline._desk.visibility.enabled)
-            if await tell(to.workflow_id, HANDOFF, handoff):
+            if await signal_workflow(to.workflow_id, HANDOFF, handoff):
                 return
         self.note(f"nothing runs as {to.workflow_id!r} to receive handoff {handoff.handoff_id}; it waits")
 
@@ -406,7 +398,7 @@ class Exchange:
     async def _take_answer(self, raw: bytes) -> None:
         """Take an answer once its seal was verified."""
         try:
-            answer = await self.questions.opened(raw)
+            answer = await open_message(raw)
             ack = None if answer.message is None else Acknowledgement.from_json_object(answer.message)
         except ActivityError as error:
             self.note(f"an answer could not be verified: {error.cause or error}")

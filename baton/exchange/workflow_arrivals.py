@@ -26,8 +26,15 @@ from baton.exchange.records import (
     Place,
     next_in_line,
 )
-from baton.exchange.workflow_asking import Questions
-from baton.exchange.workflow_messages import HANDOFF_ANSWER, MARK, Beside, as_carried, message_of, tell
+from baton.exchange.workflow_messages import (
+    HANDOFF_ANSWER,
+    MARK,
+    MessageProcessor,
+    admit,
+    as_carried,
+    message_of,
+    signal_workflow,
+)
 from baton.handoff.errors import HandoffError
 from baton.handoff.records import Handoff
 from baton.handoff.routing import ReceiverRequirements
@@ -66,23 +73,19 @@ class Arrivals:
 
     Args:
         desk: The pipeline's front desk.
-        questions: Asks the worker.
         note: Keeps a note for the operators.
         carried: What `carried` returned in the run that this one continues.
     """
 
-    def __init__(
-        self, desk: Desk, questions: Questions, note: Callable[[str], None], carried: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, desk: Desk, note: Callable[[str], None], carried: Mapping[str, Any]) -> None:
         self._desk = desk
-        self._questions = questions
         self._note = note
         self._intake = Intake(carried.get("intake", ()))
         self._queue = [_Queued(base64.b64decode(one)) for one in carried.get("queue", ())]
         if dropped := carried.get("dropped", 0):
             note(f"the run before could not carry {dropped} waiting handoffs over; their senders will send them again")
         self._bytes_answered: dict[str, tuple[str, Acknowledgement]] = {}
-        self._repeats = Beside(self._answer_again)
+        self._repeats = MessageProcessor(self._answer_again)
         workflow.set_signal_handler(HANDOFF, self._on_handoff)
         workflow.set_query_handler(QUERY_ANSWERED, self._on_answered)
 
@@ -140,7 +143,7 @@ class Arrivals:
             await self._answer_again(raw)
             return None
         by, here = receiver.agent_type, workflow.info().workflow_id
-        admission = await self._questions.admit(AcceptRequest.of(raw, here, receiver), patience)
+        admission = await admit(AcceptRequest.of(raw, here, receiver), patience)
         receipt, now = admission.receipt, workflow.now()
         if admission.digest is None:
             self._note(f"refused a message whose seal does not hold: {receipt.verdict.details}")
@@ -194,7 +197,7 @@ class Arrivals:
 
     async def _reply(self, reply_to: str | None, ack: Acknowledgement) -> None:
         """Signal an answer to its sender, who asks again if it does not arrive."""
-        if reply_to and not await tell(reply_to, HANDOFF_ANSWER, ack):
+        if reply_to and not await signal_workflow(reply_to, HANDOFF_ANSWER, ack):
             self._note(f"{reply_to!r} has ended and does not hear the answer to handoff {ack.handoff_id}")
 
     def _on_handoff(self, *given: Any) -> None:

@@ -34,7 +34,7 @@ from baton.exchange.external import (
     outside_address,
 )
 from baton.exchange.workflow import Exchange
-from baton.exchange.workflow_messages import LARGEST_MESSAGE, Receiver, raw_of
+from baton.exchange.workflow_messages import LARGEST_MESSAGE, Receiver, open_message, raw_of
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedMove
 from baton.handoff.workflow_attempt import Passage
@@ -187,7 +187,7 @@ class Outside:
         if raw is None or len(raw) > LARGEST_MESSAGE:
             raise _refused(f"an update {MOVE!r} carries one sealed move of 4 MiB at most")
         [move] = given
-        if isinstance(move, SealedMove) and move.fault == "":
+        if not isinstance(move, SealedMove) or move.fault == "":
             return
         raise _refused(move.fault or _NO_KEYS)
 
@@ -204,24 +204,17 @@ class Outside:
             self._moving -= 1
 
     async def _opened(self, raw: bytes, *, is_verified: bool) -> Opened:
-        """Return what a move says.
-
-        Where it can be done at once it is: what waits for a local activity while the run is queried may be done in
-        another order in a replay, and answers of updates are commands (see `Beside`).
-
-        Args:
-            raw: The sealed move.
-            is_verified: Whether the validator has looked at its seal, in a run where it does.
+        """Return what a move says; `is_verified` if the validator has checked its signature.
 
         Raises:
-            ActivityError: The worker cannot verify the seal, or look for the artifacts in the patch.
+            ActivityError: The worker cannot verify the signature, or look for the artifacts in the patch.
         """
         if not is_verified:
-            return await self._exchange.questions.opened(raw)
+            return await open_message(raw)
         said = Opened(message=loads_strict(raw))
         patch = (said.message or {}).get("patch")
         brings_artifacts = isinstance(patch, Mapping) and patch.get("artifacts")
-        return await self._exchange.questions.opened(raw) if brings_artifacts else said
+        return await open_message(raw) if brings_artifacts else said
 
     def _made(self, said: Opened) -> OutsideHandoff:
         """Make a move whose seal was verified, or refuse it."""

@@ -2,20 +2,19 @@
 
 import asyncio
 import base64
-import contextlib
 import zlib
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.common import TypedSearchAttributes
-from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
+from temporalio.common import RetryPolicy, TypedSearchAttributes
+from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 from baton.core.messages import PipelineInput
+from baton.exchange.admission import ADMIT, OPEN, AcceptRequest, Admission, Opened
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.workflow_steps import workflow_type
 from baton.pipelines.workflow_visibility import labels
@@ -35,6 +34,9 @@ Its input holds them, with all else that the next run begins with. The server ta
 artifact store, and nobody reads more than 64 MiB; a run that was sent too much could neither go on nor begin.
 """
 
+AnswerT = TypeVar("AnswerT")
+
+_OPENING_TIMEOUT = timedelta(seconds=10)
 _LONGEST_ID = 1_000  # bytes of a workflow id, as a server has it that nobody told otherwise
 
 
@@ -91,86 +93,68 @@ def as_carried(messages: Iterable[bytes]) -> list[JsonValue]:
     return [base64.b64encode(waiting[index]).decode() for index in sorted(taken)]
 
 
-class Beside:
-    """Work on messages that goes on beside the pipeline's code, and does not keep a run from ending.
+class MessageProcessor:
+    """Works on messages in tasks of its own, so that a run may end or continue as new while some are unfinished.
 
-    A handler that waits would: Temporal warns of each one that a run leaves unfinished. What is unfinished when a
-    run continues as new is `pending`, and is begun again there.
-
-    When somebody asks a query in the task in which a local activity ends, the SDK hands its end on in the task after
-    that, together with what has ended there, and in a replay in the task where it ended, by itself. Whatever this
-    changes the order of, the run no longer fits its own history: hence `in_turn` and `once`.
+    A signal handler that waits would not do: Temporal warns of each one that a run leaves unfinished. What is
+    unfinished when a run continues as new is `pending`, and begins again there.
     """
 
-    def __init__(
-        self, work: Callable[[bytes], Awaitable[None]], pending: Iterable[str] = (), *, in_turn: bool = False
-    ) -> None:
-        """Begin with what an earlier run had not finished.
-
-        Args:
-            work: What to do with a message.
-            pending: What `pending` returned there.
-            in_turn: Whether a message waits for the one before it; needed where different code waits for each.
-        """
+    def __init__(self, work: Callable[[bytes], Awaitable[None]], pending: Iterable[str] = ()) -> None:
+        """Begin with what `pending` returned in the run before."""
         self._work = work
-        self._turn = asyncio.Lock()
-        self._watching: list[Callable[[], None]] = []
-        self._in_turn = in_turn
         self._messages: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        for one in pending:
-            self.put(base64.b64decode(one))
+        for message in pending:
+            self.put(base64.b64decode(message))
 
     def put(self, raw: bytes) -> None:
         """Begin to work on a message."""
         self._messages.append(raw)
-        task = asyncio.create_task(self._do(raw))
+        task = asyncio.create_task(self._process(raw))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def once(self, true: Callable[[], bool], within: timedelta, summary: str) -> asyncio.Task[None]:
-        """Wait until messages make something true, if only until the next one comes, or the time is up.
-
-        A timer is started in any case and before anything else, for whether there is a message yet may differ in a
-        replay. So may which messages are opened together: hence it is asked after each one. Of those that are being
-        opened as the time is up, all count.
-
-        Args:
-            true: Says whether it is.
-            within: For how long to wait.
-            summary: What the timer is called in the UI.
-
-        Returns:
-            The timer, which may be stopped in a later task than the one in which it was started.
-        """
-        timer = asyncio.create_task(workflow.sleep(within, summary=summary))
-        was = true()
-
-        def look() -> None:
-            nonlocal was
-            was = was or true()
-
-        self._watching.append(look)
-        try:
-            await workflow.wait_condition(lambda: was or timer.done())
-            opening = set(self._tasks)
-            await workflow.wait_condition(lambda: was or opening.isdisjoint(self._tasks))
-        finally:
-            self._watching.remove(look)
-        return timer
-
     def pending(self) -> list[JsonValue]:
-        """Return the messages that are being worked on, in base64, as many as the next run can take."""
+        """Return the unfinished messages in base64, as many as the next run can take."""
         return as_carried(self._messages)
 
-    async def _do(self, raw: bytes) -> None:
+    async def _process(self, raw: bytes) -> None:
         try:
-            async with self._turn if self._in_turn else contextlib.nullcontext():
-                await self._work(raw)
+            await self._work(raw)
         finally:
             self._messages.remove(raw)
-        for look in self._watching:
-            look()
+
+
+async def admit(request: AcceptRequest, patience: timedelta) -> Admission:
+    """Lead a handoff through the worker's gate; an unavailable ledger is retried for as long as `patience` says.
+
+    Raises:
+        ActivityError: It stayed unavailable, and nothing was accepted.
+    """
+    return await _ask_worker(ADMIT, Admission, [request], max(patience, _OPENING_TIMEOUT))
+
+
+async def open_message(raw: bytes, *, scanned: bool = False) -> Opened:
+    """Verify the signature of a message, and scan it for injections if `scanned`.
+
+    Raises:
+        ActivityError: The worker has no keyring.
+    """
+    return await _ask_worker(OPEN, Opened, [base64.b64encode(raw).decode(), scanned], _OPENING_TIMEOUT * 6)
+
+
+async def _ask_worker(name: str, kind: type[AnswerT], arguments: list[Any], within: timedelta) -> AnswerT:
+    """Run one of Baton's own activities: keys and ledger are out of reach of workflow code."""
+    answer: AnswerT = await workflow.execute_activity(
+        name,
+        args=arguments,
+        result_type=kind,
+        start_to_close_timeout=_OPENING_TIMEOUT,
+        schedule_to_close_timeout=within,
+        retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=_OPENING_TIMEOUT),
+    )
+    return answer
 
 
 async def ended_once(true: Callable[[], bool], tasks: Sequence[asyncio.Future[Any]]) -> list[Any]:
@@ -197,57 +181,33 @@ async def ended_once(true: Callable[[], bool], tasks: Sequence[asyncio.Future[An
     return await ended()
 
 
-async def tell(workflow_id: str, signal: str, message: object) -> bool:
-    """Send a signal with one message; return whether somebody runs under that id to receive it.
+async def signal_workflow(workflow_id: str, signal: str, message: object) -> bool:
+    """Send a signal with one message; return whether a workflow with that id runs to receive it.
 
-    Nobody does under an id that the server takes from nobody. It would refuse the command, and the task with it, again
-    and again; and the id may be what a received message says.
-
-    A run that is cancelled meanwhile is so once it is known what became of the signal, which nobody can call back. The
-    SDK would go on as if it had not been; and a run is told of it once only.
+    Returns False for an empty or over-long id, which may come from an untrusted message: the server would reject the
+    command and fail the task repeatedly. A signal in flight cannot be recalled: if the run is cancelled meanwhile,
+    CancelledError is raised once the signal has resolved.
 
     Args:
-        workflow_id: Where to.
+        workflow_id: The receiver.
         signal: The signal's name.
-        message: What the codec seals as it leaves.
+        message: The message, which the codec signs.
     """
     if not 0 < len(workflow_id.encode()) <= _LONGEST_ID:
         return False
-    sending = _Heeding(workflow.get_external_workflow_handle(workflow_id).signal(signal, message))
-    arrived = True
-    try:
-        await sending
-    except FailureError as error:
-        if is_cancelled_exception(error):
-            raise asyncio.CancelledError(f"the signal {signal!r} was cancelled") from error
-        arrived = False
-    if sending.cancelled and workflow.cancellation_reason() is not None:
-        raise asyncio.CancelledError(f"the run was cancelled while the signal {signal!r} was on the way")
-    return arrived
-
-
-class _Heeding:
-    """Awaits something that keeps a cancellation to itself, and knows of it."""
-
-    def __init__(self, what: Awaitable[None]) -> None:
-        self._what = what
-        self.cancelled = False
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        with contextlib.closing(self._what.__await__()) as waiting:
-            go_on: Callable[[], Any] = partial(next, waiting)
-            while True:
-                try:
-                    wanted = go_on()
-                except StopIteration:
-                    return
-                try:
-                    yield wanted
-                except asyncio.CancelledError as error:
-                    self.cancelled = True
-                    go_on = partial(waiting.throw, error)
-                else:
-                    go_on = partial(next, waiting)
+    sending = asyncio.ensure_future(workflow.get_external_workflow_handle(workflow_id).signal(signal, message))
+    cancelled: asyncio.CancelledError | None = None
+    while not sending.done():
+        try:
+            await workflow.wait([sending])  # unlike awaiting it, this does not cancel it
+        except asyncio.CancelledError as error:
+            cancelled = error
+    failure = sending.exception()
+    if cancelled is not None:
+        raise cancelled
+    if failure is not None and not isinstance(failure, FailureError):
+        raise failure
+    return failure is None
 
 
 async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool) -> None:

@@ -4,7 +4,7 @@ The handoff goes first and passes the gate like any other. Then come the chunks,
 digest of them all. The receiver answers twice: whether it takes the handoff, and whether it has all of it (S3-14.1).
 """
 
-import asyncio
+import contextlib
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -19,7 +19,14 @@ from baton.exchange.admission import Received
 from baton.exchange.chunks import MOST_AHEAD, Arrival, CheckChunk, Chunk, ChunkStream, whole_digest
 from baton.exchange.records import MOST_REMEMBERED, Acknowledgement, Reply
 from baton.exchange.workflow import ATTEMPTS, Exchange
-from baton.exchange.workflow_messages import HANDOFF_ANSWER, Beside, Receiver, message_of, tell
+from baton.exchange.workflow_messages import (
+    HANDOFF_ANSWER,
+    MessageProcessor,
+    Receiver,
+    message_of,
+    open_message,
+    signal_workflow,
+)
 from baton.handoff.routing import ReceiverRequirements
 from baton.pipelines.workflow_awaiting import step
 from baton.wire.json_values import Json, unwritable
@@ -57,8 +64,7 @@ class Streams:
         }
         self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
-        self._opening = Beside(self._take_chunk, carried.get("opening", ()))
-        self._timers: dict[str, list[asyncio.Task[None]]] = {}
+        self._opening = MessageProcessor(self._take_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
 
@@ -139,11 +145,11 @@ class Streams:
             except ValueError as error:
                 why = (misfit(error) if isinstance(error, ValidationError) else str(error))[:_LONGEST_FAULT]
                 raise StageFailedError(f"chunk {seq} of the stream to {to.agent!r} cannot be sent: {why}") from error
-            await tell(to.workflow_id, HANDOFF_CHUNK, sent[-1])
+            await signal_workflow(to.workflow_id, HANDOFF_CHUNK, sent[-1])
 
         async def again() -> None:
             for one in sent[-1:] if _would_end_the_run(*took) else sent:  # the last one asks for the answer
-                await tell(to.workflow_id, HANDOFF_CHUNK, one)
+                await signal_workflow(to.workflow_id, HANDOFF_CHUNK, one)
 
         if isinstance(chunks, AsyncIterable):
             async for content in chunks:
@@ -201,8 +207,8 @@ class Streams:
 
     async def in_time(self, true: Callable[[], bool], within: timedelta, id: str) -> None:
         """Wait until chunks make something true of a stream, or the time is up."""
-        summary = f"chunks of stream {id}"
-        self._timers.setdefault(id, []).append(await self._opening.once(true, within, summary))
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(true, timeout=within, timeout_summary=f"chunks of stream {id}")
 
     async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
         """Tell the sender whether all of a stream is here; whoever sends it again is told the same."""
@@ -220,13 +226,12 @@ class Streams:
         self._answered[id] = (received.reply_to or "", ack)
         if len(self._answered) > MOST_REMEMBERED:
             del self._answered[next(iter(self._answered))]
-        if await self._answer_again(id):  # in a later task than the one that started the timers
-            for timer in self._timers.pop(id, ()):
-                timer.cancel()
+        await self._answer_again(id)
 
-    async def _answer_again(self, id: str) -> bool:
+    async def _answer_again(self, id: str) -> None:
         reply_to, ack = self._answered[id]
-        return bool(reply_to) and await tell(reply_to, HANDOFF_ANSWER, ack)
+        if reply_to:
+            await signal_workflow(reply_to, HANDOFF_ANSWER, ack)
 
     def _on_chunk(self, *given: Any) -> None:
         """Hand a part of a streamed handoff to this pipeline: one sealed chunk."""
@@ -239,7 +244,7 @@ class Streams:
     async def _take_chunk(self, raw: bytes) -> None:
         """Keep a chunk once its seal was verified and the safety scan has nothing against it."""
         try:
-            said = await self._exchange.questions.opened(raw, scanned=True)
+            said = await open_message(raw, scanned=True)
             chunk = None if said.message is None else Chunk.from_json_object(said.message)
         except (ActivityError, ValidationError) as error:
             self._exchange.note(f"refused a chunk: {type(error).__name__}")

@@ -54,7 +54,6 @@ class ReceiversGate(Protocol):
         run_id: str | None = None,
         task_id: str | None = None,
         further: Iterable[Check] = (),
-        remade: bool = False,
     ) -> tuple[Receipt, Mapping[str, Any]]:
         """Answer a handoff, on record."""
 
@@ -154,7 +153,7 @@ async def accepted(
     for pause in (*_PATIENCE, None):
         try:
             receipt, message = await gate.accept(
-                sealed.raw, requirements(spec), run_id=run_of_activity(), further=further, remade=_is_light()
+                sealed.raw, requirements(spec), run_id=run_of_activity(), further=further
             )
             break
         except LedgerUnavailableError as error:
@@ -322,15 +321,6 @@ async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, ha
         await gate.record(entry)
     except (LedgerError, KeyringError) as error:
         _log.warning("a denied call of %r is not on record: %s", tool, error)
-
-
-def _is_light() -> bool:
-    """Return whether the stage runs within its pipeline's workflow task.
-
-    When that task is lost with its worker, the next one makes the handoff anew, at another time. Nobody else can have
-    sent another one: it never left the worker.
-    """
-    return activity.in_activity() and activity.info().is_local
 
 
 def run_of_activity() -> str | None:

@@ -199,7 +199,7 @@ def _finding(finding: Finding) -> Text:
 def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -> list[RenderableType]:
     """Return what was handed on, or the baton that it would have been made of."""
     if message is None:
-        heading = "The message is not in the run's history (a light stage, or never sent). Its baton:"
+        heading = "The message is not in the run's history (it was never sent). Its baton:"
         return [plain(heading, "bold"), _fenced(json_text(baton))]
     said = {name: value for name, value in message.items() if name not in _ENVELOPE and value not in ("", [], None)}
     return [plain("The message as it was sent, without its envelope:", "bold"), _fenced(json_text(said))]

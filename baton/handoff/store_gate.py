@@ -165,7 +165,6 @@ class Gate:
         run_id: str | None = None,
         task_id: str | None = None,
         further: Iterable[Check] = (),
-        remade: bool = False,
     ) -> tuple[Receipt, Mapping[str, Any]]:
         """Answer a handoff, and return the answer once it is on record.
 
@@ -175,8 +174,6 @@ class Gate:
             run_id: The receiver's workflow and run, for the record.
             task_id: The task as the receiver knows it; a message of another task is not accepted.
             further: Further checks of a message whose schema holds.
-            remade: Whether its sender may have to make it anew, with another time, although it was answered: then
-                another message with its id is answered for itself, on record beside the first, and refused otherwise.
 
         Returns:
             The answer, and the message as it was read: empty if its seal does not hold.
@@ -210,14 +207,13 @@ class Gate:
         try:
             head, again = await self._answer(entry, shown)
         except LedgerConflictError:
+            verdict = rejected(
+                Code.SIGNATURE_INVALID,
+                "another message with this handoff id was answered before; a handoff is sent again as it was",
+                "/handoffId",
+            )
             second: dict[str, Any] = {"event_id": _second_id(entry.event_id, digest)}
-            if not remade:
-                verdict = rejected(
-                    Code.SIGNATURE_INVALID,
-                    "another message with this handoff id was answered before; a handoff is sent again as it was",
-                    "/handoffId",
-                )
-                second |= {"status": Status.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
+            second |= {"status": Status.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
             head, again = await self.ledger.append_once(entry.model_copy(update=second))
         receipt = Receipt(
             handoff_id=usable_name(shown.get("handoffId")) or "",

@@ -10,7 +10,7 @@ from baton.core.messages import PipelineInput
 from baton.errors import PipelineError
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.wire.money import MICRO_PER_USD, MOST_USD, usd
-from baton.wire.names import ASKS_WHETHER_IT_SEALS, SEALS
+from baton.wire.names import SEALS
 
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -26,8 +26,7 @@ def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay 
     Raises:
         PipelineError: Handoffs cannot name such a task, or carry such a budget.
     """
-    [answer] = workflow.payload_converter().to_payloads([ASKS_WHETHER_IT_SEALS])
-    if SEALS not in answer.metadata:
+    if SEALS not in workflow.extern_functions():
         return None
     if not _UUID4.fullmatch(task_id):
         raise PipelineError(

@@ -1,4 +1,4 @@
-"""What a pipeline itself puts on record, as a local activity of its worker (`baton.ledger.recording`)."""
+"""What a pipeline itself puts on record, by an activity of its worker (`baton.ledger.recording`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -59,7 +59,7 @@ async def put_on_record(
         message=decision.content if decision else {},
         cost=cost,
     )
-    head: str = await workflow.execute_local_activity(
+    head: str = await workflow.execute_activity(
         RECORD,
         event,
         result_type=str,
@@ -82,9 +82,6 @@ async def decided_on_record(inbox: Inbox, pending: PendingHandoff, within: timed
     record = asyncio.ensure_future(tell(EventKind.ROLLBACK, pending.fate.value, pending.details, None))
     try:
         decision = await inbox.wait(pending, within)
-        summary = f"step {pending.seq}: handoff {pending.handoff_id} decided"[:_LONGEST_SUMMARY]
-        # A timer ends this workflow task: the decision is in the history before it is on record.
-        await workflow.sleep(timedelta(milliseconds=1), summary=summary)
         await record
         await tell(EventKind.DECISION, decision.action.value, decision.why, decision)
     finally:

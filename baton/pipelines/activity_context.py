@@ -294,8 +294,7 @@ class StageContext(Generic[BatonT]):
     def heartbeat(self, *details: Any) -> None:
         """Tell Temporal that the stage is alive, with details that survive the worker.
 
-        A stage with a heartbeat timeout is kept alive by itself; what this adds are the details. A light stage has no
-        heartbeats: what it says here goes nowhere.
+        A stage with a heartbeat timeout is kept alive by itself; what this adds are the details.
 
         Args:
             details: JSON values; the next run finds them in `resumed`.
@@ -313,7 +312,7 @@ class StageContext(Generic[BatonT]):
 
     def _send(self) -> None:
         """Send the last heartbeat, with what was charged by now."""
-        if activity.in_activity() and not activity.info().is_local:  # nobody waits for one of a light stage
+        if activity.in_activity():
             activity.heartbeat(*self.last_heartbeat, *self.told())
 
     def charge(self, spend: Spend) -> None:

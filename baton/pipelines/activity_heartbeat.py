@@ -15,13 +15,13 @@ def still_alive() -> None:
 
 @contextlib.contextmanager
 def heartbeats(timeout: timedelta | None, send: Callable[[], None] = still_alive) -> Iterator[None]:
-    """Send a heartbeat four times within the timeout while the block runs; none in a local activity, which has none.
+    """Send a heartbeat four times within the timeout while the block runs.
 
     Args:
         timeout: After how long without one the run counts as lost; None for no heartbeats.
         send: Sends one; by default one that keeps what an earlier run said in its last.
     """
-    if timeout is None or not activity.in_activity() or activity.info().is_local:
+    if timeout is None or not activity.in_activity():
         yield
         return
     loop = asyncio.get_running_loop()

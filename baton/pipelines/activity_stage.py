@@ -75,7 +75,6 @@ class StageTerms(AgentTerms, total=False):
     """What `@stage` takes: the fields of `StageSpec`, sets as any kind of names."""
 
     name: str | None
-    light: bool
     tools: Iterable[str]
 
 
@@ -263,7 +262,7 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
     Args:
         function: The function, when the decorator is used without arguments.
         **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
-            `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `light`, `version`, `requires`,
+            `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `version`, `requires`,
             `reserve_micro_usd`, `closing`, `personal_data`, `window`, `tools`, `forbids`, `output`, `task`.
 
     Returns:

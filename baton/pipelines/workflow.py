@@ -17,7 +17,6 @@ from baton.core.history import Outcome, StepKind
 from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy
 from baton.core.messages import (
     Decided,
-    LocalStageInput,
     PipelineInput,
     PipelineResult,
     PipelineStatus,
@@ -423,7 +422,7 @@ class Pipeline:
         self, spec: StageSpec, seq: int, params: Mapping[str, Json] | None, branches: Sequence[str] = ()
     ) -> Passage:
         """Return the handoff to a stage, before its first attempt."""
-        given = (LocalStageInput if spec.light else StageInput)(
+        given = StageInput(
             stage=spec.name,
             seq=seq,
             task_id=self.task_id,

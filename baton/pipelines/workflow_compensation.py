@@ -17,6 +17,7 @@ from baton.errors import StageFailedError
 from baton.handoff.errors import BudgetExhaustedError
 from baton.pipelines.workflow import Pipeline
 from baton.pipelines.workflow_awaiting import step
+from baton.pipelines.workflow_visibility import upsert_memo
 from baton.wire.fencing import single_line
 from baton.wire.json_values import Json
 from baton.wire.names import MEMO_UNDONE
@@ -72,7 +73,7 @@ class Compensations:
 
     def _tell(self, by_hand: str | None) -> None:
         """Leave it in the history for readers without a worker: the run's own notes end with the run."""
-        workflow.upsert_memo({MEMO_UNDONE: Undone(undone_since=self._since, by_hand=by_hand)})
+        upsert_memo({MEMO_UNDONE: Undone(undone_since=self._since, by_hand=by_hand)})
 
     async def __aenter__(self) -> Self:
         return self

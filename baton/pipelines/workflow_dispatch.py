@@ -127,27 +127,17 @@ async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, at
     nth = f", attempt {attempt}" if attempt > 1 else ""
     summary = f"step {seq}: {spec.name}{nth}"[:200]
     try:
-        if spec.light:
-            returned: StageReturn | bytes | None = await workflow.execute_local_activity(
-                spec.name,
-                outgoing,
-                result_type=StageReturn,
-                start_to_close_timeout=spec.timeout,
-                retry_policy=_retry_policy(spec.retries),
-                summary=summary,
-            )
-        else:
-            returned = await workflow.execute_activity(
-                spec.name,
-                outgoing,
-                result_type=StageReturn,
-                task_queue=passage.task_queue,
-                start_to_close_timeout=spec.timeout,
-                heartbeat_timeout=spec.heartbeat,
-                retry_policy=_retry_policy(spec.retries),
-                summary=summary,
-            )
-    except (ActivityError, ApplicationError, ActivityTimeoutError) as error:
+        returned: StageReturn | bytes | None = await workflow.execute_activity(
+            spec.name,
+            outgoing,
+            result_type=StageReturn,
+            task_queue=passage.task_queue,
+            start_to_close_timeout=spec.timeout,
+            heartbeat_timeout=spec.heartbeat,
+            retry_policy=_retry_policy(spec.retries),
+            summary=summary,
+        )
+    except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
         told = f"stage {spec.name!r} failed: {_reason(error)}"

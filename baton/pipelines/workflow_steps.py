@@ -15,6 +15,7 @@ from baton.errors import StageFailedError
 from baton.pipelines.workflow_handlers import Desk
 from baton.pipelines.workflow_outcomes import Past
 from baton.pipelines.workflow_start import Beginning
+from baton.pipelines.workflow_visibility import is_closed, upsert_memo
 from baton.wire.names import MEMO_OUTCOME
 
 LONG_ENOUGH = 1
@@ -71,6 +72,8 @@ class Steps:
             raise ValueError(
                 f"a {kind.value} needs a name of 1 to {_LONGEST_NAME} characters; {name[:40]!r} has {len(name)}"
             )
+        if is_closed():
+            await workflow.wait_condition(lambda: False)  # a step that would begin behind the run's end never does
         self._desk.steps += 1
         seq = self._desk.steps
         past = await self._past.take(seq, name, kind)
@@ -116,7 +119,7 @@ class Steps:
 
 def publish(outcome: Outcome) -> None:
     """Leave in the history what no activity recorded, for readers without a worker; they know the events."""
-    workflow.upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})
+    upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})
 
 
 def results_of(outcome: Outcome) -> list[StageResult]:

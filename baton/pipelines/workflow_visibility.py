@@ -3,8 +3,9 @@
 import asyncio
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair
@@ -38,11 +39,13 @@ class Visibility:
 
     Attributes:
         enabled: Whether the run has Baton's search attributes.
+        closed: Whether the run's code has ended.
     """
 
     def __init__(self) -> None:
         info = workflow.info()
         self.enabled = _is_searchable(info)
+        self.closed = False
         self._loop = asyncio.get_running_loop()
         self._status = PipelineStatus.RUNNING
         self._given_up = False
@@ -126,7 +129,7 @@ class Visibility:
         """Write the search attributes, if the run has them."""
         # A pipeline that is only put aside, because its worker stops, closes its blocks wherever the interpreter
         # collects them: outside of any task, or in the midst of another workflow's, whose history it must not change.
-        if not self.enabled or not runs_in(self._loop):
+        if not self.enabled or self.closed or not runs_in(self._loop):
             return
         if workflow.unsafe.is_read_only():
             return
@@ -160,6 +163,29 @@ def show_failed(loop: asyncio.AbstractEventLoop) -> None:
         visibility.failed()
     if _is_searchable(workflow.info()):
         workflow.upsert_search_attributes([_STATUS.value_set(PipelineStatus.FAILED.value)])
+
+
+def close_run(loop: asyncio.AbstractEventLoop) -> None:
+    """Keep steps that are still being cancelled from leaving commands behind the command that ends their run.
+
+    The server refuses such a task, again and again.
+    """
+    visibility = _shown[loop]() if loop in _shown else None
+    if visibility is not None:
+        visibility.closed = True
+
+
+def is_closed() -> bool:
+    """Return whether the code of the running workflow has ended."""
+    loop = asyncio.get_running_loop()
+    visibility = _shown[loop]() if loop in _shown else None
+    return visibility is not None and visibility.closed
+
+
+def upsert_memo(members: Mapping[str, Any]) -> None:
+    """Leave something in the history, for readers without a worker; nothing once the run's code has ended."""
+    if not is_closed():
+        workflow.upsert_memo(members)
 
 
 def runs_in(loop: asyncio.AbstractEventLoop) -> bool:

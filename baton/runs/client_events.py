@@ -99,9 +99,6 @@ def _payload(event: HistoryEvent) -> Payload | None:
             return event.user_metadata.summary if event.user_metadata.HasField("summary") else None
         case "activity_task_scheduled_event_attributes" if is_compression(event):
             return event.user_metadata.summary if event.user_metadata.HasField("summary") else None
-        case "marker_recorded_event_attributes":
-            failed = attributes.failure.application_failure_info.details.payloads[-1:]
-            payloads = attributes.details["result"].payloads if "result" in attributes.details else failed
         case "workflow_properties_modified_event_attributes":
             fields = attributes.upserted_memo.fields
             payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_FIELDS, MEMO_UNDONE) if name in fields]
@@ -200,28 +197,6 @@ def words_of(failure: Failure) -> str:
 def time_of(event: HistoryEvent) -> datetime:
     """Return when the event happened."""
     return _workflow_time(event.event_time.ToNanoseconds())
-
-
-def local_activity(event: HistoryEvent) -> tuple[tuple[int, int], datetime]:
-    """Return with which others a local activity was handed to the workflow, and when it ended.
-
-    The workflow's clock goes on to the latest end among those that it was handed together.
-
-    Args:
-        event: The marker of a local activity.
-
-    Returns:
-        The workflow task and the activation in it; and the end.
-    """
-    attributes = event.marker_recorded_event_attributes
-    task = attributes.workflow_task_completed_event_id
-    try:
-        data = json.loads(attributes.details["data"].payloads[0].data)
-        at = data["complete_time"]
-        ended = _workflow_time(int(at["seconds"]) * 1_000_000_000 + int(at["nanos"]))
-        return (task, int(data.get("activation_index", -event.event_id))), ended
-    except (KeyError, IndexError, TypeError, ValueError):
-        return (task, -event.event_id), time_of(event)
 
 
 def _workflow_time(nanoseconds: int) -> datetime:

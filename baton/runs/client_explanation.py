@@ -85,6 +85,6 @@ def _why_none(kind: StepKind) -> str:
     if kind not in (StepKind.STAGE, StepKind.BRANCH, StepKind.MERGE):
         return f"it is no stage, but of the kind {kind.value!r}"
     return (
-        "its pipeline makes none (`Pipeline(start, contracts=ContractTerms())` does), it is a light stage, whose input "
-        "is not kept, or a handoff to somebody outside"
+        "its pipeline makes none (`Pipeline(start, contracts=ContractTerms())` does), or it is a handoff to "
+        "somebody outside"
     )

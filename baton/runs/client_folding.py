@@ -22,7 +22,6 @@ from baton.runs.client_events import (
     detail,
     innermost,
     is_compression,
-    local_activity,
     parsed,
     stage_input,
     step_of_summary,
@@ -68,7 +67,6 @@ class _Fold:
         self._due: list[tuple[StageReturn, datetime]] = []
         self._children: dict[int, Step] = {}
         self._clock = run.began or _EPOCH
-        self._light_ends: dict[tuple[int, int], datetime] = {}
         self._branches: dict[tuple[int, str], StageReturn] = {}
         self._compressions: dict[int, int] = {}
         self._child_ends: dict[int, HistoryEvent] = {}
@@ -104,7 +102,7 @@ class _Fold:
                     if given is not None:
                         self._given[event.event_id] = given
                         self._sent[given.seq, given.attempt] = given.findings
-                case "activity_task_completed_event_attributes" | "marker_recorded_event_attributes":
+                case "activity_task_completed_event_attributes":
                     returned = parsed(StageReturn, self._text(event))
                     if returned is not None:
                         self._bill(event, returned.seq, returned.stage, returned.spend)
@@ -113,9 +111,6 @@ class _Fold:
                     seq = self._compressions.get(event.activity_task_completed_event_attributes.scheduled_event_id)
                     if seq is not None and (made := parsed(Compressed, self._text(event))):
                         self._bill(event, seq, "", made.spend)
-            if event.HasField("marker_recorded_event_attributes"):
-                together, ended = local_activity(event)
-                self._light_ends[together] = max(ended, self._light_ends.get(together, ended))
 
     def _bill(self, event: HistoryEvent, seq: int, stage: str, spend: Spend) -> None:
         """Note that something was charged."""
@@ -210,9 +205,6 @@ class _Fold:
         elif given.branch:
             step.name = f"{step.name}+{given.stage}"[:200]
 
-    def stage_completed(self, event: HistoryEvent) -> None:
-        self._arrive(event, None)
-
     def stage_failed(self, event: HistoryEvent) -> None:
         attributes = getattr(event, event.WhichOneof("attributes") or "")
         if given := self._given.get(attributes.scheduled_event_id):
@@ -221,26 +213,15 @@ class _Fold:
             step.failure = innermost(attributes.failure) or "timed out"
             self._bill(event, given.seq, given.stage, told_spend(detail(self._text(event))))
 
-    def marker(self, event: HistoryEvent) -> None:
-        if event.event_id not in self._returned:  # a light stage that raised; its step is the next one
-            self._bill(event, max(self._steps, default=0) + 1, "", told_spend(detail(self._text(event))))
-        self._arrive(event, event.marker_recorded_event_attributes.workflow_task_completed_event_id)
-
-    def _arrive(self, event: HistoryEvent, task: int | None) -> None:
-        """Note what a stage returned; it takes effect in the workflow's next task, a light stage's in this one."""
+    def stage_completed(self, event: HistoryEvent) -> None:
+        """Note what a stage returned; it takes effect in the workflow's next task."""
         returned = self._returned.get(event.event_id)
         if returned is None:
             return
         if returned.anchor is not None:
             self._run.anchors.append(returned.anchor)
-        step = self._steps.get(returned.seq)
-        if step is None:  # a light stage is in the history only as its result
-            ready = self._ready.get(returned.seq, task)
-            step = Step(returned.seq, returned.stage, StepKind.STAGE, began=self._clock, reset_event=ready)
-            self._steps[returned.seq] = step
-        if task is not None:  # the workflow's clock goes on, and never back
-            self._clock = max(self._clock, self._light_ends[local_activity(event)[0]])
-        step.ended = time_of(event) if task is None else self._clock
+        step = self._steps[returned.seq]
+        step.ended = time_of(event)
         step.attempts = max(step.attempts, returned.attempt)
         step.tokens_read += returned.tokens_read
         if returned.tokens_read:
@@ -248,10 +229,7 @@ class _Fold:
         if returned.branch:
             self._branches[returned.seq, returned.stage] = returned
             return
-        if task is None:
-            self._arrived.append(returned)
-        else:
-            self._due.append((returned, step.ended))
+        self._arrived.append(returned)
 
     def memo(self, event: HistoryEvent) -> None:
         outcome = parsed(Outcome, self._text(event))
@@ -371,7 +349,6 @@ _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
         "activity_task_completed": _Fold.stage_completed,
         "activity_task_failed": _Fold.stage_failed,
         "activity_task_timed_out": _Fold.stage_failed,
-        "marker_recorded": _Fold.marker,
         "workflow_properties_modified": _Fold.memo,
         "timer_started": _Fold.timer_started,
         "start_child_workflow_execution_initiated": _Fold.child_initiated,

@@ -79,7 +79,6 @@ class _Read:
         self._signalled = signalled
         self._sent: dict[int, str] = {}
         self._refused: dict[str, Verdict] = {}
-        self._refused_light: dict[int, StageReturn] = {}
         self.messages: dict[str, Message] = {}
 
     def take(self, event: HistoryEvent) -> None:
@@ -93,8 +92,6 @@ class _Read:
                 self._send(event.event_id, self._signalled.get(event.event_id))
             case "activity_task_completed_event_attributes":
                 self._answer(self._sent.get(attributes.scheduled_event_id), parsed(StageReturn, text))
-            case "marker_recorded_event_attributes":
-                self._answer(None, parsed(StageReturn, text))
             case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes":
                 self._fail(self._sent.get(attributes.scheduled_event_id), innermost(attributes.failure) or "timed out")
 
@@ -105,11 +102,7 @@ class _Read:
             self.messages[handoff_id] = message
 
     def _answer(self, handoff_id: str | None, returned: StageReturn | None) -> None:
-        if returned is None or returned.verdict is None:
-            return
-        if handoff_id is None:  # a light stage is in the history only as what it returned
-            self._refused_light[returned.seq] = returned
-        else:
+        if handoff_id is not None and returned is not None and returned.verdict is not None:
             self._refused[handoff_id] = returned.verdict
 
     def _fail(self, handoff_id: str | None, reason: str) -> None:
@@ -118,15 +111,15 @@ class _Read:
 
     def pending(self, one: HandoffDeadline) -> PendingHandoff:
         """Return a handoff that waits, as far as it is known."""
-        message, light = self.messages.get(one.handoff_id, {}), self._refused_light.get(one.seq)
-        verdict = self._refused.get(one.handoff_id, light.verdict if light else None)
+        message = self.messages.get(one.handoff_id, {})
+        verdict = self._refused.get(one.handoff_id)
         if verdict is None:  # a verdict that refuses is false, so it is not asked for its truth here
             verdict = Verdict(valid=False)
         return PendingHandoff(
             handoff_id=one.handoff_id,
             seq=one.seq,
             sender=message.get("fromAgent", {}).get("agentId", UNKNOWN),
-            receiver=message.get("toAgent", {}).get("agentType") or (light.stage if light else UNKNOWN),
+            receiver=message.get("toAgent", {}).get("agentType", UNKNOWN),
             reason=verdict.reason,
             fate=Fate.ESCALATE if verdict.reason is None else fate_of(verdict.reason, MOST_ATTEMPTS),
             details=verdict.details or UNTOLD,

@@ -99,7 +99,7 @@ class RunRecord:
         last_event: The last event that was read.
         anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
-        inputs: What its stages were sent, in order; of light stages the history does not tell.
+        inputs: What its stages were sent, in order.
         accepted: What its stages returned and the pipeline took over, in order, each with its outcome's place.
         tokens_read: What the prompts of its stages had, by step number and stage.
         billed: What was charged: refused attempts, branches of a failed fan-out, stages that raised, compressed
@@ -154,7 +154,7 @@ class RunRecord:
     def task_id(self) -> str | None:
         """The task: what the run was started with, or the name that the pipeline gave it, as soon as a step tells it.
 
-        None if it was started without one, and only light stages have begun.
+        None if it was started without one, and no stage has begun.
         """
         told = [self.start.task_id, *(given.task_id for given in self.inputs[:1])]
         return next(filter(None, told), None) or (self.result.task_id if self.result else None)

@@ -271,7 +271,7 @@ def _build(version: WorkerDeploymentVersion | WorkerDeploymentOptions) -> Build:
 
 
 def _stages(step: Step, description: Execution) -> list[Pending]:
-    """Return what is pending of a stage, or of a fan-out's stages; light stages are unknown to the server."""
+    """Return what is pending of a stage, or of a fan-out's stages."""
     names = step.name.split("+") if step.kind is StepKind.MERGE else [step.name]
     activities = description.details.pending_activities
     mine = [one for one in activities if one.activity_type.name in names]

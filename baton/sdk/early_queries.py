@@ -1,12 +1,9 @@
-"""Queries that bring their run news ahead of its workflow task.
+"""A guard against queries that bring a run news ahead of its workflow task.
 
-A query that waits until a worker is there is given everything that came meanwhile: signals, answers, timers that ran
-out. The SDK tells the run of it at once, at the time of the task before. What comes until the next workflow task begins
-is told after it then, and in a replay together with it; and local activities begin there and then. The run does not fit
-its history any more, for ever, or has used another time than a replay will.
-
-So a worker refuses such a query and lets go of the run, which its workflow task brings back; and clients with Baton's
-plugin ask again by themselves.
+A query that waits for a worker arrives with everything that happened meanwhile: signals, updates, results, fired
+timers. The SDK applies that at once, at the time of the task before. A replay applies it in the next workflow task, so
+the run no longer fits its own history (see docs/limits.md for a reproduction without Baton). A worker with this guard
+refuses such a query and evicts the run, which its workflow task loads again; clients with Baton's plugin ask again.
 """
 
 import asyncio
@@ -17,75 +14,93 @@ from typing import Any
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Interceptor, OutboundInterceptor, QueryWorkflowInput, WorkflowQueryFailedError
+from temporalio.converter import SerializationContext, StorageDriverStoreContext
+from temporalio.worker import WorkflowInstance
 
-ASK_AGAIN = "the run has not been told yet what its next workflow task brings; ask again"
-"""Why such a query is refused."""
+ASK_AGAIN = "this query came before the run's next workflow task; ask again"
+"""The message of a refused query."""
 IN_ITS_TASK = 10.0
-"""The seconds after which the news belongs to no task any more: of a run that was closed with it."""
+"""Seconds after which no workflow task will come for the news, because the run was closed with it."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _MOST_RUNS = 1000
 
 
 class EarlyQueries:
-    """What a worker has refused, by run."""
+    """The queries that a worker has refused, by run."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Begin with none."""
         self._refused: dict[str, tuple[int, float]] = {}
-        self._lock = threading.Lock()  # runs are told things in threads
+        self._lock = threading.Lock()  # activations run in threads
 
-    def refuses(self, told: WorkflowActivation, length: int, at: int) -> bool:
-        """Return whether this is news that a query brings.
+    def refuses(self, activation: WorkflowActivation, length: int, at: int) -> bool:
+        """Return whether an activation is news that a query brings.
 
-        What a workflow task brings comes at a later time than what was told before, and this does not.
+        A workflow task has a later time than the activation before; a query has the same.
 
         Args:
-            told: What the run is to be told.
-            length: The length of its history when it was told something before.
-            at: The time that it was told then, in nanoseconds.
-
-        Example:
-            >>> news = WorkflowActivation(run_id="01a2", history_length=10)
-            >>> EarlyQueries().refuses(news, length=7, at=0)
-            True
+            activation: The activation.
+            length: The length of the history at the run's last activation.
+            at: The time of that activation, in nanoseconds.
         """
-        if told.is_replaying or told.history_length <= length or told.timestamp.ToNanoseconds() != at:
+        if activation.is_replaying or activation.history_length <= length or activation.timestamp.ToNanoseconds() != at:
             return False
         now = time.monotonic()
         with self._lock:
-            before, since = self._refused.pop(told.run_id, (0, now))
-            again = before == told.history_length
-            self._refused[told.run_id] = (told.history_length, since if again else now)
+            before, since = self._refused.pop(activation.run_id, (0, now))
+            again = before == activation.history_length
+            self._refused[activation.run_id] = (activation.history_length, since if again else now)
             if len(self._refused) > _MOST_RUNS:
                 del self._refused[next(iter(self._refused))]
         return not again or now - since < IN_ITS_TASK
 
 
-def refusal(told: WorkflowActivation) -> WorkflowActivationCompletion:
-    """Return the answer that refuses the query and has the run leave the worker's cache.
+class GuardedInstance(WorkflowInstance):
+    """A workflow instance that refuses early queries and forwards everything else."""
 
-    Example:
-        >>> refusal(WorkflowActivation(run_id="01a2")).failed.failure.message == ASK_AGAIN
-        True
-    """
-    completion = WorkflowActivationCompletion(run_id=told.run_id)
+    def __init__(self, inner: WorkflowInstance, early: EarlyQueries | None) -> None:
+        self._inner = inner
+        self._early = early
+        self._last = (0, 0)  # the history's length and the time at the last activation
+
+    def activate(self, act: Any) -> Any:
+        """Refuse an early query."""
+        if self._early is not None and self._early.refuses(act, *self._last):
+            return _refusal(act.run_id)
+        self._last = (act.history_length, act.timestamp.ToNanoseconds())
+        return self._inner.activate(act)
+
+    def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
+        """Forward."""
+        return self._inner.get_serialization_context(command_info)
+
+    def get_external_store_context(self, command_info: Any) -> StorageDriverStoreContext:
+        """Forward."""
+        return self._inner.get_external_store_context(command_info)
+
+    def get_info(self) -> Any:
+        """Forward."""
+        return self._inner.get_info()
+
+    def get_thread_id(self) -> int | None:
+        """Forward."""
+        return self._inner.get_thread_id()
+
+
+def _refusal(run_id: str) -> WorkflowActivationCompletion:
+    """Return the completion that fails the query and evicts the run from the worker's cache."""
+    completion = WorkflowActivationCompletion(run_id=run_id)
     completion.failed.failure.message = ASK_AGAIN
     completion.failed.failure.application_failure_info.type = "AskAgain"
     return completion
 
 
 class AskingAgain(Interceptor):
-    """Has a client ask again where a query came too early, for as long as it would wait for an answer.
-
-    Example:
-        ```python
-        client = await Client.connect("localhost:7233", interceptors=[AskingAgain()])
-        ```
-    """
+    """A client interceptor that repeats a refused query for as long as the client would wait for an answer."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Have the client's queries looked after."""
+        """Return the interceptor of the client's queries."""
         return _AskingAgain(next)
 
 

@@ -11,7 +11,7 @@ from temporalio import activity, client, worker
 
 from baton.core.messages import PipelineInput, StageReturn
 from baton.errors import BatonError
-from baton.exchange.admission import AcceptRequest, Question
+from baton.exchange.admission import AcceptRequest
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff, VerifiedHandoff
 from baton.handoff.trace import HandoffTrace
@@ -96,7 +96,7 @@ def trace_of(argument: object) -> HandoffTrace | None:
     """
     message: Mapping[str, Any]
     match argument:
-        case UnverifiedHandoff(raw=raw) | AcceptRequest(message=raw) | Question(accept=AcceptRequest(message=raw)):
+        case UnverifiedHandoff(raw=raw) | AcceptRequest(message=raw):
             try:
                 read = loads_strict(raw)
             except BatonError:

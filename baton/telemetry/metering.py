@@ -111,9 +111,8 @@ class _MeteredActivity(worker.ActivityInboundInterceptor):
         if not input.args or not isinstance(input.args[0], StageInput | UnverifiedHandoff):
             return await super().execute_activity(input)
         info = activity.info()
-        if not info.is_local:
-            waited = info.started_time - info.current_attempt_scheduled_time
-            self._metrics.queued(info.activity_type, waited.total_seconds())
+        waited = info.started_time - info.current_attempt_scheduled_time
+        self._metrics.queued(info.activity_type, waited.total_seconds())
         began = time.monotonic()
         try:
             answer = await super().execute_activity(input)

@@ -43,10 +43,5 @@ MEMO_FIELDS = "baton_fields"
 MEMO_UNDONE = "baton_undone"
 """Memo: what a pipeline does to undo effects outside, an `Undone`; each upsert of it stays in the history."""
 
-ASKS_WHETHER_IT_SEALS = "baton: is what leaves this worker sealed?"
-"""A value that a pipeline has converted, to learn whether its worker seals: then the payload's metadata has `SEALS`.
-
-The SDK gives workflow code its payload converter wrapped up, so an attribute of ours could not be seen.
-"""
-SEALS = "baton-seals"
-"""The metadata member that answers it."""
+SEALS = "baton_seals"
+"""The extern function by which a worker tells workflow code that it signs handoffs."""

@@ -96,28 +96,7 @@ async def verify(context: StageContext[Baton]) -> StageResult:
     return await _work(context)
 
 
-@stage(light=True)
-async def weigh(context: StageContext[Baton]) -> StageResult:
-    """Weigh it, in the pipeline's own worker."""
-    return await _work(context)
-
-
 STAGES = [draft, build, verify]
-
-
-@workflow.defn
-class Weighed:
-    """Weigh: a light stage, which is durable only with its workflow task."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run the stage."""
-        result = await self.pipeline.stage(weigh)
-        return self.pipeline.result(result.output)
 
 
 @workflow.defn

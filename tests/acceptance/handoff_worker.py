@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.plugin import BatonPlugin
-from tests.acceptance.handoff_errands import STAGES, Relayed, Weighed, safeguards, weigh
+from tests.acceptance.handoff_errands import STAGES, Relayed, safeguards
 
 
 async def work(address: str, queue: str, folder: str, role: str) -> None:
@@ -23,8 +23,8 @@ async def work(address: str, queue: str, folder: str, role: str) -> None:
     worker = Worker(
         client,
         task_queue=queue,
-        workflows=[] if role.startswith("stages") else [Relayed, Weighed],
-        activities=[weigh] if role.startswith("pipelines") else STAGES,
+        workflows=[] if role.startswith("stages") else [Relayed],
+        activities=[] if role.startswith("pipelines") else STAGES,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         default_heartbeat_throttle_interval=timedelta(milliseconds=100),
         max_heartbeat_throttle_interval=timedelta(milliseconds=100),

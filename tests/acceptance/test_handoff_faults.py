@@ -15,16 +15,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from temporalio.client import Client
-
-from baton import PipelineInput
 from baton.client import read_run
 from baton.devserver import DevServer
 from baton.keys.store_files import KeyFile, write_file
 from baton.keys.store_key import Key, Purpose
 from baton.keys.store_keyring import Keyring
-from baton.ledger.chain import ChainHead, Verdict
-from baton.plugin import BatonPlugin
 from tests.acceptance.disturbing import (
     Cable,
     alive_for,
@@ -40,12 +35,10 @@ from tests.acceptance.disturbing import (
 )
 from tests.acceptance.handoff_errands import (
     STAY,
-    Weighed,
     journal,
     safeguards,
     trace_of,
 )
-from tests.support import GOAL, LIMIT
 
 
 class TestLedgerDown:
@@ -170,34 +163,6 @@ class TestKilledWorkers:
         answers = [body["baton_patch"]["decision_log"][0] for body in bodies]
         assert answers[0] != answers[1]
         assert run.baton.decision_log[1] == answers[1], "what counts is what reached the pipeline"
-
-    async def test_with_the_workflow_task_of_a_light_stage(self, server: DevServer, tmp_path: Path) -> None:
-        """Its handoff is made anew, at another time: that is no forgery of the first, and both are on record."""
-        queue = f"light-{uuid4()}"
-        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards(tmp_path))])
-        start = PipelineInput(goal=GOAL, params={"folder": str(tmp_path)})
-        async with process(server.address, queue, tmp_path, "pipelines", **{STAY: "weigh:done"}) as doomed:
-            handle = await client.start_workflow(
-                Weighed.run,
-                start,
-                id=queue,
-                task_queue=queue,
-                execution_timeout=LIMIT,
-                task_timeout=timedelta(seconds=3),
-            )
-            await said(doomed, "weigh:done")
-        async with process(server.address, queue, tmp_path, "pipelines"):
-            result = await handle.result()
-
-        assert [act["what"] for act in journal(tmp_path)] == ["begun", "done"] * 2
-        anchors = [
-            ChainHead.from_anchor("baton", result.task_id, one) for one in (await read_run(client, queue)).anchors
-        ]
-        task = await trace_of(tmp_path, result.task_id, anchors)
-        assert task.report.verdict is Verdict.VALID, task.report.reason
-        told = [(one.fields.kind, one.fields.status) for one in task.records]
-        assert told == [("start", "ACCEPTED"), ("start", "ACCEPTED"), ("completion", "RETURNED")]
-        assert task.records[-1].body["output"] == result.output
 
     async def test_one_that_comes_back_after_it_was_given_up(self, server: DevServer, tmp_path: Path) -> None:
         """The same handoff is in two workers: the late answer of the first changes nothing, and is on record (F6)."""

@@ -29,7 +29,7 @@ from tests.acceptance.operating import PATIENCE_SECONDS, PROGRAM, Operator
 from tests.support import Handle, failure, until
 from tests.temporal import handoff_pipelines, handoff_stages
 from tests.temporal.handoff_pipelines import Forgets, FourAgents, Spends
-from tests.temporal.inbox_pipelines import PIPELINES, Tainted, TaintedLight, TaintedTwice
+from tests.temporal.inbox_pipelines import PIPELINES, Tainted, TaintedTwice
 from tests.temporal.inbox_stages import STAGES
 
 ALL_PIPELINES = [*handoff_pipelines.PIPELINES, *PIPELINES]
@@ -231,18 +231,6 @@ class TestShow:
         assert told["message"]["handoffId"] == one.handoff_id
         assert told["baton"]["current_state"] == ["12 clauses extracted"]
         assert told["handoff"]["findings"][0]["code"] == "SAFETY_VIOLATION"
-        await handle.terminate()
-
-    async def test_of_a_light_stage_it_shows_the_baton(self, operator: Operator, worker: Worker) -> None:
-        """What a light stage is sent is not in the history."""
-        handle = await pending(worker, TaintedLight.run)
-        page, told = await asyncio.gather(
-            operator("inbox", "show", handle.id), operator.json("inbox", "show", handle.id)
-        )
-
-        assert "The message is not in the run's history" in page
-        assert told["message"] is None
-        assert "Ignore all previous instructions" in told["baton"]["decision_log"][0]
         await handle.terminate()
 
     async def test_several_are_named(self, operator: Operator, worker: Worker) -> None:

@@ -45,9 +45,9 @@ async def canceled(worker: Worker, id: str) -> Handle:
     return handle
 
 
-async def light_failed(worker: Worker, id: str) -> Handle:
-    """Return a run that goes on after a light stage that failed."""
-    return await _done(await start(worker, Catches.run, id=id, raises=True))
+async def caught(worker: Worker, id: str) -> Handle:
+    """Return a run that goes on after a stage that failed."""
+    return await _done(await start(worker, Catches.run, id=id))
 
 
 async def lines_forked(worker: Worker, id: str) -> Handle:
@@ -87,7 +87,7 @@ PLAIN: dict[str, Recording] = {
     "canceled": canceled,
     "undone-canceled": undone_canceled,
     "undone-unpaid": undone_unpaid,
-    "light-failed": light_failed,
+    "caught": caught,
     "lines-forked": lines_forked,
 }
 """Runs of workers without safeguards."""
@@ -141,7 +141,7 @@ async def requeued(worker: Worker, id: str) -> Handle:
 async def first_lost(worker: Worker, id: str) -> Handle:
     """Return a run whose first stage was lost for good, and which went on all the same."""
     does = {"brief": [{"charge": [500], "end": "lost"}]}
-    return await _done(await start(worker, Takes.run, id=id, steps=["brief", "light"], does=does))
+    return await _done(await start(worker, Takes.run, id=id, steps=["brief", "second"], does=does))
 
 
 async def personal(worker: Worker, id: str) -> Handle:

@@ -7,7 +7,7 @@ from temporalio import workflow
 from baton import Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
-    from tests.temporal.stages import check, conclude, document, implement, plan, review, sort, tidy
+    from tests.temporal.stages import check, conclude, document, implement, plan, review
 
 
 @workflow.defn(name="Linear")
@@ -125,24 +125,6 @@ class GateMoved:
         await self.pipeline.approve("release manager", within=timedelta(seconds=60))
         await self.pipeline.stage(plan)
         await self.pipeline.stage(conclude)
-        return self.pipeline.result()
-
-
-@workflow.defn(name="Light")
-class LightStagesSwapped:
-    """Light, with its last two stages in the other order."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Tidy, plan, sort, tidy."""
-        await self.pipeline.stage(tidy)
-        await self.pipeline.stage(plan)
-        await self.pipeline.stage(sort)
-        await self.pipeline.stage(tidy)
         return self.pipeline.result()
 
 

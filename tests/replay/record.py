@@ -42,7 +42,7 @@ from tests.temporal.line_stages import STAGES as LINE_STAGES
 from tests.temporal.mishaps import NeverAwaits
 from tests.temporal.paying_pipelines import Takes
 from tests.temporal.paying_stages import STAGES as PAYING_STAGES
-from tests.temporal.pipelines import PIPELINES, FansOut, Gated, Light, LightTogether, Linear, Long, Parent
+from tests.temporal.pipelines import PIPELINES, FansOut, Gated, Linear, Long, Parent
 from tests.temporal.stages import STAGES
 from tests.temporal.undoing import STAGES as UNDOING_STAGES
 from tests.temporal.undoing import Books
@@ -106,8 +106,6 @@ async def forked(worker: Worker, id: str) -> Handle:
 RECORDINGS: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "linear": lambda worker, id: plain(worker, Linear, id),
     "fan-out": lambda worker, id: plain(worker, FansOut, id),
-    "light": lambda worker, id: plain(worker, Light, id),
-    "light-together": lambda worker, id: plain(worker, LightTogether, id),
     "unawaited": unawaited,
     "child": lambda worker, id: plain(worker, Parent, id),
     "approval": lambda worker, id: approved(worker, Gated, id),

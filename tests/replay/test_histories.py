@@ -44,7 +44,6 @@ MUTANTS = [
     pytest.param(mutants.OneAfterTheOther, "fan-out", id="branches run one after the other"),
     pytest.param(mutants.GateDropped, "approval", id="an approval dropped"),
     pytest.param(mutants.GateMoved, "approval", id="an approval moved"),
-    pytest.param(mutants.LightStagesSwapped, "light", id="two light stages swapped"),
     pytest.param(mutants.AnotherChild, "child", id="another child pipeline"),
 ]
 

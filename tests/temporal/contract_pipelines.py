@@ -164,7 +164,7 @@ class Misrouted:
         return self.pipeline.result()
 
 
-@stage(light=True)
+@stage
 async def glance(context: StageContext[Baton]) -> BatonPatch:
     """Look, and make a note of it."""
     context.session.internal_note("Seen.")

@@ -12,8 +12,8 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.client import Client
 
-from baton.exchange.activity import answer_question
-from baton.exchange.admission import ANSWER_QUESTION, Answered, Question
+from baton.exchange.activity import admit
+from baton.exchange.admission import ADMIT, AcceptRequest, Admission
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
@@ -23,12 +23,10 @@ from tests.temporal.exchange_pipelines import EXCHANGES
 async def main(address: str, task_queue: str, folder: str, moment: str) -> None:
     """Work until a handoff is to be accepted; die right before or right after it is on record."""
 
-    @activity.defn(name=ANSWER_QUESTION)
-    async def die(question: Question) -> Answered:
-        if question.accept is None:
-            return await answer_question(question)
+    @activity.defn(name=ADMIT)
+    async def die(request: AcceptRequest) -> Admission:
         if moment == "after":
-            await answer_question(question)
+            await admit(request)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("unreachable")
 

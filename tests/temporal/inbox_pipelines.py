@@ -6,7 +6,7 @@ from baton import Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.handoff_stages import forgetful, scoped, score, summarise
-    from tests.temporal.inbox_stages import glance, taint
+    from tests.temporal.inbox_stages import taint
 
 
 @workflow.defn
@@ -42,22 +42,6 @@ class TaintedTwice:
 
 
 @workflow.defn
-class TaintedLight:
-    """A light stage that does not accept."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Taint, then glance."""
-        await self.pipeline.stage(taint)
-        await self.pipeline.stage(glance)
-        return self.pipeline.result()
-
-
-@workflow.defn
 class ForgetsInABranch:
     """Two receivers at once, one of which requires what nobody sent."""
 
@@ -73,4 +57,4 @@ class ForgetsInABranch:
         return self.pipeline.result()
 
 
-PIPELINES = [Tainted, TaintedTwice, TaintedLight, ForgetsInABranch]
+PIPELINES = [Tainted, TaintedTwice, ForgetsInABranch]

@@ -20,10 +20,4 @@ async def taint(context: StageContext[Baton]) -> BatonPatch:
     return BatonPatch(decision_log=[HOSTILE])
 
 
-@stage(light=True)
-async def glance(baton: Baton) -> BatonPatch:
-    """Be a light stage, which leaves no message in the history."""
-    return BatonPatch(current_state=["Glanced at it"])
-
-
-STAGES: list[Callable[..., Any]] = [taint, glance]
+STAGES: list[Callable[..., Any]] = [taint]

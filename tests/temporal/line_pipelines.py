@@ -12,13 +12,13 @@ from baton import ContinueAfter, Pipeline, PipelineInput, PipelineResult
 from baton.errors import StageFailedError
 
 with workflow.unsafe.imports_passed_through():
-    from tests.temporal.line_stages import alpha, beta, charges, costs, first, gamma, lightly, second
+    from tests.temporal.line_stages import alpha, beta, charges, costs, first, gamma, once, second
     from tests.temporal.stages import tidy
 
 
 @workflow.defn
 class Waits:
-    """Two stages that are tried once only; the second is light by the parameter `light`."""
+    """Two stages that are tried once only."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -28,7 +28,7 @@ class Waits:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Run them."""
         await self.pipeline.stage(first)
-        result = await self.pipeline.stage(lightly if start.params["light"] else second)
+        result = await self.pipeline.stage(second)
         return self.pipeline.result(result.output)
 
 
@@ -55,7 +55,7 @@ class Lines:
 
 @workflow.defn
 class Catches:
-    """Goes on after a light stage that fails."""
+    """Goes on after a stage that fails."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -65,7 +65,7 @@ class Catches:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Tell why it failed."""
         try:
-            await self.pipeline.stage(lightly)
+            await self.pipeline.stage(once)
         except StageFailedError as error:
             return self.pipeline.result(str(error))
         return self.pipeline.result()
@@ -160,7 +160,7 @@ class Races:
 
 @workflow.defn
 class TakesTheFirst:
-    """Light stages at once, of which it waits for the first only; it ends then as the parameter `how` says."""
+    """Stages at once, of which it waits for the first only; it ends then as the parameter `how` says."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

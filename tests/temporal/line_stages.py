@@ -30,12 +30,10 @@ async def second(context: StageContext[Baton]) -> StageResult:
     return StageResult(output=context.attempt)
 
 
-@stage(retries=_ONCE, light=True)
-async def lightly(context: StageContext[Baton]) -> StageResult:
-    """Do the same in the pipeline's own worker, or fail there."""
-    if context.params.get("raises"):
-        raise ValueError("it cannot be done")
-    return await second(context)
+@stage(retries=_ONCE)
+async def once(context: StageContext[Baton]) -> StageResult:
+    """Fail for good."""
+    raise ValueError("it cannot be done")
 
 
 @stage
@@ -77,4 +75,4 @@ async def costs(context: StageContext[Baton]) -> StageResult:
     return StageResult(baton_patch=patch, spend=Spend(micro_usd=100, prompt_tokens=10))
 
 
-STAGES: list[Callable[..., Any]] = [costs, first, second, lightly, alpha, beta, gamma, charges]
+STAGES: list[Callable[..., Any]] = [costs, first, second, once, alpha, beta, gamma, charges]

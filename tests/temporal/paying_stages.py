@@ -89,12 +89,6 @@ async def picky(context: StageContext[Baton]) -> StageResult:
     return await _pay(context, "picky")
 
 
-@stage(light=True, retries=Retries(attempts=1))
-async def light(context: StageContext[Baton]) -> StageResult:
-    """Pay, in the workflow's own task."""
-    return await _pay(context, "light")
-
-
 @stage(timeout=timedelta(seconds=1), retries=Retries(attempts=1))
 async def brief(context: StageContext[Baton]) -> StageResult:
     """Pay; what takes longer counts as lost."""
@@ -128,5 +122,5 @@ async def summarise(prompt: str, max_tokens: int) -> Summary:
     return Summary(text="They looked at pages.", spend=SUMMARY)
 
 
-STAGES: list[Any] = [watched, first, second, picky, light, brief, talk, listen, scoped]
+STAGES: list[Any] = [watched, first, second, picky, brief, talk, listen, scoped]
 BY_NAME: dict[str, Any] = {one.spec.name: one for one in STAGES}

@@ -139,24 +139,6 @@ class AsksWhileWorking:
 
 
 @workflow.defn
-class Light:
-    """Light stages around an ordinary one."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        """Tidy, plan, tidy and sort."""
-        await self.pipeline.stage(tidy)
-        await self.pipeline.stage(plan)
-        await self.pipeline.stage(tidy)
-        await self.pipeline.stage(sort)
-        return self.pipeline.result()
-
-
-@workflow.defn
 class Parent:
     """Another pipeline does a part of the work; parameters: its type as `child`, its `params`, what is `taken`."""
 
@@ -229,8 +211,8 @@ class Together:
 
 
 @workflow.defn
-class LightTogether:
-    """Light stages and ordinary ones at the same time, all writing the same field."""
+class ThreeLines:
+    """Three lines of stages at the same time, all writing the same field."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -351,13 +333,12 @@ PIPELINES: list[type] = [
     Gated,
     Announced,
     AsksWhileWorking,
-    Light,
     Parent,
     FirstHalf,
     Delegates,
     Together,
-    LightTogether,
     Long,
+    ThreeLines,
     Bulky,
     Discusses,
     Circles,

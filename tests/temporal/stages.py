@@ -81,14 +81,14 @@ async def conclude(baton: Baton) -> BatonPatch:
     return BatonPatch(current_state=[f"Concluded on {len(baton.current_state)} points"], decision_log=["Done"])
 
 
-@stage(light=True)
+@stage
 async def tidy(baton: Baton) -> BatonPatch:
     """Take milliseconds."""
     executed()
     return BatonPatch(current_state=[*baton.current_state, "Tidied"], decision_log=["Tidied up"])
 
 
-@stage(light=True)
+@stage
 async def sort(baton: Baton) -> BatonPatch:
     """Take milliseconds too."""
     executed()

@@ -228,8 +228,7 @@ async def test_a_decision_is_in_the_history_before_it_is_on_record(client: Clien
     events = [one async for one in handle.fetch_history_events()]
     happened = [one.event_type for one in events]
     accepted = happened.index(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
-    markers = [one.marker_recorded_event_attributes.marker_name for one in events]
-    recorded = markers.index("core_local_activity", accepted)
+    recorded = happened.index(EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED, accepted)
     assert EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in happened[accepted:recorded]
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 

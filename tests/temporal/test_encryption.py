@@ -163,7 +163,7 @@ class TestEncryption:
         ring = written(keys, {one.value: Key.generate(one, AT) for one in Purpose})
         client = await Client.connect(server.address, plugins=[BatonPlugin(keyring=ring, encrypt=True)])
         (tmp_path / "ledger").mkdir()
-        start = PipelineInput(goal=MARK, params={"light": False, "folder": str(tmp_path)})
+        start = PipelineInput(goal=MARK, params={"folder": str(tmp_path)})
         async with pipeline_worker(client, [Waits], STAGES) as worker:
             run = await run_pipeline(worker, Waits.run, start)
         (tmp_path / "kept.json").write_text((await run.handle.fetch_history()).to_json())
@@ -182,7 +182,7 @@ class TestEncryption:
         plugin = BatonPlugin(parts, keyring=Keyring.generate(), encrypt=True)
         client = await Client.connect(server.address, plugins=[plugin])
         forgot = await Client.connect(server.address, plugins=[BatonPlugin(parts)])
-        params: dict[str, Any] = {"light": True, "text": "long " * 60_000}
+        params: dict[str, Any] = {"text": "long " * 60_000}
         for folder in ("one", "other"):
             (tmp_path / folder / "ledger").mkdir(parents=True)
         async with pipeline_worker(client, [Waits], STAGES) as worker:

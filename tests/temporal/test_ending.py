@@ -47,7 +47,7 @@ async def test_a_run_that_does_not_wait_for_the_step_it_cancels_closes(client: C
 
 @pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")  # the SDK's, of one that has just ended
 @pytest.mark.parametrize("how", ["returns", "raises", "goes on"])
-async def test_a_run_that_does_not_wait_for_its_light_stages_closes(client: Client, how: str) -> None:
+async def test_a_run_that_does_not_wait_for_stages_that_end_with_it_closes(client: Client, how: str) -> None:
     """They end as it does: what they gave would stand behind its end, and the server refuses such a task for ever."""
     async with pipeline_worker(client, [TakesTheFirst], STAGES) as worker:
         handles = [await start(worker, TakesTheFirst.run, how=how) for _ in range(4)]

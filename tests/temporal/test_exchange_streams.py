@@ -74,7 +74,7 @@ async def test_an_attack_that_comes_as_the_receiver_begins(exchange: Worker, saf
             await receiver.signal(HANDOFF_CHUNK, chunk)
     async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         for receiver in receivers:
-            await event(receiver, EventType.EVENT_TYPE_MARKER_RECORDED, 4)
+            await event(receiver, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 4)
             await receiver.signal(HANDOFF_CHUNK, chunks[3])
             assert "chunk 3: the safety scan rejects it" in await failure(receiver)
 

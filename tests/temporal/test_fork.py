@@ -27,7 +27,7 @@ from tests.support import (
     until_waiting,
 )
 from tests.temporal.mishaps import Answers, FallsBack
-from tests.temporal.pipelines import PIPELINES, Discusses, FansOut, Gated, LightTogether, Linear, Long, Parent, Together
+from tests.temporal.pipelines import PIPELINES, Discusses, FansOut, Gated, Linear, Long, Parent, ThreeLines, Together
 from tests.temporal.stages import EXECUTED, GATES, STAGES
 
 
@@ -308,7 +308,7 @@ class TestConcurrentSteps:
     @pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
     async def test_lines_of_steps_keep_their_numbers(self, client: Client, worker: Worker, at: int) -> None:
         """Each line asks for its next step only after the others have asked for theirs, as it was."""
-        once = await run_pipeline(worker, LightTogether.run, PipelineInput(goal=GOAL))
+        once = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
         other = await forked(client, once.handle, str(at))
         await other.result()
 
@@ -320,7 +320,7 @@ class TestConcurrentSteps:
     @pytest.mark.parametrize("at", [2, 4, 6])
     async def test_an_edit_waits_for_the_other_lines(self, client: Client, worker: Worker, at: int) -> None:
         """It takes effect after all that was taken over, also of lines that ask for it later."""
-        once = await run_pipeline(worker, LightTogether.run, PipelineInput(goal=GOAL))
+        once = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
         other = await forked(client, once.handle, str(at), patch={"constraints": ["Otherwise"]})
         await other.result()
 

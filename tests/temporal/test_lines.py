@@ -42,15 +42,15 @@ async def test_an_update_and_a_signal_at_once_are_taken_over_in_their_order(clie
     await assert_replays(handle, [Lines])
 
 
-async def test_a_light_stage_that_fails_is_told_as_any_other(client: Client) -> None:
+async def test_a_stage_that_fails_can_be_caught(client: Client) -> None:
     """The pipeline's code can catch it, the run reads back with the failed step, and its history replays."""
     async with pipeline_worker(client, [Catches], STAGES) as worker:
         handle = await start(worker, Catches.run, raises=True)
         result = await handle.result()
 
-    assert result.output == "stage 'lightly' failed: ValueError: it cannot be done"
+    assert result.output == "stage 'once' failed: ValueError: it cannot be done"
     [step] = (await read_run(client, handle.id)).steps
-    assert (step.name, step.status, step.failure) == ("lightly", StepStatus.FAILED, result.output)
+    assert (step.name, step.status, step.failure) == ("once", StepStatus.FAILED, "ValueError: it cannot be done")
     await assert_replays(handle, [Catches])
 
 

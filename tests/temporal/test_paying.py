@@ -59,7 +59,6 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
         pytest.param(["first", "second"], {"first": RAISES}, 2_500, id="raised to the end"),
         pytest.param(["first"], {"first": [{"charge": [500], "end": "raise for good"}]}, 500, id="raised for good"),
         pytest.param(["first"], {"first": [{"charge": [500], "end": "exit"}]}, 1_500, id="asked its worker to end"),
-        pytest.param(["light"], {"light": RAISES}, 500, id="a light stage that raised"),
         pytest.param(["first", "brief"], {"brief": LOST}, 1_500, id="lost for good"),
         pytest.param(["brief"], {"brief": LOST}, 500, id="the first stage lost for good"),
         pytest.param([{"child": ["brief"]}], {"brief": LOST}, 500, id="a child's first stage lost for good"),
@@ -69,7 +68,6 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
         pytest.param(["first"], {"first": REFUSED}, 407, id="refused"),
         pytest.param(["first"], {"first": [{"spend": 400, "end": "unreadable"}, {"spend": 7}]}, 407, id="unreadable"),
         pytest.param([["first", "second"]], {"first": RAISES}, 2_500, id="a branch that raised"),
-        pytest.param([["light", "first"]], {}, 2_000, id="a branch that is done before the other begins"),
         pytest.param([{"child": ["first"]}, "second"], {"first": REFUSED}, 1_407, id="a child"),
         pytest.param([{"child": ["first", "fail"]}, "second"], {"first": REFUSED}, 1_407, id="a child that failed"),
         pytest.param(["first", "picky"], {"first": [{"spend": 9}, *RAISES]}, 1_518, id="a sender that did not mend it"),
@@ -208,7 +206,7 @@ async def test_a_fork_takes_over_the_bills_before_the_step(
 ) -> None:
     """All of them, and none of those after it: a fork has spent what the run had spent there."""
     does = {"first": REFUSED, "second": RAISES}
-    steps = ["first", "second", "sleep", {"child": ["first", "light"]}, "sleep", "light"]
+    steps = ["first", "second", "sleep", {"child": ["first", "watched"]}, "sleep", "watched"]
     run = await taken(worker, steps, does, budget, events=events)
 
     handle = await fork(worker.client, run.workflow_id, str(at), by="ann", why="try again")

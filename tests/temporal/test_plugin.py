@@ -1,7 +1,6 @@
 """What `BatonPlugin` sees to: bad input and bad code end a run with a message, and nothing is tried for ever."""
 
 import asyncio
-import importlib
 import logging
 import re
 import time
@@ -24,7 +23,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
 )
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig
+from temporalio.worker import Worker, WorkerConfig
 
 from baton import Pipeline, WorkerParts, stage
 from baton.artifacts.store import open_store
@@ -37,7 +36,6 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.errors import LedgerUnavailableError
 from baton.plugin import BatonPlugin
 from baton.runs.client_connection import Connection
-from baton.sdk import runner
 from baton.telemetry import loop_watch
 from baton.testing import JSON_PLAIN, pipeline_worker, run_pipeline
 from tests.replay.mutants import GateDropped
@@ -46,25 +44,6 @@ from tests.temporal import stages
 from tests.temporal.mishaps import Raises
 from tests.temporal.pipelines import PIPELINES, Gated, Linear
 from tests.temporal.stages import STAGES
-
-FLOWS = """
-from temporalio import workflow
-
-from baton import PipelineInput, PipelineResult
-from baton import Pipeline
-from pulled.words import WORD
-
-
-@workflow.defn
-class Pulled:
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        return self.pipeline.result(f"{{WORD}} {}")
-"""
 
 BAD_CODE = [
     pytest.param("init", "UnheardOf", "in the beginning", id="an exception in __init__"),
@@ -139,33 +118,20 @@ class TestFailures:
         assert logged.exc_info is not None
         assert any(Path(frame.filename).name == "mishaps.py" for frame in traceback.extract_tb(logged.exc_info[2]))
 
-    @pytest.mark.parametrize("how", ["init", "signal"])
-    async def test_the_log_has_code_that_fails_the_run_from_elsewhere(
-        self, worker: Worker, how: str, caplog: pytest.LogCaptureFixture
+    async def test_the_log_has_a_signal_handler_that_fails_the_run(
+        self, worker: Worker, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Beside `run`, too: in `__init__` or in a signal's handler; once, with the run's id."""
-        handle = await start(worker, Raises.run, how=how)
-        if how == "signal":  # when nothing else comes meanwhile, for which the server would have the task done again
-            await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-            await handle.signal("stumble")
+        """Once, with the run's id."""
+        handle = await start(worker, Raises.run, how="signal")
+        # When nothing else comes meanwhile, for which the server would have the task done again.
+        await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        await handle.signal("stumble")
         with pytest.raises(WorkflowFailureError):
             await handle.result()
 
         [logged] = [one for one in caplog.records if "the pipeline's code failed the run" in one.getMessage()]
         assert logged.exc_info is not None
         assert all(told in logged.getMessage() for told in ("'Raises'", handle.id, str(handle.first_execution_run_id)))
-
-    async def test_the_log_has_what_init_raises_without_the_sandbox(
-        self, client: Client, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """A worker of one's own may do without it; its log says the same."""
-        plain = UnsandboxedWorkflowRunner()
-        async with Worker(client, task_queue=f"plain-{uuid4()}", workflows=[Raises], workflow_runner=plain) as worker:
-            with pytest.raises(WorkflowFailureError):
-                await (await start(worker, Raises.run, how="init")).result()
-
-        [logged] = [one for one in caplog.records if "the pipeline's code failed the run" in one.getMessage()]
-        assert logged.exc_info is not None
 
     async def test_the_log_has_an_update_whose_handler_failed(
         self, worker: Worker, caplog: pytest.LogCaptureFixture
@@ -265,39 +231,6 @@ class TestParts:
         config = BatonPlugin(WorkerParts(artifacts=open_store(where))).configure_worker(given)
 
         assert config["max_workflow_task_external_storage_concurrency"] == at_a_time
-
-    async def test_the_way_into_the_sandbox_is_compiled_once(self, worker: Worker) -> None:
-        """The SDK has the method by which the runner does that; without, it would compile for each task."""
-        first = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-        compiled = runner._compiled.cache_info()
-
-        second = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-
-        now = runner._compiled.cache_info()
-        assert second.baton.decision_log == first.baton.decision_log
-        assert now.hits > compiled.hits > 0
-        assert now.misses == compiled.misses
-
-    async def test_a_worker_keeps_the_code_it_started_with(
-        self, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A file that is pulled under a running worker changes none of its runs; one that starts then has it."""
-        monkeypatch.syspath_prepend(tmp_path)
-        package = tmp_path / "pulled"
-        package.mkdir()
-        (package / "__init__.py").write_text("")
-        (package / "words.py").write_text("WORD = 'old'\n")
-        (package / "flows.py").write_text(FLOWS.format("old"))
-        pulled = importlib.import_module("pulled.flows").Pulled
-        async with pipeline_worker(client, [pulled], []) as worker:
-            before = await run_pipeline(worker, pulled.run, PipelineInput(goal=GOAL))
-            (package / "words.py").write_text("WORD = 'newer'\n")
-            (package / "flows.py").write_text(FLOWS.format("newer"))
-            meanwhile = await run_pipeline(worker, pulled.run, PipelineInput(goal=GOAL))
-        async with pipeline_worker(client, [pulled], []) as worker:
-            after = await run_pipeline(worker, pulled.run, PipelineInput(goal=GOAL))
-
-        assert [run.result.output for run in (before, meanwhile, after)] == ["old old", "old old", "newer newer"]
 
 
 class TestLabels:

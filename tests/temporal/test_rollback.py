@@ -27,7 +27,7 @@ from tests.support import (
     undated,
     until_waiting,
 )
-from tests.temporal.pipelines import FansOut, Gated, Light, Linear, Long, Parent, Together
+from tests.temporal.pipelines import FansOut, Gated, Linear, Long, Parent, Together
 from tests.temporal.stages import EXECUTED, GATES
 
 
@@ -129,16 +129,6 @@ class TestClosedRuns:
 
         assert undated(again) == undated(once.record)
         assert [EXECUTED[handle.id, stage] for stage in ("plan", "check", "document", "review")] == [1, 2, 2, 2]
-
-    async def test_light_stages_of_the_same_task_run_again_and_are_named(self, client: Client, worker: Worker) -> None:
-        """They have no event of their own to go back to."""
-        once = await run_pipeline(worker, Light.run, PipelineInput(goal=GOAL))
-        done, handle = await back(client, once.handle, "sort")
-        again = await finished(client, handle)
-
-        assert done.also_again == ["tidy"]
-        assert undated(again) == undated(once.record)
-        assert EXECUTED[handle.id, "plan"] == 1
 
 
 class TestLiveRuns:

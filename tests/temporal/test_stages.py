@@ -12,10 +12,10 @@ from baton.client import fork, read_run, rebuild
 from baton.core.messages import PipelineInput
 from baton.runs.client_record import StepStatus
 from baton.testing import pipeline_worker, run_pipeline
-from tests.support import GOAL, assert_reads_back, failure, names, start, undated
+from tests.support import GOAL, assert_reads_back, failure, start, undated
 from tests.temporal.line_pipelines import Waits
 from tests.temporal.mishaps import Answers, FallsBack, Impatient, Stumbles
-from tests.temporal.pipelines import Gated, Light, LightTogether
+from tests.temporal.pipelines import Gated
 from tests.temporal.stages import EXECUTED, STAGES
 
 HASH_A, HASH_B = "a" * 64, "b" * 64
@@ -203,26 +203,6 @@ class TestCanceled:
                 run = await run_pipeline(forgetful, Impatient.run, PipelineInput(goal=GOAL, params={"step": step}))
                 await assert_reads_back(client, run.handle)
                 assert [entry.stage_id for entry in run.record.state.entries] == ["plan", "conclude"]
-
-
-class TestLight:
-    """Light stages run in the workflow's own worker."""
-
-    async def test_they_are_read_back_like_any_stage(self, client: Client, worker: Worker) -> None:
-        """In turn with an ordinary one."""
-        run = await run_pipeline(worker, Light.run, PipelineInput(goal=GOAL))
-
-        read = await assert_reads_back(client, run.handle)
-        assert names(read) == ["tidy", "plan", "tidy", "sort"]
-        assert run.baton.current_state == ["Nothing implemented", "Nothing reviewed", "Plan written", "Tidied"]
-
-    async def test_they_run_beside_ordinary_ones(self, client: Client, worker: Worker) -> None:
-        """Three lines of stages at once, all writing the same field: no line waits for another."""
-        run = await run_pipeline(worker, LightTogether.run, PipelineInput(goal=GOAL))
-
-        read = await assert_reads_back(client, run.handle)
-        assert sorted(names(read)) == ["check", "document", "review", "sort", "tidy", "tidy"]
-        assert any("a concurrent step wrote it too" in w for entry in read.state.entries for w in entry.warnings)
 
 
 class TestFailure:

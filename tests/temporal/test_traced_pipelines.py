@@ -21,7 +21,7 @@ from tests.temporal.exchange_pipelines import EXCHANGES, ThereAndBack
 from tests.temporal.handoff_pipelines import PIPELINES, FansOutSealed, Forgets, FourAgents
 from tests.temporal.handoff_stages import STAGES
 from tests.temporal.pipelines import PIPELINES as OTHERS
-from tests.temporal.pipelines import LightTogether, Parent
+from tests.temporal.pipelines import Parent, ThreeLines
 from tests.temporal.stages import STAGES as OTHER_STAGES
 
 RECEIVERS = ("extract", "analyse", "score", "summarise")
@@ -79,7 +79,7 @@ class TestTracedPipelines:
         [
             pytest.param(Forgets, id="a handoff that goes back to its sender"),
             pytest.param(Parent, id="a child pipeline"),
-            pytest.param(LightTogether, id="several stages that begin at once"),
+            pytest.param(ThreeLines, id="several stages that begin at once"),
             pytest.param(ThereAndBack, id="a pipeline that is started to receive"),
         ],
     )
@@ -97,7 +97,7 @@ class TestTracedPipelines:
             assert [span.name for span in starts] == [starts[0].name]
             assert {span.parent_span_id for span in collector.spans} - {*ids} == {starts[0].parent_span_id}
             assert {link.span_id for span in collector.spans for link in span.links} <= {*ids}
-            assert len(unlinked) == (3 if pipeline is LightTogether else 1)
+            assert len(unlinked) == (3 if pipeline is ThreeLines else 1)
 
     async def test_the_copies_of_a_fan_out_have_spans_of_their_own(self, server: DevServer, tmp_path: Path) -> None:
         """A span id never appears twice, and every parent and every link leads to a span."""

@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn
 class ReceivesAfterWork:
-    """Runs light stages and others in turn, and only then receives; parameter: `times`."""
+    """Runs stages in turn, and only then receives; parameter: `times`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -84,7 +84,7 @@ class WorksAndReceives:
 
 @workflow.defn
 class TellsWhen:
-    """Waits for a note, runs a light stage, and tells at what time it had the note."""
+    """Waits for a note, runs a stage, and tells at what time it had the note."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

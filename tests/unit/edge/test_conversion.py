@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.codec.conversion import RECORD, SEALED, TO_SEAL, data_converter
 from baton.codec.encryption import ENCODING, EncryptionCodec, MissingKeyError
-from baton.core.messages import LocalStageInput, StageInput
+from baton.core.messages import StageInput
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealError, UnverifiedHandoff, VerifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal
@@ -126,15 +126,6 @@ class TestHandoffs:
 
 class TestEncryption:
     """`data_converter(encrypt=True)`."""
-
-    async def test_what_stays_within_its_worker_is_not_compressed(self) -> None:
-        """A light stage's input is no smaller in a history that it never enters, and is read all the same."""
-        converter, members = data_converter(), {"stage": "plan", "seq": 1, "task_id": "t", "baton": {"goal": "g" * 500}}
-        local, sent = LocalStageInput.model_validate(members), StageInput.model_validate(members)
-
-        [kept], [small] = await converter.encode([local]), await converter.encode([sent])
-        assert (kept.metadata["encoding"], small.metadata["encoding"]) == (b"json/plain", b"binary/zstd-1")
-        assert await converter.decode([kept], [StageInput]) == [sent]
 
     async def test_it_compresses_before_it_encrypts(self) -> None:
         """The other way round there would be nothing to compress."""

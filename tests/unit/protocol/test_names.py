@@ -22,8 +22,7 @@ PUBLISHED = {
     "MEMO_OUTCOME": "baton_outcome",
     "MEMO_FIELDS": "baton_fields",
     "MEMO_UNDONE": "baton_undone",
-    "ASKS_WHETHER_IT_SEALS": "baton: is what leaves this worker sealed?",
-    "SEALS": "baton-seals",
+    "SEALS": "baton_seals",
 }
 
 

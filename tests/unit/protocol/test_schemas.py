@@ -84,7 +84,7 @@ class TestSchema:
     def test_every_wire_record_is_published(self) -> None:
         """A new record cannot be forgotten; the reader's own `AnyBaton` is none."""
         # Not sent as such, or published elsewhere.
-        bases = {Record, CompactRecord, baton.AnyBaton, messages.LocalStageInput, HandoffContract, SessionEvent}
+        bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent}
         found = {
             kind
             for module in (artifacts, baton, explaining, history, messages, pending)
