@@ -8,7 +8,7 @@ from baton.ledger.records import AuditCost
 from baton.wire.records import CompactRecord, Timestamp
 
 RECORD = "baton.record"
-"""The local activity that writes a `RecordedEvent` to the ledger."""
+"""The activity that writes a `RecordedEvent` to the ledger."""
 
 
 class EventKind(StrEnum):
