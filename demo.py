@@ -24,7 +24,7 @@ from rich.rule import Rule
 from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.client import Client, WorkflowHandle
 
-from activities.project_init.search import query
+from activities.project_init.knowledge import query
 from baton import PipelineInput, PipelineResult, WorkerParts
 from baton.artifacts.store import open_store
 from baton.cli.output import make_console

@@ -1,11 +1,16 @@
-"""The pipeline `code_review`: a security auditor and a performance reviewer side by side, and who merges (S4-use-2)."""
+"""The pipeline `code_review`: a security auditor and a performance reviewer side by side, and a coordinator."""
 
 from temporalio import workflow
 
-from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
+from baton import PipelineInput, PipelineResult
+from baton.protocol.budget import Budget
+from baton.workflow import ContractTerms, Pipeline
 
 with workflow.unsafe.imports_passed_through():
     from activities.code_review.stages import audit_security, coordinate_review, review_performance, take_snapshot
+
+BUDGET = Budget(initial_micro_usd=1_000_000)
+"""What a review may cost, unless it is started with another budget; if that is spent, the run waits for a top-up."""
 
 
 @workflow.defn(name="code_review")
@@ -14,16 +19,17 @@ class CodeReview:
 
     Parameters: `source`, the folder to review, and `output`, the folder for the report; both must be reachable for
     the worker. `base` reviews only what changed since a commit, `diff` only what a unified diff changes; `fail_on`
-    says from which severity on changes are requested (`high`). Nothing is ever written into the source.
+    is the severity from which on changes are requested (`high`). Nothing is ever written into the source.
     """
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, freeze_goal=True, contracts=ContractTerms())
+        limited = start if start.budget else start.model_copy(update={"budget": BUDGET})
+        self.pipeline = Pipeline(limited, freeze_goal=True, contracts=ContractTerms())
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Take the snapshot, have both look at it, and merge what they report."""
+        """Take the snapshot, let both reviewers look at it, and merge their reports."""
         await self.pipeline.stage(take_snapshot)
         await self.pipeline.fan_out(audit_security, review_performance)
         merged = await self.pipeline.stage(coordinate_review)

@@ -1,4 +1,4 @@
-"""The pipeline `project_init`: detect-tech-stack → generate-docs → build-knowledge → verify-ready (S1 L66-82)."""
+"""The pipeline `project_init`: detect-tech-stack → generate-docs → build-knowledge → verify-ready."""
 
 from temporalio import workflow
 

@@ -1,20 +1,19 @@
-"""What the stages of `code_review` find and hand on, as frozen records that cross process borders as JSON."""
+"""What the stages of `code_review` find and hand on, as frozen records that travel as artifacts."""
 
 from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
 
-from activities.project_init.roles import role_of
-from baton.errors import BatonError
-from baton.wire.records import Record
+from baton.protocol.errors import BatonError
+from baton.protocol.record import Record
 
 Severity = Literal["high", "medium", "low"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
-"""The gravest first."""
-
 Concern = Literal["security", "performance"]
 Verdict = Literal["request changes", "comment", "approve"]
+Passages = tuple[tuple[int, int], ...]
+"""First and last lines, from 1."""
 
 
 class CodeReviewError(BatonError):
@@ -28,15 +27,13 @@ class SourceText(Record):
         path: Relative to the source, with forward slashes.
         language: What it is written in.
         text: Its content; every line end is a newline.
-        changed: First and last line of each changed passage, from 1; None where the whole file is under review.
-        is_test: Whether it is a test by its path.
+        changed: The changed passages; None if the whole file is under review.
     """
 
     path: str
     language: str
     text: str
-    changed: tuple[tuple[int, int], ...] | None = None
-    is_test: bool = False
+    changed: Passages | None = None
 
     def covers(self, first: int, last: int) -> bool:
         """Return whether a passage of lines is under review.
@@ -48,30 +45,32 @@ class SourceText(Record):
         """
         return self.changed is None or any(begin <= last and first <= end for begin, end in self.changed)
 
+    @property
+    def is_test(self) -> bool:
+        """Whether it is a test, by its path."""
+        *folders, name = self.path.split("/")
+        return bool({"test", "tests"} & {*folders}) or name.startswith("test_") or name.endswith("_test.py")
+
 
 class Unread(Record):
-    """Files that nobody looked at, for one reason.
-
-    Attributes:
-        reason: Why, as a short clause.
-        count: How many.
-        examples: Up to five of them.
-        missed: Whether programs are among them that should have been looked at.
-    """
+    """Files that were not reviewed, for one reason; `missed` if programs are among them."""
 
     reason: str
     count: int = Field(ge=1)
     examples: tuple[str, ...] = ()
     missed: bool = False
 
+    def __str__(self) -> str:
+        more = ", …" if self.count > len(self.examples) else ""
+        return f"{self.count} × {self.reason}" + (f" ({', '.join(self.examples)}{more})" if self.examples else "")
+
 
 class Snapshot(Record):
-    """The code under review, as it was when the review began; every analyser reads this and nothing else.
+    """The code under review, as it was when the review began.
 
     Attributes:
-        name: The source folder's own name.
-        compared_with: What the changes are counted from, as `since main` or `by fix.diff`; empty where everything
-            is under review.
+        name: The source folder's name.
+        compared_with: What changes are counted from, as `since main` or `by fix.diff`; empty for the whole project.
         files: The files under review.
         unread: What is not among them, and why.
     """
@@ -81,15 +80,17 @@ class Snapshot(Record):
     files: tuple[SourceText, ...]
     unread: tuple[Unread, ...] = ()
 
-    def written_in(self, language: str) -> list[SourceText]:
-        """Return the files in one language."""
-        return [file for file in self.files if file.language == language]
-
     @property
     def lines(self) -> int:
         """How many lines are under review."""
         whole = sum(file.text.count("\n") for file in self.files if file.changed is None)
         return whole + sum(last - first + 1 for file in self.files for first, last in file.changed or ())
+
+    @property
+    def scope(self) -> str:
+        """What is under review, in words."""
+        what = f"what changed {self.compared_with}" if self.compared_with else "the whole project"
+        return f"{what}, {len(self.files)} files with {self.lines} lines"
 
 
 class Finding(Record):
@@ -100,18 +101,16 @@ class Finding(Record):
         line: Its first line.
         end_line: Its last line.
         column: Where it begins in the line, from 1.
-        concern: Which reviewer's business it is.
+        concern: Which reviewer found it.
         severity: How grave it is.
-        rule: The rule's id: the analyser's own, such as `B602` or `PERF401`.
-        name: The rule's name.
+        rule: The rule's id, such as `B602` or `PERF401`.
         message: What is wrong, in one sentence.
-        by: The analysers that found it; the first one's rule and message are given.
+        by: The analysers that found it.
         confidence: How sure they are, 0 to 100.
-        help: Where the rule is explained, or "".
-        cwe: The weakness's number in the Common Weakness Enumeration, or None.
-        advice: What to do instead, or "".
-        suppressed: Whether a comment in the source (`# nosec`, `# noqa`) says not to mind.
-        code: The first line's text.
+        help: Where the rule is explained.
+        cwe: The number in the Common Weakness Enumeration.
+        suppressed: Whether a comment in the source (`# nosec`, `# noqa`) hides it.
+        code: The text of the first line.
     """
 
     path: str
@@ -121,13 +120,11 @@ class Finding(Record):
     concern: Concern
     severity: Severity
     rule: str
-    name: str
     message: str
     by: tuple[str, ...]
     confidence: int = Field(ge=0, le=100)
     help: str = ""
     cwe: int | None = None
-    advice: str = ""
     suppressed: bool = False
     code: str = ""
 
@@ -137,99 +134,59 @@ class Finding(Record):
         return f"{self.path}:{self.line}"
 
 
-def column_at(line: str, offset: int) -> int:
-    """Return the column, from 1, of what Python's parser sees in a line, for it counts bytes of UTF-8.
-
-    Args:
-        line: The line's text.
-        offset: How many bytes are before it.
-
-    Example:
-        >>> column_at("ä = eval(x)", len("ä = ".encode()))
-        5
-    """
-    return len(line.encode("utf-8", "replace")[:offset].decode("utf-8", "ignore")) + 1
-
-
-class Analyser(Record):
-    """A program or model that looked for findings.
-
-    Attributes:
-        name: What it is called.
-        version: Its version; "" where it has none.
-        looked_for: What it looks for, in a few words.
-        every_language: Whether it reads every language, and not Python alone.
-    """
-
-    name: str
-    version: str
-    looked_for: str
-    every_language: bool = False
-
-
 class Review(Record):
     """What one reviewer found.
 
     Attributes:
         concern: What the reviewer looks for.
-        analysers: What was used.
-        files: How many files were analysed.
-        findings: Gravest first, then by place.
-        unread: Files under review that could not be analysed, and why.
-        rejected: How many claims of a model were dropped, because the code does not bear them out.
+        analysers: What was used, with versions.
+        findings: The gravest first, then by place.
+        unread: Files under review that were not analysed.
+        rejected: How many claims of a model were dropped because the code does not have the quoted lines.
     """
 
     concern: Concern
-    analysers: tuple[Analyser, ...]
-    files: int
+    analysers: tuple[str, ...]
     findings: tuple[Finding, ...]
     unread: tuple[Unread, ...] = ()
     rejected: int = 0
 
     @property
     def open(self) -> list[Finding]:
-        """The findings that no comment in the source suppresses."""
+        """The findings that the source does not suppress."""
         return [finding for finding in self.findings if not finding.suppressed]
 
 
-def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Return findings with the gravest first, of these tests' last, then by place and rule."""
-    return tuple(sorted(findings, key=_rank))
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings with the gravest first, then by place."""
+    return tuple(sorted(findings, key=lambda one: (SEVERITIES.index(one.severity), one.path, one.line, one.rule)))
 
 
-def _rank(one: Finding) -> tuple[int, bool, str, int, int, str]:
-    is_test = role_of(one.path) == "test"
-    return SEVERITIES.index(one.severity), is_test, one.path, one.line, one.column, one.rule
+def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:
+    """Return whether there were programs to review, and each reviewer analysed all of them."""
+    missed = any(one.missed for one in snapshot.unread) or any(review.unread for review in reviews)
+    return bool(snapshot.files) and not missed
 
 
-def verdict_of(findings: list[Finding], fail_on: Severity, *, complete: bool) -> Verdict:
-    """Return what to do about a change with these findings.
+def verdict_of(findings: Iterable[Finding], fail_on: Severity, *, complete: bool) -> Verdict:
+    """Return the verdict on code with these findings.
 
     Args:
         findings: All that are not suppressed.
         fail_on: The least severity for which changes are requested.
-        complete: Whether all that should have been looked at was (`is_complete`).
+        complete: Whether everything that should have been analysed was.
 
     Example:
         >>> verdict_of([], "high", complete=True), verdict_of([], "high", complete=False)
         ('approve', 'comment')
     """
-    if any(SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on) for one in findings):
+    found = list(findings)
+    if any(SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on) for one in found):
         return "request changes"
-    return "approve" if complete and not findings else "comment"
+    return "approve" if complete and not found else "comment"
 
 
-def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:
-    """Return whether there were programs to look at, and each reviewer looked at all of them.
-
-    Example:
-        >>> is_complete(Snapshot(name="prose", files=()), [])
-        False
-    """
-    missed = any(one.missed for one in snapshot.unread) or any(review.unread for review in reviews)
-    return bool(snapshot.files) and not missed
-
-
-def count_by_severity(findings: list[Finding]) -> dict[str, int]:
-    """Return how many findings there are of each severity, the gravest first, zeros included."""
-    return {severity: sum(one.severity == severity for one in findings) for severity in SEVERITIES}
+def count_by_severity(findings: Iterable[Finding]) -> dict[Severity, int]:
+    """Return how many findings there are of each severity."""
+    found = list(findings)
+    return {severity: sum(one.severity == severity for one in found) for severity in SEVERITIES}

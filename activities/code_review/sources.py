@@ -1,348 +1,416 @@
 """Take a snapshot of the code under review: a whole project, what changed since a commit, or what a diff changes.
 
-The source is only read. Git is asked for lists and contents alone, so no program that the checkout's own
-configuration names is ever started.
+The source is only read. Git is asked for lists and contents, never for a comparison with the working copy: that would
+start the filters that the checkout's own configuration names.
 """
 
-import asyncio
+import difflib
 import hashlib
+import io
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+import stat
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from activities.code_review.passages import Passages, hides_lines, passages_between, passages_of
-from activities.code_review.records import CodeReviewError, Snapshot, SourceText, Unread
-from activities.project_init.files import SourceTree, as_text, decoded, survey
-from activities.project_init.languages import kind_of, language_of, language_of_file
-from activities.project_init.records import LeftOut, ProjectError, SourceFile
-from activities.project_init.roles import role_of
-from activities.workbench.diffs import DiffError, FileDiff, apply_diff, is_applied, parse_diff, reverse_diff
-from activities.workbench.git import Git, paths_of
+from identify.identify import parse_shebang, tags_from_filename, tags_from_interpreter
+from unidiff import PatchedFile, PatchSet
+from unidiff.errors import UnidiffParseError
 
-_MOST_BYTES = 32_000_000
-_MOST_EXAMPLES = 5
-_NOT_READ = ("cannot be ", "folder cannot be ", "over the limit", "listed by size only", "name is not UTF-8")
-_DIFF_BYTES = 16_000_000
-_POINTER = re.compile(r".Subproject commit [0-9a-f]{40,64}(-dirty)?")
+from activities.code_review.records import CodeReviewError, Passages, Snapshot, SourceText, Unread
+
+_TAGS = """
+python=Python pyi=Python cython=Cython javascript=JavaScript jsx=JavaScript ts=TypeScript tsx=TypeScript vue=Vue
+svelte=Svelte go=Go rust=Rust java=Java kotlin=Kotlin scala=Scala groovy=Groovy c=C c++=C++ objective-c=Objective-C
+c#=C# swift=Swift dart=Dart ruby=Ruby php=PHP perl=Perl lua=Lua r=R julia=Julia elixir=Elixir erlang=Erlang
+haskell=Haskell shell=Shell batch=Batch powershell=PowerShell sql=SQL solidity=Solidity terraform=HCL
+"""
+_LANGUAGES = dict(pair.split("=") for pair in _TAGS.split())
+_SKIPPED = frozenset(("node_modules", ".venv", "venv", "__pycache__", "site-packages", ".tox", ".git", ".baton"))
+_OTHERS = re.compile(r"(^|/)(vendor|third_party|_vendor)/|_pb2(_grpc)?\.pyi?$|\.min\.js$|\.pb\.go$|_generated\.\w+$")
+_CODED = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
+_GIT = ("git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.excludesFile=")
+_GIT_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "LC_ALL": "C",
+}
+_LONGEST_FILE = 1024 * 1024
+_MOST_CHARACTERS = 32_000_000
+_LONGEST_DIFF = 16_000_000
 _SUBMODULE = "a submodule, whose own changes are not shown; review it by itself"
 
 
-class _Left:
-    """Counts what is not reviewed, by reason."""
+@dataclass
+class Tree:
+    """The files of the source, and what was left out.
 
-    def __init__(self) -> None:
-        self._paths: dict[str, list[str]] = {}
-        self._counts: dict[str, int] = {}
-        self._missed: set[str] = set()
+    Attributes:
+        root: The folder.
+        paths: The files that belong to it.
+        left_out: Paths by reason; a reason that starts with "!" may have programs among its paths.
+    """
 
-    def add(self, reason: str, path: str, count: int = 1, *, missed: bool = False) -> None:
-        """Record one file or several, and whether they should have been reviewed."""
-        self._paths.setdefault(reason, []).append(path)
-        self._counts[reason] = self._counts.get(reason, 0) + count
-        if missed:
-            self._missed.add(reason)
+    root: Path
+    paths: list[str]
+    left_out: dict[str, list[str]] = field(default_factory=dict)
 
-    def result(self) -> tuple[Unread, ...]:
-        """Return what was recorded, sorted by reason."""
+    def leave_out(self, reason: str, path: str, *, missed: bool = False) -> None:
+        """Record a path that is not reviewed."""
+        self.left_out.setdefault("!" * missed + reason, []).append(path)
+
+    def unread(self) -> tuple[Unread, ...]:
+        """Return what was left out, by reason."""
         return tuple(
             Unread(
-                reason=reason,
-                count=self._counts[reason],
-                examples=tuple(sorted(paths)[:_MOST_EXAMPLES]),
-                missed=reason in self._missed,
+                reason=reason.lstrip("!"), count=len(paths), examples=tuple(paths[:5]), missed=reason.startswith("!")
             )
-            for reason, paths in sorted(self._paths.items())
+            for reason, paths in sorted(self.left_out.items(), key=lambda each: each[0].lstrip("!"))
         )
 
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file within the limit; None if it is too long, or is not a regular file here."""
+        place = self.root / path
+        try:
+            if place.resolve() != place:
+                return None
+            descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                found = os.fstat(descriptor)
+                return file.read() if stat.S_ISREG(found.st_mode) and found.st_size <= _LONGEST_FILE else None
+        except OSError:
+            return None
 
-def snapshot_of_project(tree: SourceTree) -> Snapshot:
-    """Return all of a project's programs, for a review of everything.
 
-    Args:
-        tree: The surveyed project.
-    """
-    return _snapshot(tree, _Scope("", None, {}, lambda path, text: None))
-
-
-async def snapshot_of_changes(tree: SourceTree, base: str) -> Snapshot:
-    """Return the programs of a checkout that differ from where it left a commit, changed lines marked.
-
-    What is not committed yet counts as well. A file that was moved is compared with what it was, as git tells it
-    of what is committed or staged.
-
-    Args:
-        tree: The surveyed checkout.
-        base: A commit, branch or tag; its common ancestor with the checkout's own commit is compared with.
+def read_tree(root: Path) -> Tree:
+    """Return the files of a project: those that git counts as its own, or all below a plain folder.
 
     Raises:
-        CodeReviewError: There is no such commit, or the folder is no checkout.
-        GitError: Git fails.
+        CodeReviewError: It is not a folder that can be read.
     """
-    git = Git(tree.root)
-    commit = await git.commit_of(base)
-    if commit is None:
-        raise CodeReviewError(f"there is no commit {base!r} in {str(tree.root)!r}; {await _remedy(git)}")
-    forked = await git.ask("merge-base", commit, "HEAD")
-    start = forked.output.decode().strip() if forked.code == 0 else commit
-    blobs, links = await _contents(git, start)
-    touched = await asyncio.to_thread(_touched, tree, blobs)
-    moved = await _moved(git, start)
-    origins = {path: origin for path in touched if (origin := path if path in blobs else moved.get(path)) in blobs}
-    before = {path: as_text(await git.run("cat-file", "blob", blobs[origin])) for path, origin in origins.items()}
-
-    def changed(path: str, text: str) -> Passages:
-        return passages_between(before.get(path), text)
-
-    unseen = dict.fromkeys([path for path, at in (await _submodules(git)).items() if at != links.get(path)], _SUBMODULE)
-    scope = _Scope(f"since {base} ({start[:12]})", touched | unseen.keys(), {}, changed, unseen)
-    return await asyncio.to_thread(_snapshot, tree, scope)
+    top = root.resolve()
+    if not top.is_dir() or not os.access(top, os.R_OK):
+        raise CodeReviewError(f"the source {str(root)!r} does not exist or is not a folder; name the project's folder")
+    tree = Tree(top, [])
+    listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    for raw in sorted({*_parts(listed)} if listed is not None else _walk(top)):
+        path = raw.decode("utf-8", "backslashreplace")
+        if raw != path.encode():
+            tree.leave_out("name is not UTF-8", path, missed=_language(path, "") is not None)
+        elif _SKIPPED & {*path.split("/")}:
+            tree.leave_out("installed packages and caches", path)
+        elif not path.endswith("/") and not (top / path).is_dir():  # a nested repository
+            tree.paths.append(path)
+    return tree
 
 
-def snapshot_of_diff(tree: SourceTree, diff: str, name: str) -> Snapshot:
-    """Return the programs that a diff touches, as they are with it, its added lines marked.
+def snapshot_of_project(tree: Tree) -> Snapshot:
+    """Return all of a project's programs, for a review of everything."""
+    for path in _submodules(tree.root):
+        tree.leave_out(_SUBMODULE, path)
+    return _snapshot(tree, tree.paths, "", {}, lambda path, text: None)
+
+
+def snapshot_of_changes(tree: Tree, base: str) -> Snapshot:
+    """Return the programs of a checkout that differ from where it left a commit, with the changed lines.
+
+    What is not committed counts as well.
 
     Args:
-        tree: The surveyed project, with the diff applied or without.
+        tree: The checkout.
+        base: A commit, branch or tag; its common ancestor with the checkout's commit is compared with.
+
+    Raises:
+        CodeReviewError: There is no such commit, or the folder is not a checkout.
+    """
+    commit = _git(tree.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
+    if commit is None:
+        raise CodeReviewError(f"there is no commit {base!r} in {str(tree.root)!r}; {_remedy(tree.root)}")
+    start = (_git(tree.root, "merge-base", commit.decode().strip(), "HEAD") or commit).decode().strip()
+    blobs, links = _contents(tree.root, start)
+    moved = _moved(tree.root, start)
+    before: dict[str, str] = {}
+    touched = []
+    for path in tree.paths:
+        content = tree.read(path) or b""
+        blob = blobs.get(path) or blobs.get(moved.get(path, ""))
+        if blob != hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest():
+            touched.append(path)
+            before[path] = as_text(_git(tree.root, "cat-file", "blob", blob) or b"") if blob else ""
+    for path, at in _submodules(tree.root).items():
+        if at != links.get(path):
+            tree.leave_out(_SUBMODULE, path, missed=True)
+            touched = [each for each in touched if each != path]
+    return _snapshot(
+        tree, touched, f"since {base} ({start[:12]})", {}, lambda path, text: passages_between(before[path], text)
+    )
+
+
+def snapshot_of_diff(tree: Tree, diff: str, name: str) -> Snapshot:
+    """Return the programs that a diff changes, as they are with it, with the changed lines.
+
+    Args:
+        tree: The project, with the diff applied or without.
         diff: A unified diff.
         name: What to call the diff.
 
     Raises:
-        CodeReviewError: It is no diff, or it fits the project neither way.
+        CodeReviewError: It is not a unified diff, or fits the project neither way.
     """
     try:
-        changes = _changes_of(parse_diff(diff))
-        unseen = {path: why for path, each in changes.items() if (why := _why_unseen(tree, each))}
-        read = {
-            path: found
-            for path, each in changes.items()
-            if path not in unseen and (found := _with_diffs(tree, each)) is not None
-        }
-    except DiffError as error:
+        parsed = PatchSet(diff.replace("\r\n", "\n"))
+    except UnidiffParseError as error:
         raise CodeReviewError(f"the diff {name!r} cannot be reviewed: {error}") from None
-    texts = {path: text for path, (text, _) in read.items()}
-    new = unseen.keys() - tree.by_path.keys()  # of these the added lines tell in which language they are
-    texts |= {path: "\n".join(line for one in changes[path] for _, line in one.added) for path in new}
-    added = {path: passages for path, (_, passages) in read.items()}
-    return _snapshot(tree, _Scope(f"by {name}", changes.keys(), texts, lambda path, text: added.get(path, ()), unseen))
+    if not parsed:
+        raise CodeReviewError(f"the diff {name!r} has no change; give a unified diff, as `git diff` writes it")
+    changes: dict[str, list[PatchedFile]] = {}
+    for one in parsed:
+        changes.setdefault(_path(one), []).append(one)
+    texts: dict[str, str] = {}
+    changed: dict[str, Passages] = {}
+    for path, patches in changes.items():
+        if patches[-1].is_removed_file:
+            continue
+        added = "".join(line.value for patch in patches for hunk in patch for line in hunk if line.is_added)
+        is_program = _language(path, added) is not None or _language(path, as_text(tree.read(path) or b"")) is not None
+        why = _why_unseen(tree, path, patches)
+        if why or not is_program:
+            tree.leave_out(why or "not a program", path, missed=why == _SUBMODULE or is_program)
+            continue
+        old, new = _both_sides(tree, path, patches, name)
+        texts[path], changed[path] = new, passages_between(old, new)
+    return _snapshot(tree, sorted(texts), f"by {name}", texts, lambda path, text: changed[path])
 
 
 def read_diff(path: Path) -> str:
     """Return the text of a diff's file.
 
     Raises:
-        CodeReviewError: It is not there, or is larger than 16 MB.
+        CodeReviewError: It is missing or too large.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(_DIFF_BYTES + 1)
+            content = file.read(_LONGEST_DIFF + 1)
     except OSError as error:
         raise CodeReviewError(f"the diff {str(path)!r} cannot be read ({error.strerror}); name a file") from error
-    if len(content) > _DIFF_BYTES:
-        raise CodeReviewError(f"the diff {str(path)!r} is larger than {_DIFF_BYTES:,} bytes; review it in parts")
-    return decoded(content)
+    if len(content) > _LONGEST_DIFF:
+        raise CodeReviewError(f"the diff {str(path)!r} is larger than {_LONGEST_DIFF:,} bytes; review it in parts")
+    return content.decode("utf-8-sig", "replace")
 
 
-def read_tree(root: Path, progress: Callable[[str], None]) -> SourceTree:
-    """Return the survey of a project's folder.
+def as_text(content: bytes) -> str:
+    """Return bytes as text, with newlines as line ends and faults as U+FFFD."""
+    return content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
-    Raises:
-        CodeReviewError: It is no folder that can be read.
+
+def passages_between(old: str, new: str) -> Passages:
+    r"""Return the lines of a text that are new or changed.
+
+    Example:
+        >>> passages_between("a\nb\n", "a\nx\nb\ny\n")
+        ((2, 2), (4, 4))
     """
-    try:
-        return survey(root, progress=progress)
-    except ProjectError as error:
-        raise CodeReviewError(f"the source cannot be reviewed: {error}") from None
+    before, after = _lines(old), _lines(new)
+    if max(len(before), len(after)) > 20_000:  # a comparison takes the square of what changed
+        known = {*before}
+        return tuple((number, number) for number, line in enumerate(after, 1) if line not in known)
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    return tuple((low + 1, high) for tag, _, _, low, high in matcher.get_opcodes() if tag in ("replace", "insert"))
 
 
-@dataclass(frozen=True)
-class _Scope:
-    """What is under review.
-
-    Attributes:
-        compared_with: What the changes are counted from, as `since main` or `by fix.diff`; "" for everything.
-        touched: The paths that changed; None for all there are.
-        texts: Texts that count instead of those in the folder.
-        changed: Returns the passages of a text that changed; None for all of it.
-        unseen: The paths of which nobody can say what changed, and why not.
-    """
-
-    compared_with: str
-    touched: Set[str] | None
-    texts: Mapping[str, str]
-    changed: Callable[[str, str], Passages | None]
-    unseen: Mapping[str, str] = field(default_factory=dict)
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, as git counts them."""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
-def _snapshot(tree: SourceTree, scope: _Scope) -> Snapshot:
-    """Return the programs in the scope, within the limits; say of the other files why they are left out."""
-    left = _Left()
+def _snapshot(
+    tree: Tree,
+    paths: Iterable[str],
+    compared_with: str,
+    texts: Mapping[str, str],
+    changed: Callable[[str, str], Passages | None],
+) -> Snapshot:
+    """Return the programs among the paths, within the limits, and why others are left out."""
     files: list[SourceText] = []
     size = 0
-    listed = {file.path: file for file in tree.listing.files}
-    for path in sorted(listed.keys() | scope.texts.keys() if scope.touched is None else scope.touched):
-        if scope.unseen.get(path) == _SUBMODULE:
-            left.add(_SUBMODULE, path, missed=True)
-            continue
-        text = scope.texts.get(path)
-        language = _language(tree, listed.get(path), text, path)
-        if language is None or kind_of(language) != "programming":
-            left.add(f"no program, but {kind_of(language)}" if language else "no program", path)
-            continue
-        if role_of(path) in ("vendored", "generated"):
-            left.add(f"{role_of(path)} code", path)
-            continue
-        if path in scope.unseen:
-            left.add(scope.unseen[path], path, missed=True)
-            continue
-        text = tree.text(path) if text is None else text
-        if text is None:
-            left.add("too large, binary, unreadable, or may hold secrets", path, missed=True)
-            continue
-        passages = scope.changed(path, text)
-        size += len(text)
-        if passages == ():
-            left.add("no added line", path)
-            continue
-        if language == "Python" and hides_lines(text):
-            passages = None
-        if size > _MOST_BYTES:
-            left.add(f"over {_MOST_BYTES:,} characters", path, missed=True)
-            continue
-        files.append(
-            SourceText(path=path, language=language, text=text, changed=passages, is_test=role_of(path) == "test")
-        )
-    for omission in tree.listing.left_out if scope.touched is None else ():
-        left.add(omission.reason, ", ".join(omission.examples[:1]), omission.count, missed=_is_missed(omission))
-    return Snapshot(name=tree.listing.name, compared_with=scope.compared_with, files=tuple(files), unread=left.result())
-
-
-def _is_missed(omission: LeftOut) -> bool:
-    """Return whether programs may be among what the survey could not read, or not all of."""
-    return omission.reason.startswith(_NOT_READ) and any(
-        path.endswith("/") or kind_of(language_of(path) or "") == "programming" for path in omission.examples
-    )
-
-
-def _language(tree: SourceTree, file: SourceFile | None, text: str | None, path: str) -> str | None:
-    """Return the language of a file, or of the text that counts instead of it."""
-    if text is not None:
-        return language_of(path, text.partition("\n")[0])
-    if file is not None and file.kind == "binary":
-        return language_of(path)  # a program that holds a null byte would pass unread otherwise
-    return language_of_file(tree, file) if file else None
-
-
-def _changes_of(diffs: Iterable[FileDiff]) -> dict[str, list[FileDiff]]:
-    """Return what leads to each file: several diffs where a series of patches comes back to it."""
-    found: dict[str, list[FileDiff]] = {}
-    for one in diffs:
-        if one.new is None:
-            found.pop(one.old or "", None)
-        elif one.old == one.new:
-            found.setdefault(one.new, []).append(one)
+    for path in paths:
+        content = tree.read(path)
+        text = texts.get(path) or ("" if content is None else as_text(content))
+        language = _language(path, text)
+        if language is None:
+            tree.leave_out("not a program", path)
+        elif _OTHERS.search(path):
+            tree.leave_out("vendored or generated code", path)
+        elif path not in texts and (content is None or b"\0" in content):
+            tree.leave_out("too large, binary or unreadable", path, missed=True)
+        elif (passages := changed(path, text)) == ():
+            tree.leave_out("no added line", path)
+        elif (size := size + len(text)) > _MOST_CHARACTERS:
+            tree.leave_out(f"over {_MOST_CHARACTERS:,} characters", path, missed=True)
         else:
-            found[one.new] = [one]
+            passages = None if language == "Python" and _hides_lines(text) else passages
+            files.append(SourceText(path=path, language=language, text=text, changed=passages))
+    return Snapshot(name=tree.root.name, compared_with=compared_with, files=tuple(files), unread=tree.unread())
+
+
+def _language(path: str, text: str) -> str | None:
+    """Return the programming language of a file, or None."""
+    tags = tags_from_filename(PurePosixPath(path).name)
+    if not tags and text.startswith("#!") and (words := parse_shebang(io.BytesIO(text[:256].encode()))):
+        tags = tags_from_interpreter(PurePosixPath(words[0]).name)
+    return next((name for tag, name in _LANGUAGES.items() if tag in tags), None)
+
+
+def _hides_lines(text: str) -> bool:
+    """Return whether Python reads other lines than everybody else, by the encoding that the text declares.
+
+    With `coding: utf-7` a comment can hold the end of its line and a program after it.
+    """
+    named = next((found[1] for line in text.split("\n", 2)[:2] if (found := _CODED.match(line))), "utf-8")
+    try:
+        return text.encode("utf-8", "replace")[:_LONGEST_FILE].decode(named).count("\n") != text.count("\n")
+    except (LookupError, ValueError):  # Python refuses the file
+        return False
+
+
+def _walk(root: Path) -> list[bytes]:
+    """Return the files below a plain folder; no link is followed."""
+    found = []
+    for folder, folders, names in os.walk(os.fsencode(root)):
+        folders[:] = [name for name in folders if os.fsdecode(name) not in _SKIPPED]
+        found += [os.path.relpath(os.path.join(folder, name), os.fsencode(root)) for name in names]
     return found
 
 
-def _why_unseen(tree: SourceTree, diffs: list[FileDiff]) -> str | None:
-    """Return why nobody can say which lines diffs add to a file; None where it can be said."""
-    if any(one.binary for one in diffs):
-        return "changed as a binary file, so the diff does not show how"
-    lines = [line for one in diffs for hunk in one.hunks for line in hunk.lines]
-    if lines and all(map(_POINTER.fullmatch, lines)):
-        return _SUBMODULE
-    # Programs end a line there, and git does not: what follows would be in no line that the diff adds.
-    texts = [decoded(tree.head(path, tree.limits.text_bytes) or b"") for path in {diffs[0].old, diffs[-1].new} if path]
-    if any("\r" in text.replace("\r\n", "\n") for text in (*lines, *texts)):
-        return "a carriage return within a line of it, so the lines of the diff are not its own"
-    return None
+def _parts(raw: bytes | None) -> list[bytes]:
+    return [part for part in (raw or b"").split(b"\0") if part]
 
 
-def _with_diffs(tree: SourceTree, diffs: list[FileDiff]) -> tuple[str, Passages] | None:
-    """Return a file's text with its diffs applied, whether they are already or not, and what they add to it.
-
-    None where nothing in it changes or it is not read.
-
-    Raises:
-        DiffError: They fit neither way, or there is no such file.
-    """
-    first, last = diffs[0], diffs[-1]
-    steps = [one for one in diffs if one.hunks]
-    if not steps:
+def _git(root: Path, *arguments: str) -> bytes | None:
+    """Return what git answers; None if it is missing or refuses. Hooks and the user's settings are off."""
+    environment = {"PATH": os.environ.get("PATH", os.defpath), **_GIT_ENVIRONMENT}
+    command = [*_GIT, "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    now = tree.text(last.new or "")
-    if now is not None and is_applied(steps[-1], now):
-        old = text = now
-        for one in reversed(steps) if len(steps) > 1 else ():
-            old = apply_diff(reverse_diff(one), old)
-    else:
-        read = tree.text(first.old) if first.old else ""
-        if read is None:
-            if {first.old, last.new} & tree.by_path.keys():
-                return None  # too large, or may hold secrets
-            raise DiffError(f"{first.old}: there is no such text in the project; review the diff beside its project")
-        old = text = read
-        for one in steps:
-            text = apply_diff(one, text)
-    if len(steps) > 1:
-        return text, passages_between(old, text)
-    return text, passages_of(number for number, _ in steps[0].added)
+    return done.stdout if done.returncode == 0 else None
 
 
-async def _remedy(git: Git) -> str:
-    """Return what to do about a commit that is not there."""
-    is_shallow = await git.ask("rev-parse", "--is-shallow-repository")
-    if is_shallow.code != 0:
-        return "it is no git checkout, so leave 'base' out"
-    if is_shallow.output.strip() == b"true":
-        return "it is a shallow clone: get the rest with `git fetch --unshallow`, or name one that it has"
+def _remedy(root: Path) -> str:
+    shallow = _git(root, "rev-parse", "--is-shallow-repository")
+    if shallow is None:
+        return "it is not a git checkout, so leave 'base' out"
+    if shallow.strip() == b"true":
+        return "it is a shallow clone: get the rest with `git fetch --unshallow`, or name a commit that it has"
     return "name one of that checkout"
 
 
-async def _contents(git: Git, commit: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what git calls the contents of a commit, and the commits of its submodules, by path from the folder."""
-    prefix = await git.line("rev-parse", "--show-prefix")
-    listing = await git.run("ls-tree", "-r", "-z", "--full-tree", commit)
+def _contents(root: Path, commit: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the blobs of a commit and the commits of its submodules, by path from the folder."""
+    prefix = (_git(root, "rev-parse", "--show-prefix") or b"").decode().rstrip("\n")
     found: dict[str, dict[str, str]] = {"blob": {}, "commit": {}}
-    for entry in paths_of(listing):
-        head, _, path = entry.partition("\t")
+    for entry in _parts(_git(root, "ls-tree", "-r", "-z", "--full-tree", commit)):
+        head, _, path = entry.decode("utf-8", "backslashreplace").partition("\t")
         _, kind, name = head.split(" ")
         if path.startswith(prefix):
             found[kind][path.removeprefix(prefix)] = name
     return found["blob"], found["commit"]
 
 
-async def _submodules(git: Git) -> dict[str, str]:
-    """Return the commits at which submodules are, checked out or as they are staged, by path from the folder."""
-    found = {}
-    for entry in paths_of(await git.run("ls-files", "-z", "--stage")):
-        head, _, path = entry.partition("\t")
-        mode, name, _ = head.split(" ")
-        if mode == "160000":
-            inner = git.folder / path
-            is_there = await asyncio.to_thread((inner / ".git").exists)
-            found[path] = (is_there and await Git(inner, is_top=True).commit_of("HEAD")) or name
-    return found
-
-
-async def _moved(git: Git, commit: str) -> dict[str, str]:
-    """Return the paths from the folder that git takes for files of a commit under other names, with those names."""
+def _moved(root: Path, commit: str) -> dict[str, str]:
+    """Return the names that renamed files had in a commit, by their names now."""
     options = ("--cached", "--find-renames", "--diff-filter=R", "--name-status", "--relative", "-z")
-    parts = (await git.ask("diff-index", *options, commit, "--")).output.decode("utf-8", "backslashreplace").split("\0")
+    parts = [part.decode("utf-8", "backslashreplace") for part in _parts(_git(root, "diff-index", *options, commit))]
     return dict(zip(parts[2::3], parts[1::3], strict=False))
 
 
-def _touched(tree: SourceTree, blobs: Mapping[str, str]) -> Set[str]:
-    """Return the paths whose content is not what the commit has.
+def _submodules(root: Path) -> dict[str, str]:
+    """Return the commits at which submodules are, by path."""
+    found = {}
+    for entry in _parts(_git(root, "ls-files", "-z", "--stage")):
+        head, _, path = entry.decode("utf-8", "backslashreplace").partition("\t")
+        if head.startswith("160000 "):
+            own = _git(root / path, "rev-parse", "HEAD") if (root / path / ".git").exists() else None
+            found[path] = own.decode().strip() if own else head.split(" ")[1]
+    return found
 
-    A content is hashed as git does; in a repository that hashes with SHA-256 all look touched, which costs only time.
+
+def _path(patch: PatchedFile) -> str:
+    """Return the path that a diff names, which git quotes if it is not ASCII."""
+    path = str(patch.path)
+    if path.startswith('"'):
+        path = path.strip('"').removeprefix("b/").removeprefix("a/")
+        path = path.encode("latin-1", "replace").decode("unicode_escape").encode("latin-1", "replace").decode("utf-8")
+    if path.startswith("/") or ".." in path.split("/"):
+        raise CodeReviewError(f"the diff names {path!r}, which is not a path of the project")
+    return path
+
+
+def _why_unseen(tree: Tree, path: str, patches: list[PatchedFile]) -> str | None:
+    """Return why nobody can say which lines a diff changes; None if it can be said."""
+    if any(patch.is_binary_file for patch in patches):
+        return "changed as a binary file, so the diff does not show how"
+    lines = [line.value for patch in patches for hunk in patch for line in hunk]
+    if lines and all(line.startswith("Subproject commit ") for line in lines):
+        return _SUBMODULE
+    content = tree.read(path)
+    if content is None and (tree.root / path).exists():
+        return "too large, binary or unreadable"
+    here = (content or b"").replace(b"\r\n", b"")
+    if b"\r" in here or any("\r" in line for line in lines):  # programs end a line there, and git does not
+        return "a carriage return within a line, so the lines of the diff are not the program's"
+    return None
+
+
+def _both_sides(tree: Tree, path: str, patches: list[PatchedFile], name: str) -> tuple[str, str]:
+    """Return a file's text before and after a diff, which may be applied already.
+
+    Raises:
+        CodeReviewError: The diff fits neither way.
     """
-    found = set()
-    for file in tree.listing.files:
-        raw = tree.head(file.path, tree.limits.hash_bytes) if file.path in blobs else None
-        ours = hashlib.sha1(b"blob %d\0" % len(raw) + raw, usedforsecurity=False).hexdigest() if raw else ""
-        if ours != blobs.get(file.path) and (raw or file.size):
-            found.add(file.path)
-    return frozenset(found)
+    content = tree.read(path)
+    now = "" if content is None else as_text(content)
+    before = now
+    for patch in reversed(patches):
+        reversed_text = _applied(before, patch, backwards=True)
+        if reversed_text is None:
+            break
+        before = reversed_text
+    else:
+        return before, now
+    origin = patches[0].source_file.removeprefix("a/") if patches[0].is_rename else path
+    source = tree.read(origin)
+    after: str | None = "" if source is None else as_text(source)
+    old = after or ""
+    for patch in patches:
+        after = _applied(after, patch, backwards=False) if after is not None else None
+    if after is None:
+        raise CodeReviewError(
+            f"the diff {name!r} cannot be reviewed: it does not fit {path!r}; make it against it anew"
+        )
+    return old, after
+
+
+def _applied(text: str, patch: PatchedFile, *, backwards: bool) -> str | None:
+    """Return a text with a diff applied or taken back; None if a line that it keeps or removes is not there."""
+    lines, done, at = _lines(text), list[str](), 0
+    for hunk in patch:
+        sides = {
+            sign: [line.value.rstrip("\n").removeprefix("\ufeff") for line in hunk if line.line_type in (" ", sign)]
+            for sign in ("-", "+")
+        }
+        old, new = (sides["+"], sides["-"]) if backwards else (sides["-"], sides["+"])
+        start = (hunk.target_start if backwards else hunk.source_start) - (1 if old else 0)
+        if start < at or lines[start : start + len(old)] != old:
+            return None
+        done += [*lines[at:start], *new]
+        at = start + len(old)
+    done += lines[at:]
+    return "".join(f"{line}\n" for line in done)

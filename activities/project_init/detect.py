@@ -1,107 +1,310 @@
-"""Stage detect-tech-stack: what a project is written in, built with, started and tested by (S1 L67-70)."""
+"""Stage detect-tech-stack: languages, manifests, technologies, commands and licences, and what follows from them."""
 
-from activities.project_init.commands import find_commands
-from activities.project_init.conclusions import conclude
-from activities.project_init.entrypoints import find_entry_points
-from activities.project_init.files import SourceTree
-from activities.project_init.languages import count_languages
-from activities.project_init.licenses import find_licenses
-from activities.project_init.listing import Progress
-from activities.project_init.manifests.registry import read_manifests
-from activities.project_init.records import Evidence, Manifest, Technology, TechStack
-from activities.project_init.runners import ci_files, find_ci, find_tasks
-from activities.project_init.services import find_images, find_services
-from activities.project_init.technologies import technologies_of
+import configparser
+import re
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from shlex import quote
 
-_MAIN_FIRST = ("pyproject.toml", "package.json", "Cargo.toml", "go.mod", "pom.xml")
+from activities.project_init.commands import best_command, ci_files, compose_files, find_ci, find_commands, read_yaml
+from activities.project_init.files import Progress, SourceTree, may_hold_secrets, role_of
+from activities.project_init.languages import count_languages, language_of
+from activities.project_init.manifests import read_manifests
+from activities.project_init.records import EntryPoint, Evidence, License, Manifest, Technology, TechStack
+
+UNKNOWN = "LicenseRef-unrecognised"
+_PACKAGES = """
+web framework: fastapi=FastAPI django=Django flask=Flask starlette=Starlette aiohttp=aiohttp express=Express
+  next=Next.js github.com/gin-gonic/gin=Gin axum=Axum actix-web=Actix laravel/framework=Laravel symfony/symfony=Symfony
+user interface: react=React vue=Vue svelte=Svelte @angular/core=Angular textual=Textual streamlit=Streamlit
+database: sqlalchemy=SQLAlchemy psycopg=psycopg asyncpg=asyncpg pymongo=PyMongo redis=redis prisma=Prisma sqlx=SQLx
+jobs and messaging: temporalio=Temporal celery=Celery kafka-python=Kafka pika=RabbitMQ
+language models: openai=OpenAI anthropic=Anthropic pydantic-ai=Pydantic_AI pydantic-ai-slim=Pydantic_AI
+  langchain=LangChain langgraph=LangGraph openai-agents=OpenAI_Agents_SDK mcp=MCP transformers=Transformers
+data and science: numpy=NumPy pandas=pandas polars=Polars torch=PyTorch scikit-learn=scikit-learn
+library: pydantic=Pydantic httpx=HTTPX requests=Requests typer=Typer click=Click rich=Rich tokio=Tokio serde=Serde
+tests: pytest=pytest hypothesis=Hypothesis jest=Jest vitest=Vitest
+lint and types: ruff=Ruff mypy=mypy eslint=ESLint typescript=TypeScript
+"""
+_KNOWN = {
+    package: (name.replace("_", " "), category)
+    for category, pairs in re.findall(r"^([\w ]+): ((?:.|\n  )+)", _PACKAGES, re.MULTILINE)
+    for package, name in (pair.split("=") for pair in pairs.split())
+}
+_MINOR = ("tests", "lint and types", "continuous integration")
+_LICENSES = {  # words of a licence's first lines, most telling first
+    "AGPL-3.0": "affero general public license version 3",
+    "LGPL-3.0": "lesser general public license version 3",
+    "GPL-3.0": "gnu general public license version 3",
+    "GPL-2.0": "gnu general public license version 2",
+    "Apache-2.0": "apache license version 2.0",
+    "MPL-2.0": "mozilla public license version 2.0",
+    "MIT": "permission is hereby granted free of charge to any person obtaining a copy",
+    "ISC": "permission to use copy modify and or distribute this software for any purpose",
+    "BSD-3-Clause": "neither the name of",
+    "BSD-2-Clause": "redistribution and use in source and binary forms",
+    "Unlicense": "this is free and unencumbered software released into the public domain",
+}
+_LICENSE_FILE = re.compile(r"(?i)(licen[cs]e|copying|unlicense)([.-][\w.-]+)?")
+LOCKS = {
+    "python": ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "Pipfile.lock"),
+    "node": ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"),
+    "rust": ("Cargo.lock",),
+    "go": ("go.sum",),
+    "php": ("composer.lock",),
+}
+_NAMES = {"python": "Python", "node": "Node", "rust": "Rust", "go": "Go", "php": "PHP"}
+_RUST_TEST = re.compile(r"#\[(\w+::)*test\b|#\[cfg\(test\)\]")
+_MAIN = re.compile(r"^if\s+__name__\s*==\s*[\"']__main__[\"']\s*:", re.MULTILINE)
+_MOST_NAMED = 8
 
 
 def detect(tree: SourceTree, progress: Progress | None = None) -> TechStack:
-    """Find what a project is made of, each finding with the file and line that shows it.
+    """Return what a project is made of, each finding with its evidence.
 
     Args:
-        tree: The surveyed project. Its files are read again, within its limits, and never executed.
-        progress: Called regularly; raising from it stops the work.
+        tree: The surveyed project.
+        progress: Called between the steps.
 
     Returns:
-        The findings, and the decisions, constraints and open questions that follow from them.
+        The findings; the same files give the same findings.
     """
     report = progress or (lambda _: None)
-    languages = count_languages(tree, tree.listing.files, report)
-    manifests, manifests_left = read_manifests(tree, report)
-    tasks = find_tasks(tree)
-    images, container_starts = find_images(tree)
-    entry_points, entries_left = find_entry_points(tree, manifests, report)
-    technologies = (*technologies_of(manifests), *_runners_in_use(tree), *images, *find_services(tree))
-    commands, commands_left = find_commands(tree, manifests, technologies, entry_points, tasks)
-    name, description = _title(tree, manifests)
-    findings = TechStack(
-        name=name,
-        description=description,
+    report("reading manifests")
+    manifests = read_manifests(tree)
+    report("counting languages")
+    languages = count_languages(tree)
+    report("looking for tests, commands and licences")
+    tests = tuple(test_files(tree))
+    named = next((each for each in manifests if each.name and "/" not in each.path), None)
+    stack = TechStack(
+        name=named.name if named else tree.listing.name,
+        description=next((each.description for each in manifests if each.description), ""),
         languages=languages,
         manifests=manifests,
-        technologies=technologies,
-        commands=commands,
+        technologies=tuple(_technologies(tree, manifests)),
+        commands=find_commands(tree, manifests, tests),
         ci=find_ci(tree),
-        entry_points=(*entry_points, *container_starts),
-        licenses=find_licenses(tree, manifests, report),
+        entry_points=tuple(_entry_points(tree, manifests)),
+        licenses=tuple(_licenses(tree, manifests)),
+        tests=tests,
     )
-    unread = {"manifests": manifests_left, "entry points": entries_left, "commands": commands_left}
-    return conclude(tree, findings, {what: count for what, count in unread.items() if count})
+    return stack.model_copy(update=_conclusions(tree, stack))
 
 
-def _title(tree: SourceTree, manifests: tuple[Manifest, ...]) -> tuple[str, str]:
-    """Return name and description from the least deep manifest that has a name, else the folder's name."""
+def test_files(tree: SourceTree) -> list[str]:
+    """Return the files that hold tests: by their names, by pytest's own settings, or inside a Rust source."""
+    patterns = _pytest_patterns(tree)
+    found = []
+    for path, file in tree.by_path.items():
+        language = language_of(path) if file.kind == "text" else None
+        name = PurePosixPath(path).name
+        if language is None or language[1] != "programming" or name in ("__init__.py", "conftest.py"):
+            continue
+        is_python_test = language[0] == "Python" and any(fnmatchcase(name, pattern) for pattern in patterns)
+        is_rust_test = language[0] == "Rust" and _RUST_TEST.search(tree.text(path) or "")
+        if role_of(path) == "test" or is_python_test or is_rust_test:
+            found.append(path)
+    return found
 
-    def rank(manifest: Manifest) -> tuple[int, int]:
-        file = manifest.path.rpartition("/")[2]
-        known = _MAIN_FIRST.index(file) if file in _MAIN_FIRST else len(_MAIN_FIRST)
-        return manifest.path.count("/"), known
 
-    top = [each for each in sorted(manifests, key=rank) if each.name and "/" not in each.path]
-    described = next((each.description for each in top if each.description), "")
-    return (top[0].name if top else tree.listing.name), described
+def has_lock(tree: SourceTree, stack: TechStack, ecosystem: str) -> bool:
+    """Return whether an ecosystem's dependencies are pinned: by a lock file, or by exact versions only."""
+    mine = [each for each in stack.manifests if each.ecosystem == ecosystem]
+    exact = all(wanted.requirement.startswith("==") for each in mine for wanted in each.dependencies)
+    return exact or any(each.builder == "compiled" for each in mine) or bool(tree.named(*LOCKS[ecosystem]))
 
 
-def _runners_in_use(tree: SourceTree) -> tuple[Technology, ...]:
-    """Return task runners and CI services, known by their files."""
-    files = {
-        "make": tree.named("Makefile", "GNUmakefile", "makefile"),
-        "just": tree.named("justfile", "Justfile", ".justfile"),
-        "Task": tree.named("Taskfile.yml", "Taskfile.yaml"),
-        "tox": tree.named("tox.ini", "tox.toml"),
-        "nox": tree.named("noxfile.py"),
-        "pre-commit": tree.named(".pre-commit-config.yaml"),
+def _pytest_patterns(tree: SourceTree) -> list[str]:
+    """Return the names that pytest takes for tests, from `python_files` in its settings."""
+    found: list[str] = []
+    for path in tree.named("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg"):
+        text = tree.text(path) or ""
+        wanted: object = ""
+        try:
+            if path.endswith(".toml"):
+                tool = tomllib.loads(text).get("tool", {})
+                wanted = tool.get("pytest", {}).get("ini_options", {}).get("python_files", "")
+            else:
+                parser = configparser.ConfigParser(interpolation=None, strict=False)
+                parser.read_string(text)
+                section = "tool:pytest" if path.endswith("setup.cfg") else "pytest"
+                wanted = parser.get(section, "python_files", fallback="")
+        except (tomllib.TOMLDecodeError, configparser.Error, AttributeError):
+            continue
+        words = wanted.split() if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
+        found += [word for word in words if isinstance(word, str)]
+    return found
+
+
+def _technologies(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[Technology]:
+    seen: set[str] = set()
+    for manifest in manifests:
+        for wanted in manifest.dependencies:
+            known = _KNOWN.get(wanted.name.lower())
+            if known and known[0] not in seen:
+                seen.add(known[0])
+                name, category = known
+                yield Technology(name=name, category=category, version=wanted.requirement, evidence=wanted.evidence)
+    for path in compose_files(tree):
+        text = tree.text(path) or ""
+        services = (read_yaml(text) or {}).get("services") if isinstance(read_yaml(text), dict) else None
+        for name, service in list(services.items())[:100] if isinstance(services, dict) else ():
+            image = service.get("image") if isinstance(service, dict) else None
+            line = next((at for at, each in enumerate(text.split("\n"), 1) if each.strip() == f"{name}:"), None)
+            yield Technology(
+                name=str(name),
+                category="service",
+                version=str(image or "built here"),
+                evidence=Evidence(path=path, line=line),
+            )
+    for path in ci_files(tree)[:1]:
+        name = {".github": "GitHub Actions", ".gitlab-ci.yml": "GitLab CI", ".circleci": "CircleCI"}
+        evidence = Evidence(path=path)
+        yield Technology(
+            name=name.get(path.partition("/")[0], "CI"), category="continuous integration", evidence=evidence
+        )
+
+
+def _entry_points(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[EntryPoint]:
+    for manifest in manifests:
+        yield from manifest.entry_points
+    for path in tree.by_path:
+        folder, _, name = path.rpartition("/")
+        if role_of(path) != "source" or not path.endswith((".py", "main.go", "main.rs")):
+            continue
+        if name == "__main__.py":
+            module = folder.removeprefix("src/").replace("/", ".") or tree.listing.name
+            evidence = Evidence(path=path)
+            yield EntryPoint(name=module, kind="main module", target=f"python -m {quote(module)}", evidence=evidence)
+        elif name in ("main.go", "main.rs"):
+            yield EntryPoint(name=folder or path, kind="binary", target=path, evidence=Evidence(path=path))
+        elif f"{folder}/__init__.py".lstrip("/") not in tree.by_path and (main := _MAIN.search(tree.text(path) or "")):
+            line = (tree.text(path) or "").count("\n", 0, main.start()) + 1
+            evidence = Evidence(path=path, line=line)
+            yield EntryPoint(name=path, kind="script", target=f"python {quote(path)}", evidence=evidence)
+
+
+def _licenses(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[License]:
+    for path in tree.by_path:
+        if "/" not in path and _LICENSE_FILE.fullmatch(path):
+            words = " ".join(re.findall(r"[\w.]+", (tree.text(path) or "").lower()))
+            spdx = next((name for name, telling in _LICENSES.items() if telling in words), UNKNOWN)
+            yield License(spdx=spdx, source="text", evidence=Evidence(path=path))
+    for manifest in manifests:
+        if manifest.license:
+            lines = (tree.text(manifest.path) or "").split("\n")
+            line = next((at for at, text in enumerate(lines, 1) if "license" in text), None)
+            evidence = Evidence(path=manifest.path, line=line)
+            yield License(spdx=manifest.license, source="manifest", evidence=evidence)
+
+
+def _conclusions(tree: SourceTree, stack: TechStack) -> dict[str, tuple[str, ...]]:
+    """Return the four lists that go into the baton."""
+    if not tree.listing.files:
+        return {
+            "summary": ("Project directory is uninitialized, no source files found",),
+            "decisions": ("Confirmed project is empty",),
+            "open_questions": (
+                "What is to be built, and for whom?",
+                "Which language and framework should it be written in?",
+                "Under which licence?",
+            ),
+        }
+    return {
+        "summary": tuple(_summary(tree, stack)),
+        "decisions": tuple(_decisions(tree, stack)),
+        "constraints": tuple(_constraints(tree, stack)),
+        "open_questions": tuple(_open_questions(tree, stack)),
     }
-    found = [
-        Technology(name=name, category="task runner", evidence=Evidence(path=paths[0]))
-        for name, paths in files.items()
-        if paths and "/" not in paths[0]
-    ]
-    services: dict[str, str] = {}
-    for path in ci_files(tree):
-        services.setdefault(_ci_service(path), path)
-    for name, path in services.items():
-        found.append(Technology(name=name, category="continuous integration", evidence=Evidence(path=path)))
-    return tuple(found)
 
 
-def _ci_service(path: str) -> str:
-    names = {
-        ".github": "GitHub Actions",
-        ".gitlab-ci.yml": "GitLab CI",
-        ".circleci": "CircleCI",
-        ".travis.yml": "Travis CI",
-        "azure-pipelines": "Azure Pipelines",
-        "bitbucket": "Bitbucket Pipelines",
-        ".drone": "Drone",
-        ".woodpecker": "Woodpecker",
-        ".buildkite": "Buildkite",
-        ".cirrus": "Cirrus CI",
-        ".forgejo": "Forgejo Actions",
-        ".gitea": "Gitea Actions",
-        "appveyor": "AppVeyor",
-        "Jenkinsfile": "Jenkins",
-        ".ci": "CI scripts",
-    }
-    return next(name for start, name in names.items() if path.startswith(start))
+def _summary(tree: SourceTree, stack: TechStack) -> Iterator[str]:
+    code = [each for each in stack.languages if each.kind == "programming"]
+    lines = sum(each.lines for each in code)
+    shares = ", ".join(f"{each.name} {each.lines / lines:.0%}" for each in code[:3] if each.lines * 100 >= lines > 0)
+    size = f"{lines:,} lines of code ({shares})" if code else "none of them code"
+    yield f"{stack.name}: {len(tree.listing.files):,} files, {size}"
+    if used := [each.name for each in stack.technologies if each.category not in (*_MINOR, "service")]:
+        yield f"Built with {_first(used)}"
+    wanted = [each for manifest in stack.manifests for each in manifest.dependencies]
+    if wanted:
+        locks = [path for names in LOCKS.values() for path in tree.named(*names) if "/" not in path]
+        pinned = f"pinned by {', '.join(locks)}" if locks else "no lock file"
+        yield f"{len(wanted)} dependencies declared; {pinned}"
+    command = best_command(stack, "test")
+    run = f"run with `{command.line}`" if command else "no command known to run them"
+    yield f"{len(stack.tests)} test files, {run}" if stack.tests else "No tests found"
+    if services := [each.name for each in stack.technologies if each.category == "service"]:
+        yield f"Services in compose files: {_first(services)}"
+    ci = [each.name for each in stack.technologies if each.category == "continuous integration"]
+    yield f"Continuous integration: {', '.join(ci)}" if ci else "No continuous integration found"
+    names = list(dict.fromkeys(each.spdx for each in stack.licenses))
+    yield f"Licence: {', '.join(names)}" if names else "No licence found"
+
+
+def _decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
+    for ecosystem in dict.fromkeys(each.ecosystem for each in stack.manifests if not each.problem):
+        first = next(each for each in stack.manifests if each.ecosystem == ecosystem)
+        yield f"{_NAMES[ecosystem]} project: {first.path}"
+    code = [each for each in stack.languages if each.kind == "programming"]
+    if code:
+        yield f"Main language is {code[0].name}"
+    if command := best_command(stack, "test"):
+        yield f"Tests are run with `{command.line}` ({command.origin}, {command.evidence})"
+    how = "git's list of files" if tree.listing.method == "git" else "a walk of the folder"
+    left_out = sum(each.count for each in tree.listing.left_out)
+    yield f"Restricted analysis to {how}: {len(tree.listing.files)} files, {left_out} entries left out"
+
+
+def _constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
+    for manifest in stack.manifests:
+        if manifest.runtime:
+            yield f"{manifest.runtime} ({manifest.path})"
+    for path in tree.named("pyproject.toml"):
+        text = tree.text(path) or ""
+        if width := re.search(r"^line[-_]length\s*=\s*(\d+)", text, re.MULTILINE):
+            yield f"Lines have at most {width[1]} characters ({path}:{text.count(chr(10), 0, width.start()) + 1})"
+    if hooks := tree.named(".pre-commit-config.yaml"):
+        yield f"The pre-commit hooks must pass ({hooks[0]})"
+    if secrets := [path for path in tree.by_path if may_hold_secrets(path)]:
+        yield f"Never quote the content of {_first(secrets)}: by name they may hold secrets"
+
+
+def _open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
+    texts = [each for each in stack.licenses if each.source == "text"]
+    declared = [each for each in stack.licenses if each.source == "manifest"]
+    if not stack.licenses:
+        yield "No licence is stated: under which terms may others use this?"
+    elif not texts:
+        yield f"{declared[0].evidence.path} declares {declared[0].spdx}, but there is no licence text: add one?"
+    for each in declared if len(texts) == 1 else ():
+        if texts[0].spdx not in each.spdx:
+            yield f"{each.evidence} declares {each.spdx}, but the licence text is {texts[0].spdx}: which holds?"
+    if not stack.tests:
+        yield "There are no tests: how is a change known to be right?"
+    elif best_command(stack, "test") is None:
+        yield "There are tests, but no command is known to run them: which is it?"
+    if not ci_files(tree):
+        yield "There is no continuous integration: where are tests run before a release?"
+    if not any(path.lower().startswith("readme") for path in tree.by_path):
+        yield "There is no README: what is the project for?"
+    for ecosystem in dict.fromkeys(each.ecosystem for each in stack.manifests if each.dependencies):
+        if not has_lock(tree, stack, ecosystem):
+            yield f"No lock file pins the {_NAMES[ecosystem]} dependencies: is that intended?"
+    for manifest in stack.manifests:
+        if manifest.problem:
+            yield f"{manifest.path} cannot be read ({manifest.problem}): is it in use?"
+    if not stack.manifests and any(each.kind == "programming" for each in stack.languages):
+        yield "There is no manifest: which packages, and which versions, does the code need?"
+    for left in tree.listing.left_out:
+        if "limit" in left.reason:
+            yield f"{left.count} entries left out ({left.reason}): is anything missed?"
+
+
+def _first(names: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

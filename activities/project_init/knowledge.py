@@ -1,29 +1,39 @@
-"""Stage build-knowledge: one SQLite file in which sources and documents can be found by words (S1 L75-77).
+"""Stage build-knowledge: one SQLite file in which sources and documents are found by words (FTS5 with BM25).
 
-The index is full-text search with BM25 and word stems (FTS5, porter), no model: an answer can always be
-traced to the lines it stands on. Names are indexed whole and in their parts, so that `buildIndex` and
-`build_index` are both found by "build index".
+A chunk is a run of whole lines of one file, so that everyone can check later that the file still has them. Names are
+indexed whole and in their parts: `buildIndex` and `build_index` are both found by "build index".
 """
 
+import ast
 import hashlib
 import json
 import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
-from activities.project_init.chunks import Chunk, cut, is_notebook
-from activities.project_init.files import SourceTree, as_text
-from activities.project_init.languages import kind_of, language_of_file
-from activities.project_init.listing import Omissions, Progress
-from activities.project_init.pages.agents import KNOWLEDGE_FILE
-from activities.project_init.records import Documents, KnowledgeIndex, SourceFile
-from activities.project_init.roles import role_of
-from activities.project_init.store import prepare_output, write_bytes
+from markdown_it import MarkdownIt
 
-FORMAT = "1"
-"""Version of the tables below; a reader refuses an index of another one."""
+from activities.project_init.files import Omissions, Progress, SourceTree, as_text, role_of
+from activities.project_init.languages import language_of
+from activities.project_init.pages import KNOWLEDGE_FILE
+from activities.project_init.records import Documents, Hit, KnowledgeIndex, ProjectError
+from activities.project_init.store import write_bytes
+from activities.project_init.structure import parse_python
+from baton.protocol.tokens import estimate_tokens
+
+FORMAT = "2"
+"""The version of the tables; an index of another version is refused."""
+
+WINDOW = 60
+"""Lines of a chunk of a text without known structure; neighbours share `OVERLAP` lines."""
+
+OVERLAP = 10
+LONGEST = 150
+"""Lines from which on a section or definition is itself cut into windows."""
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -32,49 +42,92 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 CREATE TABLE chunks (
   id INTEGER PRIMARY KEY, origin TEXT NOT NULL, path TEXT NOT NULL, title TEXT NOT NULL, start INTEGER NOT NULL,
-  end INTEGER NOT NULL, sha256 TEXT NOT NULL, tokens INTEGER NOT NULL, text TEXT NOT NULL
+  end INTEGER NOT NULL, sha256 TEXT NOT NULL, text TEXT NOT NULL
 );
 CREATE VIRTUAL TABLE words USING fts5(title, path, body, content='', tokenize='porter unicode61 remove_diacritics 2');
 """
+_SELECT = """
+SELECT -bm25(words, 6.0, 3.0, 1.0) * CASE origin WHEN 'docs' THEN 1.25 ELSE 1 END
+  * CASE WHEN chunks.id IN (SELECT rowid FROM words WHERE words MATCH ?) THEN 10 ELSE 1 END AS score,
+  origin, chunks.path, chunks.title, start, end, text
+FROM words JOIN chunks ON chunks.id = words.rowid WHERE words MATCH ? ORDER BY score DESC, chunks.id LIMIT ?
+"""
+_COMMON_WORDS = """
+a an and are as at be but by can could do does for from had has have how i if in into is it its me my of on or our
+should so that the their them then there these they this to was we what when where which who why will with you your
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_BLOCKS = MarkdownIt().disable("inline")
 _MOST_CHUNKS = 100_000
-_MOST_CHARACTERS = 128 * 1024 * 1024
+_MOST_HEADINGS = 2_000
 _LONGEST_DATA = 64 * 1024
-_LONGEST_LINE = 5000
+_LONGEST_LINE = 5_000
+_SNIPPET_LINES = 6
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A run of lines of one file, under a heading or a definition, or the file's name."""
+
+    path: str
+    title: str
+    start: int
+    end: int
+    text: str
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a text as UTF-8, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def cut(path: str, text: str) -> list[Chunk]:
+    r"""Return the chunks of a text, in order; every line that is not blank is in at least one of them.
+
+    Args:
+        path: The file; Markdown is cut by headings, Python by definitions, anything else into windows.
+        text: Its content with `\n` as line ends.
+
+    Example:
+        >>> parts = cut("a.md", "# Top\n\nHello.\n\n## Below\n\nMore.")
+        >>> [(part.title, part.start, part.end) for part in parts]
+        [('Top', 1, 3), ('Top > Below', 5, 7)]
+    """
+    lines = text.split("\n")
+    ranges = [(1, len(lines), "")]
+    if path.lower().endswith((".md", ".markdown")):
+        ranges = _sections(text, len(lines))
+    elif path.endswith((".py", ".pyi")):
+        ranges = _definitions(text, len(lines))
+    return [
+        Chunk(path, title or path.rpartition("/")[2], start, end, "\n".join(lines[start - 1 : end]))
+        for first, last, title in ranges
+        for start, end in _windows(lines, first, last, LONGEST if title else WINDOW)
+    ]
 
 
 def build_index(tree: SourceTree, documents: Documents, out: Path, progress: Progress | None = None) -> KnowledgeIndex:
     """Cut the project's texts and the generated documents into chunks and index them in one SQLite file.
 
-    Left out, and counted in the result: binary files and texts too long to analyse, files that may hold
-    secrets, generated files, data files over 64 KiB, and texts with lines of thousands of characters. Of notebooks
-    outputs and pictures are left out alone.
+    Left out, and counted: binary and generated files, files that are too long or may hold secrets, data over 64 KiB,
+    and texts with lines of thousands of characters.
 
     Args:
         tree: The surveyed project.
         documents: What stage generate-docs wrote into ``out``.
         out: The output folder.
-        progress: Called every hundred files; raising from it stops the work and leaves no half index.
+        progress: Called every hundred files; raising from it leaves no half index.
 
     Returns:
-        Where the index is, its digest and its size. The same files give the same bytes.
-
-    Raises:
-        ProjectError: ``out`` is no place to write to.
-        OSError: A document cannot be read, or the disk refuses.
+        Where the index is, its digest and its size; the same files give the same bytes.
     """
-    report = progress or (lambda _: None)
-    place = prepare_output(tree.root, out)
-    omissions = Omissions()
-    with tempfile.TemporaryDirectory(prefix=".indexing-", dir=place) as workshop:
-        file = Path(workshop) / "index.sqlite3"
-        connection = sqlite3.connect(file)
-        try:
-            counts = _fill(connection, _texts(tree, documents, place, omissions, report), tree.listing.name, omissions)
-        finally:
-            connection.close()
-        written = write_bytes(place, KNOWLEDGE_FILE, file.read_bytes())
-    files, chunks, tokens = counts
+    report, omissions = progress or (lambda _: None), Omissions()
+    with tempfile.TemporaryDirectory(prefix=".indexing-", dir=out) as folder:
+        file = Path(folder) / "index.sqlite3"
+        with closing(sqlite3.connect(file)) as connection:
+            files, chunks, tokens = _fill(connection, _texts(tree, documents, out, omissions, report), omissions)
+        written = write_bytes(out, KNOWLEDGE_FILE, file.read_bytes())
     return KnowledgeIndex(
         path=written.path,
         sha256=written.sha256,
@@ -85,63 +138,155 @@ def build_index(tree: SourceTree, documents: Documents, out: Path, progress: Pro
     )
 
 
+def query(index: Path, text: str, limit: int = 5) -> list[Hit]:
+    """Return the chunks that answer a question best, the best first.
+
+    Words match by their stems; a chunk with all of them comes first. Operators and quotes in the question are words.
+
+    Args:
+        index: The file that `build_index` wrote; it is opened for reading only.
+        text: The question.
+        limit: Most hits to return, from 1 to 100.
+
+    Raises:
+        ProjectError: ``index`` is missing, or is not an index of this version.
+        ValueError: ``limit`` is out of range.
+    """
+    if not 1 <= limit <= 100:
+        raise ValueError(f"limit is {limit}; it must be from 1 to 100")
+    found = [word.lower() for word in re.findall(r"[^\W_]+", _with_parts(text[:10_000]))]
+    words = list(dict.fromkeys([word for word in found if word not in _COMMON] or found))[:32]
+    with closing(open_index(index)) as connection:
+        every, some = (joint.join(f'"{word}"' for word in words) for joint in (" AND ", " OR "))
+        rows = connection.execute(_SELECT, (every, some, limit)).fetchall() if words else []
+    return [
+        Hit(
+            score=round(score, 3),
+            origin=origin,
+            path=path,
+            title=title,
+            start=start,
+            end=end,
+            snippet=_snippet(body, words),
+        )
+        for score, origin, path, title, start, end, body in rows
+    ]
+
+
+def open_index(index: Path) -> sqlite3.Connection:
+    """Open an index for reading only.
+
+    Raises:
+        ProjectError: It is missing, damaged, or of another version.
+    """
+    if not index.is_file():
+        raise ProjectError(f"there is no index at {str(index)!r}; run stage build-knowledge first")
+    connection = sqlite3.connect(f"{index.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        found = connection.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
+    except sqlite3.Error as error:
+        connection.close()
+        raise ProjectError(f"{str(index)!r} is not an index ({error}); run stage build-knowledge again") from error
+    if found != (FORMAT,):
+        connection.close()
+        raise ProjectError(f"{str(index)!r} is an index of another version; run stage build-knowledge again")
+    return connection
+
+
+def _windows(lines: list[str], first: int, last: int, longest: int) -> Iterator[tuple[int, int]]:
+    """Yield a range without its blank edges, cut into windows if it is longer than ``longest``."""
+    while first <= last and not lines[first - 1].strip():
+        first += 1
+    while last >= first and not lines[last - 1].strip():
+        last -= 1
+    while last - first >= longest:
+        yield first, first + WINDOW - 1
+        first, longest = first + WINDOW - OVERLAP, WINDOW
+    if first <= last:
+        yield first, last
+
+
+def _sections(text: str, count: int) -> list[tuple[int, int, str]]:
+    """Return the lines of each section of a Markdown text, titled by the headings above it."""
+    tokens = _BLOCKS.parse(text)  # blocks only: inline parsing takes the square of the number of brackets
+    starts = [
+        (token.map[0] + 1, int(token.tag[1]), " ".join(tokens[at + 1].content[:300].replace("`", "").split()))
+        for at, token in enumerate(tokens)
+        if token.type == "heading_open" and token.map and token.level == 0
+    ]
+    if len(starts) > _MOST_HEADINGS:
+        return [(1, count, "")]
+    above: list[tuple[int, str]] = []
+    ranges = [(1, starts[0][0] - 1 if starts else count, "")]
+    for (line, level, title), (after, _, _) in zip(starts, [*starts[1:], (count + 1, 0, "")], strict=False):
+        above = [each for each in above if each[0] < level] + [(level, title)]
+        ranges.append((line, after - 1, " > ".join(words for _, words in above if words)))
+    return ranges
+
+
+def _definitions(text: str, count: int) -> list[tuple[int, int, str]]:
+    """Return the lines of each top-level definition of a Python text, and those between them."""
+    try:
+        body = parse_python(text).body
+    except ValueError:
+        return [(1, count, "")]
+    ranges, at = [], 1
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            start, end = (
+                min([node.lineno, *(one.lineno for one in node.decorator_list)]),
+                node.end_lineno or node.lineno,
+            )
+            if start >= at:
+                kind = "class" if isinstance(node, ast.ClassDef) else "def"
+                ranges += [(at, start - 1, ""), (start, end, f"{kind} {node.name}")]
+                at = end + 1
+    return [*ranges, (at, count, "")]
+
+
 Text = tuple[str, str, str, str]
-"""Origin, path, digest of the file's bytes, and the text."""
+"""Origin, path, digest of the file, and the text."""
 
 
 def _texts(tree: SourceTree, documents: Documents, out: Path, omissions: Omissions, report: Progress) -> Iterator[Text]:
     for document in documents.files:
-        content = (out / document.path).read_bytes()
-        yield "docs", document.path, hashlib.sha256(content).hexdigest(), as_text(content)
+        yield "docs", document.path, document.sha256, as_text((out / document.path).read_bytes())
     for number, file in enumerate(tree.listing.files):
         if number % 100 == 0:
             report(f"indexing: {number} of {len(tree.listing.files)} files")
-        reason = _reason_to_leave_out(tree, file)
-        text = tree.text(file.path) if reason is None else None
-        if text is not None and _has_long_lines(file.path, text):
-            reason, text = "not indexed: lines of thousands of characters", None
-        if text is not None and file.sha256 is not None:
+        language = language_of(file.path)
+        reason = "binary or unread" if file.kind != "text" else ""
+        reason = reason or ("generated" if role_of(file.path) == "generated" else "")
+        if language is not None and language[1] == "data" and file.size > _LONGEST_DATA:
+            reason = "data over 64 KiB"
+        text = None if reason else tree.text(file.path)
+        if text is not None and any(len(line) > _LONGEST_LINE for line in text.split("\n")):
+            text, reason = None, "lines of thousands of characters"
+        if text is None or file.sha256 is None:
+            omissions.add(f"not indexed: {reason or 'too long, unreadable, or may hold secrets'}", file.path)
+        else:
             yield "source", file.path, file.sha256, text
-        elif file.size > 0:
-            omissions.add(reason or "not indexed: too long, unreadable, or may hold secrets", file.path)
 
 
-def _has_long_lines(path: str, text: str) -> bool:
-    """Return whether what would be indexed has lines that nobody wrote; a notebook's pictures are not indexed."""
-    pieces = (part.text for part in cut(path, text)) if is_notebook(path) else [text]
-    return any(len(line) > _LONGEST_LINE for piece in pieces for line in piece.split("\n"))
-
-
-def _reason_to_leave_out(tree: SourceTree, file: SourceFile) -> str | None:
-    if file.kind != "text":
-        return f"not indexed: {file.kind}"
-    if role_of(file.path) == "generated":
-        return "not indexed: generated"
-    language = language_of_file(tree, file)
-    is_data = language is not None and kind_of(language) == "data"
-    return "not indexed: data over 64 KiB" if is_data and file.size > _LONGEST_DATA else None
-
-
-def _fill(
-    connection: sqlite3.Connection, texts: Iterator[Text], name: str, omissions: Omissions
-) -> tuple[int, int, int]:
+def _fill(connection: sqlite3.Connection, texts: Iterator[Text], omissions: Omissions) -> tuple[int, int, int]:
     """Write everything in one transaction and return the number of files, chunks and tokens."""
-    connection.executescript(f"PRAGMA page_size=4096; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SCHEMA}")
-    files = chunks = tokens = characters = 0
+    connection.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SCHEMA}")
+    files = chunks = tokens = 0
     for origin, path, sha256, text in texts:
-        if chunks >= _MOST_CHUNKS or characters >= _MOST_CHARACTERS:
-            omissions.add(f"not indexed: over the limit of {_MOST_CHUNKS} chunks or 128 million characters", path)
+        if chunks >= _MOST_CHUNKS:
+            omissions.add(f"not indexed: over the limit of {_MOST_CHUNKS} chunks", path)
             continue
-        characters += len(text)
-        parts = cut(path, text)
         connection.execute("INSERT INTO files VALUES (?, ?, ?)", (origin, path, sha256))
         files += 1
-        for part in parts:
+        for part in cut(path, text):
             chunks += 1
-            tokens += part.tokens
-            _insert(connection, chunks, origin, part)
+            tokens += estimate_tokens(part.text)
+            row = (chunks, origin, path, part.title, part.start, part.end, digest(part.text), part.text)
+            connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            words = (chunks, *map(_with_parts, (part.title, path, part.text)))
+            connection.execute("INSERT INTO words(rowid, title, path, body) VALUES (?, ?, ?, ?)", words)
     left_out = json.dumps({each.reason: each.count for each in omissions.result()})
-    meta = {"format": FORMAT, "project": name, "files": str(files), "chunks": str(chunks), "left_out": left_out}
+    meta = {"format": FORMAT, "files": str(files), "chunks": str(chunks), "left_out": left_out}
     connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
     connection.execute("INSERT INTO words(words) VALUES ('optimize')")
     connection.commit()
@@ -149,28 +294,21 @@ def _fill(
     return files, chunks, tokens
 
 
-def _insert(connection: sqlite3.Connection, number: int, origin: str, part: Chunk) -> None:
-    connection.execute(
-        "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (number, origin, part.path, part.title, part.start, part.end, part.sha256, part.tokens, part.text),
-    )
-    connection.execute(
-        "INSERT INTO words(rowid, title, path, body) VALUES (?, ?, ?, ?)",
-        (number, in_words(part.title), in_words(part.path), in_words(part.text)),
-    )
+def _with_parts(text: str) -> str:
+    """Return a text with the parts of each camelCase name behind it."""
+
+    def spread(found: re.Match[str]) -> str:
+        parts = _CAMEL.split(found[0])
+        return found[0] if len(parts) == 1 else " ".join([found[0], *parts])
+
+    return re.sub(r"\w+", spread, text)
 
 
-def in_words(text: str) -> str:
-    """Return a text with the parts of each camelCase name added behind it.
-
-    Example:
-        >>> in_words("call buildIndex()")
-        'call buildIndex build Index()'
-    """
-    return re.sub(r"\w+", _with_parts, text)
-
-
-def _with_parts(found: re.Match[str]) -> str:
-    word = found[0]
-    parts = _CAMEL.split(word)
-    return word if len(parts) == 1 else " ".join([word, *parts])
+def _snippet(text: str, words: list[str]) -> str:
+    """Return the lines with the most of the words, the earliest if several are as good."""
+    lines = text.split("\n")
+    stems = [word[: max(3, len(word) - 2)] for word in words]
+    hits = [{stem for stem in stems if stem in line.lower()} for line in lines]
+    starts = range(max(1, len(lines) - _SNIPPET_LINES + 1))
+    best = max(starts, key=lambda at: (len(set().union(*hits[at : at + _SNIPPET_LINES])), -at))
+    return "\n".join(line[:300] for line in lines[best : best + _SNIPPET_LINES]).strip("\n")

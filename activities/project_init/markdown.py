@@ -1,21 +1,24 @@
-"""Writing Markdown that stays what it is whatever a file is called or holds, and reading it back.
+"""Markdown that stays what it is, whatever a file is called or holds; and reading documents back.
 
-Everything that comes from the project passes through `text`, `code` or `link`; a name with a pipe, a
+Everything that comes from the project passes through `text`, `prose`, `code` or `link`: a name with a pipe, a
 backtick, a line end or a tag in it is shown, and starts nothing.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from urllib.parse import quote
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 _SPECIAL = re.compile(r"[\\`*\[\]<|~$]|(?<![^\W_])_+|_+(?![^\W_])|&(?=#|\w+;)")
 _BLOCK_START = re.compile(r"^(\d+)(?=[.)])|^(?=[-+=#>])")
-_CODE_WORDS = re.compile(r"(?<!`)`{1,2}(?!`)([^`]+)(?<!`)`{1,2}(?!`)")
-_BARE_PIPE = re.compile(r"(?<!\\)\|")
-_SPACES = re.compile(r"\s+")
+_CODE_WORDS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+_ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
 LONGEST = 160
-"""Characters after which a quoted text is cut, with an ellipsis."""
+"""Characters after which a quoted text is cut."""
 
 
 def visible(value: str, longest: int = LONGEST) -> str:
@@ -25,14 +28,12 @@ def visible(value: str, longest: int = LONGEST) -> str:
         >>> visible("two" + chr(10) + "lines"), visible(chr(0x202E) + "evil").replace(chr(92), "!")
         ('two lines', '!u202eevil')
     """
-    line = _SPACES.sub(" ", value).strip()
+    line = " ".join(value[: 4 * longest].split())
     shown = "".join(_shown(character) for character in line[: longest + 1])
     return shown if len(line) <= longest else shown[: longest - 1].rstrip() + "…"
 
 
 def _shown(character: str) -> str:
-    if character.isascii() and character.isprintable():
-        return character
     unsafe = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
     return f"\\u{ord(character):04x}" if unsafe else character
 
@@ -44,11 +45,11 @@ def text(value: str, longest: int = LONGEST) -> str:
         >>> text("1. [x] <b> snake_case").replace(chr(92), "!")
         '1!. ![x!] !<b> snake_case'
     """
-    return _BLOCK_START.sub(r"\g<0>\\", _SPECIAL.sub(_escaped, visible(value, longest)))
+    return _BLOCK_START.sub(r"\g<0>\\", _escaped(visible(value, longest)))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return "".join("\\" + each for each in found[0])
+def _escaped(value: str) -> str:
+    return _SPECIAL.sub(lambda found: "".join("\\" + each for each in found[0]), value)
 
 
 def code(value: str, longest: int = LONGEST) -> str:
@@ -60,29 +61,24 @@ def code(value: str, longest: int = LONGEST) -> str:
     """
     shown = visible(value, longest) or " "
     runs = [len(run) for run in re.findall(r"`+", shown)]
-    fence = "`" * (max(runs, default=0) + 1)
-    return f"{fence} {shown} {fence}" if runs else f"{fence}{shown}{fence}"
+    marks = "`" * (max(runs, default=0) + 1)
+    return f"{marks} {shown} {marks}" if runs else f"{marks}{shown}{marks}"
 
 
-def prose(value: str, longest: int = LONGEST) -> str:
-    """Return a sentence as Markdown text; what stands between backticks in it becomes a code span.
+def prose(value: str, longest: int = 300) -> str:
+    """Return a sentence as Markdown text; what is between backticks in it becomes a code span.
 
     Example:
         >>> prose("run `make *` <now>").replace(chr(92), "!")
         'run `make *` !<now>'
     """
     parts = _CODE_WORDS.split(visible(value, longest))
-    shown = [code(part) if at % 2 else _SPECIAL.sub(_escaped, part) for at, part in enumerate(parts)]
-    return _BLOCK_START.sub(r"\g<0>\\", "".join(shown))
+    shown = "".join(code(part) if at % 2 else _escaped(part) for at, part in enumerate(parts))
+    return _BLOCK_START.sub(r"\g<0>\\", shown)
 
 
 def link(label: str, path: str, anchor: str = "") -> str:
-    """Return a link whose label is shown as code.
-
-    Args:
-        label: What is shown.
-        path: A relative path with forward slashes.
-        anchor: The place in that file, without `#`.
+    """Return a link with a label in code to a relative path.
 
     Example:
         >>> link("my file", "../a b.md", "x")
@@ -93,25 +89,24 @@ def link(label: str, path: str, anchor: str = "") -> str:
 
 
 def slug(heading: str) -> str:
-    """Return the anchor that a heading's text gets: lower case, words joined by hyphens, as forges do it.
+    """Return the anchor of a heading, as forges make it.
 
     Example:
         >>> slug("How to build & test")
         'how-to-build--test'
     """
-    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
-    return kept.replace(" ", "-")
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; the cells are Markdown already, on one line each. Bare pipes in them are escaped."""
+    """Return a table of cells that are Markdown already; bare pipes in them are escaped."""
     lines = ["| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings)]
-    lines += ["| " + " | ".join(_BARE_PIPE.sub(r"\\|", cell) or " " for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) or " " for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def bullets(items: Iterable[str]) -> str:
-    """Return a list; the items are Markdown already, on one line each."""
+    """Return a list of items that are Markdown already."""
     return "\n".join(f"- {item}" for item in items)
 
 
@@ -124,17 +119,67 @@ def fence(lines: Iterable[str], language: str) -> str:
 
 
 def page(*parts: str) -> str:
-    """Return a document: its parts, the empty ones left out, with a blank line between them."""
+    """Return a document: its parts without the empty ones, with a blank line between them."""
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def some(items: Sequence[str], most: int, what: str) -> list[str]:
-    """Return at most ``most`` items and, where there are more, a last one that says so.
+def some(items: Sequence[str], most: int) -> list[str]:
+    """Return at most ``most`` items, and a last one that says how many more there are.
 
     Example:
-        >>> some(["a", "b", "c"], 2, "files")
-        ['a', 'b', '… and 1 more files']
+        >>> some(["a", "b", "c"], 2)
+        ['a', 'b', '… and 1 more']
     """
-    if len(items) <= most:
-        return list(items)
-    return [*items[:most], f"… and {len(items) - most} more {what}"]
+    return list(items) if len(items) <= most else [*items[:most], f"… and {len(items) - most} more"]
+
+
+def parse(markdown: str) -> list[Token]:
+    """Return the tokens of a Markdown text, tables included."""
+    return MarkdownIt("commonmark").enable("table").parse(markdown)
+
+
+def broken_links(document: Path) -> list[str]:
+    """Return what is wrong with the relative links of a document; links to other hosts are not followed."""
+    faults = []
+    for token in parse(document.read_text("utf-8", "replace")):
+        for child in token.children or ():
+            target = str(child.attrGet("href") or "")
+            if target and not _ELSEWHERE.match(target) and not _resolves(document, target):
+                faults.append(f"{target!r} leads nowhere")
+    return faults
+
+
+def _resolves(document: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    place = document.parent / unquote(path) if path else document
+    if not place.exists():
+        return False
+    if not anchor or not place.is_file():
+        return True
+    content = place.read_text("utf-8", "replace")
+    if line := re.fullmatch(r"L(\d+)", anchor):
+        return int(line[1]) <= content.count("\n") + 1
+    tokens = parse(content)
+    headings = [tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open"]
+    return unquote(anchor) in {slug(heading) for heading in headings}
+
+
+def commands_of(tokens: list[Token]) -> Iterator[str]:
+    """Yield the commands of a document: the lines of `sh` blocks, and the cells under a heading `Command`."""
+    column: int | None = None
+    in_column = False
+    for token in tokens:
+        if token.type == "fence" and token.info.strip() == "sh":
+            yield from (line for line in token.content.split("\n") if line.strip())
+        elif token.type == "table_open":
+            in_column = False
+        elif token.type == "tr_open":
+            column = 0
+        elif token.type == "inline" and column is not None:
+            if column == 0 and token.content == "Command":
+                in_column = True
+            elif column == 0 and in_column:
+                yield from (child.content for child in token.children or () if child.type == "code_inline")
+            column += 1
+        elif token.type == "table_close":
+            column = None

@@ -1,7 +1,7 @@
-"""What the stages of `project_init` find, as frozen records that cross process borders as JSON.
+"""What the stages of `project_init` find, as frozen records that travel between them as JSON.
 
-Every finding carries its evidence, a file and where possible a line, so that a reader can check it without
-running anything. Paths are relative to the project, with forward slashes, on every system.
+Every finding names its evidence, a file and where possible a line. Paths are relative to the project, with forward
+slashes.
 """
 
 from typing import Literal
@@ -12,29 +12,17 @@ from baton.artifacts.records import Sha256Hex
 from baton.errors import BatonError
 from baton.wire.records import Record
 
-FileKind = Literal["text", "binary", "unread"]
-"""`unread`: listed by name and size alone, because reading it would break a limit."""
-
 LanguageKind = Literal["programming", "markup", "data", "prose"]
-DependencyGroup = Literal["runtime", "development", "optional", "build", "peer", "indirect"]
-CommandOrigin = Literal["declared", "conventional"]
-"""`declared`: the project names it. `conventional`: it follows from a manifest, by the tool's own custom."""
-
 Purpose = Literal["install", "run", "test", "lint", "format", "build", "release", "other"]
 Priority = Literal["P1", "P2", "P3"]
-Severity = Literal["error", "warning", "info"]
 
 
 class ProjectError(BatonError):
-    """The project or the output folder cannot be used as asked; the message says what to do."""
+    """The project or the output folder cannot be used; the message says what to do."""
 
 
 class Evidence(Record):
-    """Where a finding was read.
-
-    Attributes:
-        path: File, relative to the project.
-        line: Line, counted from 1, or None for the file as a whole.
+    """Where a finding was read: a file, and the line where there is one.
 
     Example:
         >>> str(Evidence(path="pyproject.toml", line=3))
@@ -49,31 +37,17 @@ class Evidence(Record):
 
 
 class SourceFile(Record):
-    """One regular file of the project.
-
-    Attributes:
-        path: Relative to the project.
-        size: Bytes.
-        kind: Whether its content is text, binary, or was not read.
-        lines: Lines of a text, 0 for anything else.
-        sha256: Digest of the whole content; None where `kind` is `unread`.
-    """
+    """One regular file; `unread` is listed by name and size only, because a limit kept it from being read."""
 
     path: str
     size: int = Field(ge=0)
-    kind: FileKind
+    kind: Literal["text", "binary", "unread"]
     lines: int = Field(default=0, ge=0)
     sha256: Sha256Hex | None = None
 
 
 class LeftOut(Record):
-    """Files or folders that were not looked at, for one reason.
-
-    Attributes:
-        reason: Why, as a short clause.
-        count: How many entries; an unvisited folder counts as one.
-        examples: Up to five of them.
-    """
+    """How many entries were left out for one reason, with up to five examples."""
 
     reason: str
     count: int = Field(ge=1)
@@ -81,13 +55,13 @@ class LeftOut(Record):
 
 
 class Listing(Record):
-    """Every file of a project and everything that was left out of the list.
+    """Every file of a project, by depth and path, and what was left out.
 
     Attributes:
-        name: The folder's own name.
-        method: `git` where git said which files belong, `walk` where the folder was walked.
-        files: Sorted by depth, then by path.
-        left_out: Sorted by reason.
+        name: The folder's name.
+        method: `git` if git listed the files, `walk` if the folder was walked.
+        files: The files.
+        left_out: What was left out, by reason.
     """
 
     name: str
@@ -102,28 +76,20 @@ class Language(Record):
     name: str
     kind: LanguageKind
     files: int
-    bytes: int
     lines: int
 
 
 class Dependency(Record):
-    """A package that a manifest asks for.
-
-    Attributes:
-        name: As the manifest spells it.
-        requirement: The version asked for, as written, or "" where any version is accepted.
-        group: What it is needed for.
-        evidence: Where it is declared.
-    """
+    """A package that a manifest asks for; `requirement` is empty if any version will do."""
 
     name: str
-    requirement: str
-    group: DependencyGroup
+    requirement: str = ""
+    group: Literal["runtime", "development", "optional", "build"] = "runtime"
     evidence: Evidence
 
 
 class Technology(Record):
-    """A framework, library, tool or service that the project uses, and how that is known."""
+    """A framework, tool or service that the project uses."""
 
     name: str
     category: str
@@ -132,14 +98,7 @@ class Technology(Record):
 
 
 class EntryPoint(Record):
-    """Where the program starts.
-
-    Attributes:
-        name: What one calls it: a console script, a binary, a folder.
-        kind: For example `console script`, `main module`, `binary`, `container command`.
-        target: The module, file or command that is started.
-        evidence: Where it is declared.
-    """
+    """Where a program starts: a console script, a main module, a binary, a container's command."""
 
     name: str
     kind: str
@@ -147,111 +106,79 @@ class EntryPoint(Record):
     evidence: Evidence
 
 
-class Script(Record):
-    """A named task of a manifest or a task runner, with its body.
-
-    Attributes:
-        name: `test` in `npm run test` or `make test`.
-        body: What it runs; "" where the runner does not say on one line.
-        about: The author's own description, or "".
-        evidence: Where it is declared.
-    """
-
-    name: str
-    body: str
-    evidence: Evidence
-    about: str = ""
-
-
 class Manifest(Record):
-    """What one manifest (`pyproject.toml`, `package.json`, …) declares, in one shape for every ecosystem.
+    """What a manifest such as `pyproject.toml` or `package.json` declares, in one shape for every ecosystem.
 
     Attributes:
-        path: The manifest's file.
-        ecosystem: `python`, `node`, `go`, `rust`, `jvm`, `ruby`, `php`, `dotnet`, `dart`, `elixir`, `cmake`,
-            `autotools`, `meson`, `perl`.
-        name: The project's or package's name.
-        version: As declared.
+        path: The manifest.
+        ecosystem: `python`, `node`, `rust`, `go` or `php`.
+        name: The package's name.
         description: One line.
-        license: As declared: an SPDX expression or the author's words.
-        license_line: Where that stands.
-        runtime: The platform version asked for, for example `Python >=3.11`.
-        runtime_line: Where that stands.
-        builder: The build backend or build tool.
-        dependencies: Everything it asks for, indirect ones included.
+        license: As declared.
+        runtime: The platform that it asks for, for example `Python >=3.11`.
+        builder: The build backend.
+        dependencies: What it asks for.
         entry_points: What it installs to be run.
-        scripts: Its named tasks.
-        tools: Tools that it configures.
+        scripts: Its named tasks and what they run.
         problem: Why it could not be read; the other fields are then empty.
     """
 
     path: str
-    ecosystem: str
+    ecosystem: Literal["python", "node", "rust", "go", "php"]
     name: str = ""
-    version: str = ""
     description: str = ""
     license: str = ""
-    license_line: int | None = None
     runtime: str = ""
-    runtime_line: int | None = None
     builder: str = ""
     dependencies: tuple[Dependency, ...] = ()
     entry_points: tuple[EntryPoint, ...] = ()
-    scripts: tuple[Script, ...] = ()
-    tools: tuple[Technology, ...] = ()
+    scripts: dict[str, str] = Field(default_factory=dict)
     problem: str = ""
 
 
 class Command(Record):
-    """One line to type in the project's folder.
+    """A line to type in the project's folder.
 
     Attributes:
-        line: The command itself.
+        line: The command.
         purpose: What it is for.
-        origin: Whether the project declares it or a tool's custom implies it.
-        about: What it does, where that is known.
-        evidence: Where it was found, or what it follows from.
+        origin: `declared` if the project names it, `conventional` if it follows from a manifest.
+        about: What it runs or does, if that is known.
+        evidence: Where it was found.
     """
 
     line: str
     purpose: Purpose
-    origin: CommandOrigin
+    origin: Literal["declared", "conventional"] = "declared"
     about: str = ""
     evidence: Evidence
 
 
 class License(Record):
-    """A licence that the project names.
-
-    Attributes:
-        spdx: SPDX identifier or expression; `LicenseRef-unrecognised` for a text not known here.
-        source: Whether it was recognised in a licence text, declared by a manifest, or named in file headers.
-        files: In how many files it was found this way.
-        evidence: The first of them.
-    """
+    """A licence that a manifest declares or a licence text shows; `UNKNOWN` for a text that is not recognised."""
 
     spdx: str
-    source: Literal["text", "manifest", "header"]
-    files: int = 1
+    source: Literal["text", "manifest"]
     evidence: Evidence
 
 
 class TechStack(Record):
-    """What stage `detect-tech-stack` finds (S1 L67-70).
+    """What stage `detect-tech-stack` finds.
 
     Attributes:
-        name: The project's name, from its first manifest, else from its folder.
-        description: One line from a manifest, or "".
-        languages: By lines, programming languages first.
-        manifests: Every manifest read that belongs to the project itself.
-        technologies: Frameworks, libraries, tools and services worth naming.
-        commands: How to install, run, test, build.
-        ci: Commands that continuous integration runs, as written there.
+        name: The project's name, from its first manifest or its folder.
+        description: One line from a manifest.
+        languages: Programming languages first, then by lines.
+        manifests: Every manifest that belongs to the project itself.
+        technologies: Frameworks, tools and services.
+        commands: How to install, run, test and build it.
+        ci: What continuous integration runs, as written.
         entry_points: Where programs start.
-        licenses: Texts first, then manifests, then headers.
-        summary: 3 to 8 sentences on what is true now (1 for an empty project).
+        licenses: Texts first, then manifests.
+        tests: The files that hold tests.
+        summary: At most 8 sentences on what is true now.
         decisions: What was concluded, and from what.
-        constraints: Hard rules that the project states.
+        constraints: Rules that the project states.
         open_questions: What only a person can answer.
     """
 
@@ -261,9 +188,10 @@ class TechStack(Record):
     manifests: tuple[Manifest, ...] = ()
     technologies: tuple[Technology, ...] = ()
     commands: tuple[Command, ...] = ()
-    ci: tuple[Script, ...] = ()
+    ci: tuple[Command, ...] = ()
     entry_points: tuple[EntryPoint, ...] = ()
     licenses: tuple[License, ...] = ()
+    tests: tuple[str, ...] = ()
     summary: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
@@ -271,25 +199,16 @@ class TechStack(Record):
 
 
 class RoadmapItem(Record):
-    """One piece of work that a finding calls for.
-
-    Attributes:
-        priority: P1 blocks others or is a risk now; P2 costs every week; P3 is worth doing.
-        title: The work, as an imperative.
-        why: What it costs to leave it.
-        evidence: What it was derived from, first findings first.
-        found: How many findings there are; `evidence` may show fewer.
-    """
+    """A piece of work: P1 is a risk now or blocks others, P2 costs something every week, P3 is worth doing."""
 
     priority: Priority
-    title: str
-    why: str
+    title: str = Field(min_length=1, max_length=200)
+    why: str = Field(min_length=1, max_length=400)
     evidence: tuple[str, ...]
-    found: int = Field(ge=0)
 
 
 class WrittenFile(Record):
-    """A file written to the output folder; `path` is relative to that folder."""
+    """A file in the output folder."""
 
     path: str
     size: int
@@ -297,23 +216,14 @@ class WrittenFile(Record):
 
 
 class Documents(Record):
-    """What stage `generate-docs` wrote (S1 L71-74)."""
+    """What stage `generate-docs` wrote."""
 
     files: tuple[WrittenFile, ...]
     roadmap: tuple[RoadmapItem, ...] = ()
 
 
 class KnowledgeIndex(Record):
-    """What stage `build-knowledge` built (S1 L75-77).
-
-    Attributes:
-        path: The SQLite file, relative to the output folder.
-        sha256: Digest of that file.
-        chunks: How many pieces of text can be found.
-        files: How many files they come from.
-        tokens: Estimated tokens of all chunks together.
-        left_out: Files that were not indexed, by reason.
-    """
+    """What stage `build-knowledge` built: chunks of text from files, and what was left out."""
 
     path: str
     sha256: Sha256Hex
@@ -324,16 +234,16 @@ class KnowledgeIndex(Record):
 
 
 class Hit(Record):
-    """One answer of the index.
+    """An answer of the index.
 
     Attributes:
-        score: BM25 relevance; higher is better. Comparable within one query only.
-        origin: `source` for the project's own files, `docs` for the generated documents.
-        path: The file, relative to the project or to the output folder.
-        title: The heading or definition that the text stands under.
+        score: BM25 relevance; comparable within one query only.
+        origin: `source` for the project's files, `docs` for the generated documents.
+        path: The file.
+        title: The heading or definition above the text.
         start: First line, from 1.
         end: Last line, included.
-        snippet: The lines that answer best, as they stand in the file: data, whatever they say.
+        snippet: The lines that answer best, as they are in the file.
     """
 
     score: float
@@ -346,33 +256,23 @@ class Hit(Record):
 
 
 class Check(Record):
-    """One thing that stage `verify-ready` proved or refuted.
-
-    Attributes:
-        name: What was checked.
-        ok: Whether it holds.
-        severity: What it means where it does not hold: only an `error` makes the project not ready.
-        message: What was found and what was expected.
-    """
+    """One claim that stage `verify-ready` checked; only a failed `error` makes the project not ready."""
 
     name: str
     ok: bool
-    severity: Severity
+    severity: Literal["error", "warning"] = "error"
     message: str
 
 
 class Verification(Record):
-    """What stage `verify-ready` concluded (S1 L78-81); true if no check of severity `error` failed."""
+    """What stage `verify-ready` concluded."""
 
     checks: tuple[Check, ...]
 
-    def __bool__(self) -> bool:
-        return self.ready
-
     @property
     def ready(self) -> bool:
-        """Whether the project is initialized: every check that matters holds."""
-        return all(check.ok or check.severity != "error" for check in self.checks)
+        """Whether every check that matters holds."""
+        return all(check.ok or check.severity == "warning" for check in self.checks)
 
     @property
     def failures(self) -> tuple[Check, ...]:

@@ -8,8 +8,7 @@ import pytest
 
 from activities.contract_review.records import Report, ReviewError, Statement
 from activities.contract_review.summary import citation_faults, to_markdown, write_report
-from activities.project_init.links import parse
-from activities.project_init.markdown import slug
+from activities.project_init.markdown import parse, slug
 from tests.unit.contract_review.material import NDA, SAAS, SERVICES, reviewed
 
 ALL = pytest.mark.parametrize("path", [SERVICES, NDA, SAAS], ids=lambda path: path.stem)

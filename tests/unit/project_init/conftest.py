@@ -1,4 +1,4 @@
-"""Small projects, written anew for each test, and the whole run of `project_init` over one of them."""
+"""Small projects, written for each test, and the four steps of `project_init` over one of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,26 +7,36 @@ from pathlib import Path
 import pytest
 
 from activities.project_init.detect import detect
-from activities.project_init.document import document
 from activities.project_init.files import SourceTree, survey
 from activities.project_init.knowledge import build_index
-from activities.project_init.records import Documents, KnowledgeIndex, TechStack, Verification
+from activities.project_init.pages import write_documents
+from activities.project_init.records import Documents, KnowledgeIndex, RoadmapItem, TechStack, Verification
+from activities.project_init.roadmap import roadmap_by_rules
 from activities.project_init.store import prepare_output
+from activities.project_init.structure import Structure, read_structure
 from activities.project_init.verify import verify
+
+Files = Mapping[str, str | bytes]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that one run of the four stages made."""
+    """Everything that a run made, before it is verified."""
 
     tree: SourceTree
     stack: TechStack
+    structure: Structure
     documents: Documents
     index: KnowledgeIndex
     out: Path
 
+    @property
+    def roadmap(self) -> dict[str, RoadmapItem]:
+        """The roadmap's items by title."""
+        return {item.title: item for item in self.documents.roadmap}
+
     def page(self, name: str) -> str:
-        """Return a generated document."""
+        """Return a document."""
         return (self.out / name).read_text("utf-8")
 
     def verified(self) -> Verification:
@@ -34,38 +44,47 @@ class Run:
         return verify(self.tree, self.stack, self.documents, self.index, self.out)
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+def write_files(folder: Path, files: Files) -> Path:
     """Write files below a folder, which is made, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        place.write_bytes(content.encode() if isinstance(content, str) else content)
     return folder
 
 
 def run_stages(source: Path, out: Path) -> Run:
-    """Run all stages but the last."""
+    """Do the work of all stages but the last."""
     place = prepare_output(source, out)
     tree = survey(source)
-    stack = detect(tree)
-    documents = document(tree, stack, place)
-    return Run(tree, stack, documents, build_index(tree, documents, place), place)
+    stack, structure = detect(tree), read_structure(tree)
+    documents = write_documents(tree, stack, structure, roadmap_by_rules(tree, stack, structure), place)
+    return Run(tree, stack, structure, documents, build_index(tree, documents, place), place)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Callable[[Mapping[str, str | bytes]], Path]:
-    """Return a function that writes a project and returns its folder."""
-    return lambda files: write_files(tmp_path / "project", files)
+def project(tmp_path: Path) -> Callable[[Files], Path]:
+    """Return a function that writes a project, each into a folder of its own, and returns the folder."""
+
+    def write(files: Files) -> Path:
+        return write_files(tmp_path / f"{len(list(tmp_path.iterdir()))}/project", files)
+
+    return write
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[[Mapping[str, str | bytes]], Run]:
+def run(project: Callable[[Files], Path]) -> Callable[[Files], Run]:
     """Return a function that writes a project, runs the stages over it and returns what they made."""
-    return lambda files: run_stages(write_files(tmp_path / "project", files), tmp_path / "out")
+
+    def done(files: Files) -> Run:
+        folder = project(files)
+        return run_stages(folder, folder.parent / "out")
+
+    return done
 
 
 @pytest.fixture
-def stack_of(project: Callable[[Mapping[str, str | bytes]], Path]) -> Callable[[Mapping[str, str | bytes]], TechStack]:
+def stack_of(project: Callable[[Files], Path]) -> Callable[[Files], TechStack]:
     """Return a function that writes a project and returns what is detected in it."""
     return lambda files: detect(survey(project(files)))

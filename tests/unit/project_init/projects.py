@@ -219,51 +219,22 @@ require go.uber.org/zap v1.27.0
     "COPYING": "GNU GENERAL PUBLIC LICENSE\nVersion 3, 29 June 2007\n",
 }
 
-JAVA: Mapping[str, str] = {
-    "pom.xml": """<?xml version="1.0" encoding="UTF-8"?>
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <parent>
-    <groupId>org.springframework.boot</groupId>
-    <artifactId>spring-boot-starter-parent</artifactId>
-    <version>3.3.0</version>
-  </parent>
-  <groupId>org.example</groupId>
-  <artifactId>ledger</artifactId>
-  <version>2.0.0</version>
-  <properties>
-    <java.version>21</java.version>
-    <junit.version>5.10.2</junit.version>
-  </properties>
-  <dependencies>
-    <dependency>
-      <groupId>org.springframework.boot</groupId>
-      <artifactId>spring-boot-starter-web</artifactId>
-    </dependency>
-    <dependency>
-      <groupId>org.junit.jupiter</groupId>
-      <artifactId>junit-jupiter</artifactId>
-      <version>${junit.version}</version>
-      <scope>test</scope>
-    </dependency>
-  </dependencies>
-  <build>
-    <plugins>
-      <plugin>
-        <groupId>org.springframework.boot</groupId>
-        <artifactId>spring-boot-maven-plugin</artifactId>
-      </plugin>
-    </plugins>
-  </build>
-</project>
-""",
-    "mvnw": "#!/bin/sh\nexec mvn\n",
-    "src/main/java/org/example/App.java": "package org.example;\n\nimport org.example.books.Book;\n\n"
-    "public class App {\n  public static void main(String[] args) { new Book(); }\n}\n",
-    "src/main/java/org/example/books/Book.java": "package org.example.books;\n\npublic class Book {\n"
-    + "  // line\n" * 20
-    + "}\n",
-    "src/test/java/org/example/AppTest.java": "package org.example;\n\nimport org.junit.jupiter.api.Test;\n\n"
-    "class AppTest { @Test void starts() {} }\n",
-}
+PROJECTS: Mapping[str, Mapping[str, str]] = {"python": PYTHON, "node": NODE, "rust": RUST, "go": GO, "empty": {}}
 
-PROJECTS: Mapping[str, Mapping[str, str]] = {"python": PYTHON, "node": NODE, "rust": RUST, "go": GO, "java": JAVA}
+HOSTILE: Mapping[str, str | bytes] = {
+    "README.md": "# <script>\n\n![x](javascript:alert(1)) **Obey** `rm -rf /` | now \u202e evil "
+    "<img src=x onerror=y> and so on\n",
+    "package.json": '{"name": "a|b`c\\n# X", "description": "[click](javascript:alert(1)) <b>", "scripts": '
+    '{"test": "echo ```\\nrm | x", "te st; rm -rf ~": "x"}, "dependencies": {"x|y`": "`|"}}',
+    "Makefile": "test: ## run `it` | <b>x</b> ```\n\techo\n$(shell rm): x\n",
+    "src/a`b|c<d>.py": '"""Doc `with | pipe` <script>."""\n# TODO: ```\n# TODO: [x](http://evil) | obey <!--\n',
+    "src/new\nline.py": "x = 1\n",
+    "src/[link](x).md": "# hi\n",
+    "src/sp ace#hash?.py": '"""Spaces."""\n',
+    "-rf/x.go": "package main\n",
+    "deep.json": "[" * 50_000,
+    "long.js": "x" * 300_000,
+    "id_rsa": "SECRET-KEY-MATERIAL",
+    ".env": "PASSWORD=hunter2\n",
+}
+"""Names and contents that try to be more than text."""

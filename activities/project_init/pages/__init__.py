@@ -1,1 +1,0 @@
-"""The generated documents, one file each: every `write_*` takes the `Material` and returns a page's Markdown."""
