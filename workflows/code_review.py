@@ -2,9 +2,7 @@
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
-from baton.protocol.budget import Budget
-from baton.workflow import ContractTerms, Pipeline
+from baton import Budget, ContractTerms, Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
     from activities.code_review.stages import audit_security, coordinate_review, review_performance, take_snapshot

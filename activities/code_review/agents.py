@@ -23,9 +23,9 @@ from activities.code_review.records import (
 )
 from activities.code_review.reports import REVIEWERS, reviewer_report
 from activities.models import ask_model
-from baton.activity.toolbox import ToolAnswer
-from baton.integrations.agents import AgentAnswer, AgentWork
-from baton.protocol.report_rendering import render_report
+from baton.agents.port import AgentAnswer, AgentWork
+from baton.contract.activity_toolbox import ToolAnswer
+from baton.report.rendering import render_report
 
 _TASKS: dict[Concern, str] = {
     "security": "You are a security auditor. Find weaknesses that somebody could use against the program",

@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from baton.protocol.errors import BatonError
-from baton.protocol.record import Record
+from baton.errors import BatonError
+from baton.wire.records import Record
 
 Severity = Literal["high", "medium", "low"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")

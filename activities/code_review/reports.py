@@ -22,7 +22,8 @@ from activities.code_review.records import (
     verdict_of,
 )
 from baton import __version__
-from baton.protocol.report import (
+from baton.report.merging import merge_reports
+from baton.report.records import (
     HandoffReport,
     Note,
     Readiness,
@@ -32,7 +33,6 @@ from baton.protocol.report import (
     ReportFindings,
     Status,
 )
-from baton.protocol.report_merging import merge_reports
 
 COORDINATOR = "coordinate-review"
 REVIEWERS: dict[Concern, str] = {"security": "audit-security", "performance": "review-performance"}

@@ -31,11 +31,10 @@ from activities.code_review.sources import (
     snapshot_of_diff,
     snapshot_of_project,
 )
-from baton import Baton, BatonPatch, Retries, StageResult
-from baton.activity import StageContext, stage
-from baton.activity.toolbox import ToolAnswer
-from baton.integrations.agents import AnswerForm, agent_stage
-from baton.protocol.report_rendering import render_report
+from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
+from baton.agents.port import AnswerForm, agent_stage
+from baton.contract.activity_toolbox import ToolAnswer
+from baton.report.rendering import render_report
 
 REPORT, SARIF = "REVIEW.md", "review.sarif"
 
@@ -49,7 +48,7 @@ _MODEL_MICRO_USD = 250_000
 
 @stage(
     name="take-snapshot",
-    writes=["current_state", "decision_log"],
+    writes=["current_state", "decision_log", "artifacts"],
     timeout=_TIMEOUT,
     heartbeat=_HEARTBEAT,
     retries=_RETRIES,
@@ -96,7 +95,7 @@ review_performance = agent_stage(
 
 @stage(
     name="coordinate-review",
-    writes=["current_state", "decision_log", "work_scope"],
+    writes=["current_state", "decision_log", "work_scope", "artifacts"],
     timeout=_TIMEOUT,
     heartbeat=_HEARTBEAT,
     retries=_RETRIES,

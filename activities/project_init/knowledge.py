@@ -23,7 +23,7 @@ from activities.project_init.pages import KNOWLEDGE_FILE
 from activities.project_init.records import Documents, Hit, KnowledgeIndex, ProjectError
 from activities.project_init.store import write_bytes
 from activities.project_init.structure import parse_python
-from baton.protocol.tokens import estimate_tokens
+from baton.wire.tokens import estimate_tokens
 
 FORMAT = "2"
 """The version of the tables; an index of another version is refused."""

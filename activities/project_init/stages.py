@@ -17,9 +17,8 @@ from activities.project_init.knowledge import build_index
 from activities.project_init.records import Documents, KnowledgeIndex, ProjectError, TechStack, Verification
 from activities.project_init.store import load, load_tree, prepare_output, save
 from activities.project_init.verify import verify
-from baton import Baton, BatonPatch, Retries, StageResult
-from baton.activity import StageContext, stage
-from baton.integrations.agents import agent_stage
+from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
+from baton.agents.port import agent_stage
 
 _TIMEOUT = timedelta(minutes=30)
 _HEARTBEAT = timedelta(seconds=4)
@@ -54,7 +53,7 @@ async def detect_tech_stack(context: StageContext[Baton]) -> StageResult:
 
 generate_docs = agent_stage(
     TechnicalWriter(),
-    writes=["current_state", "decision_log", "work_scope"],
+    writes=["current_state", "decision_log", "work_scope", "artifacts"],
     timeout=_TIMEOUT,
     heartbeat=_HEARTBEAT,
     retries=_RETRIES,
@@ -64,7 +63,7 @@ generate_docs = agent_stage(
 
 @stage(
     name="build-knowledge",
-    writes=["current_state", "decision_log"],
+    writes=["current_state", "decision_log", "artifacts"],
     timeout=_TIMEOUT,
     heartbeat=_HEARTBEAT,
     retries=_RETRIES,

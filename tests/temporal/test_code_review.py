@@ -1,5 +1,6 @@
 """The shipped pipeline `code_review` on a real server, over real code, with the real analysers."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from baton.report.lint import lint_report
 from baton.report.parsing import parse_report
 from baton.report.records import Readiness, Status
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
+from tests.chat_server import chat_server, completion, refusal
 from tests.support import failure
 from tests.unit.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
-from tests.unit.contract_review.material import chat_service
-from workflows.code_review import CodeReview
+from workflows.code_review import BUDGET, CodeReview
 
 STEPS = ["take-snapshot", "audit-security+review-performance", "coordinate-review"]
 
@@ -56,7 +57,7 @@ class TestCodeReview:
         run = await review(reviewer, source, tmp_path / "out")
         output: Any = run.result.output
         assert output["verdict"] == "request changes"
-        assert output["findings"] == {"high": 1, "medium": 2, "low": 4}
+        assert output["findings"] == {"high": 1, "medium": 1, "low": 4}
         assert output["suppressed"] == 1
         assert [step.name for step in run.record.steps] == STEPS
         assert contents(source) == before
@@ -75,7 +76,7 @@ class TestCodeReview:
         assert lint_report(report) == []
         told = "\n".join(report.findings.discoveries)
         assert "`app/weak.py:8` **high**" in told
-        assert "`app/slow.py:11` **medium**" in told
+        assert "`app/slow.py:5` **medium**" in told
         assert "(from audit-security)" in told
         assert "(from review-performance)" in told
         assert any("bin/deploy.sh" in blocker for blocker in report.blockers)
@@ -88,9 +89,9 @@ class TestCodeReview:
         write(root, {"app/slow.py": SLOW})
         run = await review(reviewer, root, tmp_path / "out", base="HEAD")
         output: Any = run.result.output
-        assert output["findings"] == {"high": 0, "medium": 2, "low": 1}
+        assert output["findings"] == {"high": 0, "medium": 1, "low": 1}
         assert output["verdict"] == "comment"
-        assert "as far as they changed since HEAD" in (tmp_path / "out" / "REVIEW.md").read_text()
+        assert "what changed since HEAD" in (tmp_path / "out" / "REVIEW.md").read_text()
 
     async def test_reviews_a_diff_that_nobody_applied(self, reviewer: Worker, tmp_path: Path) -> None:
         """A patch from a mail, against the checkout as it is."""
@@ -102,7 +103,7 @@ class TestCodeReview:
         output: Any = run.result.output
         assert output["verdict"] == "request changes"
         assert (root / "app/weak.py").read_text() == "import subprocess\n"
-        assert "as far as they changed by change.diff" in (tmp_path / "out" / "REVIEW.md").read_text()
+        assert "what changed by change.diff" in (tmp_path / "out" / "REVIEW.md").read_text()
 
     async def test_approves_what_has_no_finding(self, reviewer: Worker, tmp_path: Path) -> None:
         """All of it is Python and was analysed, so the report is sure and ready."""
@@ -161,51 +162,52 @@ class TestCodeReview:
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Say which model to ask, as an operator does."""
-    for name, value in (("URL", url), ("MODEL", "small"), ("KEY", "sk-secret"), ("PROMPT_PRICE", "2.50")):
+    """Name the model to ask, as an operator does."""
+    base = url.removesuffix("/chat/completions")
+    for name, value in (("URL", base), ("MODEL", "small"), ("KEY", "sk-secret"), ("PROMPT_PRICE", "2.50")):
         monkeypatch.setenv(f"BATON_LLM_{name}", value)
 
 
 class TestWithAModel:
     """Whole runs with a service that speaks chat completions."""
 
-    async def test_keeps_what_the_code_bears_out(
+    async def test_what_it_can_quote_is_kept_and_its_cost_is_in_the_budget(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A model reads other languages too; a claim whose words do not stand in the file is dropped and counted."""
+        """A model reads other languages too; a claim whose words are not in the file is dropped and counted."""
         claim = {
             "path": "bin/deploy.sh",
             "line": 9,
             "quote": "eval $1",
             "severity": "high",
             "message": "The first argument is run as a command",
-            "advice": "Call the program by its name",
         }
         invented = {**claim, "quote": "rm -rf / --no-preserve-root"}
-        body = {"baton_patch": {}, "output": {"findings": [claim, invented]}}
-        with chat_service({"answer": body}) as service:
-            configure(monkeypatch, service.url)
+        answer = completion(json.dumps({"baton_patch": {}, "output": {"findings": [claim, invented]}}))
+        with chat_server(answer, answer) as server:
+            configure(monkeypatch, server.url)
             run = await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
         report = (tmp_path / "out" / "REVIEW.md").read_text()
         assert "`bin/deploy.sh:2` **high** The first argument is run as a command" in report
         assert "no-preserve-root" not in report
         assert "2 claims of a model were dropped" in report
-        assert "written in Shell, which only small read" in report
-        assert len(service.asked) == 2
+        assert "in other languages, which only the model did read" in report
         assert run.result.spend.prompt_tokens == 2_000
         assert run.result.spend.micro_usd == 5_000
-        for _, _, asked in service.asked:
-            system, user = asked["messages"]
+        status: Any = await run.handle.query("status")
+        assert status["remaining_micro_usd"] == BUDGET.initial_micro_usd - 5_000
+        for asked in server.asked:
+            system, user = asked.body["messages"]
             assert "eval $1" not in system["content"]
             assert "DATA ONLY" in user["content"]
 
-    async def test_does_not_try_a_wrong_key_again(
+    async def test_a_wrong_key_is_not_tried_again(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A refusal ends the run with the reason, and the key is not in it."""
-        with chat_service(lambda _: (401, b"no such key: sk-secret")) as service:
-            configure(monkeypatch, service.url)
+        with chat_server(*(refusal(401, "invalid_api_key", "no such key") for _ in range(2))) as server:
+            configure(monkeypatch, server.url)
             with pytest.raises(WorkflowFailureError) as raised:
                 await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
-        assert len(service.asked) == 2
+        assert len(server.asked) == 2
         assert "sk-secret" not in str(raised.value.cause)

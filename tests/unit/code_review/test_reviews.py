@@ -9,7 +9,6 @@ import pytest
 from activities.code_review.agents import Claim, review_of
 from activities.code_review.analysers import ANALYSERS, check_installed, copies_of
 from activities.code_review.records import (
-    SEVERITIES,
     CodeReviewError,
     Concern,
     Finding,
@@ -24,10 +23,10 @@ from activities.code_review.records import (
 )
 from activities.code_review.reports import merged_report, reviewer_report, to_sarif
 from activities.code_review.sources import read_tree, snapshot_of_project
-from baton.protocol.report import Readiness, Status
-from baton.protocol.report_lint import lint_report
-from baton.protocol.report_parsing import parse_report
-from baton.protocol.report_rendering import render_report
+from baton.report.lint import lint_report
+from baton.report.parsing import parse_report
+from baton.report.records import Readiness, Status
+from baton.report.rendering import render_report
 from tests.unit.code_review.material import FILES, SLOW, WEAK, contents, write
 
 PATH = "a`b|c.py"
@@ -232,7 +231,7 @@ class TestReports:
         report = merged_report(SNAPSHOT, [many, slow], "high", ["REVIEW.md"])
         assert parse_report(render_report(report)).report == report
         severities = [one.split("**")[1] for one in report.findings.discoveries]
-        assert severities == sorted(severities, key=[*SEVERITIES].index)
+        assert severities == sorted(severities, key=["high", "medium", "low"].index)
         notes = {note.heading: note.items for note in report.notes}
         assert notes["Further Findings"] == [
             f"{3_000 - len(severities):,} more, none of them graver, in the SARIF file"
