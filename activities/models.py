@@ -93,7 +93,7 @@ async def ask_model(work: AgentWork, task: str, data: JsonValue, kind: type[Answ
     )
     answer = await model.run(question)
     try:
-        return kind.model_validate(answer.output)
+        return kind.model_validate_json(json.dumps(answer.output))
     except ValidationError as error:
         raise PatchError([f"the output does not fit {kind.__name__}: {error.error_count()} errors"]) from None
 

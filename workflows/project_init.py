@@ -2,7 +2,7 @@
 
 from temporalio import workflow
 
-from baton import Pipeline, PipelineInput, PipelineResult
+from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
     from activities.project_init.stages import build_knowledge, detect_tech_stack, generate_docs, verify_ready
@@ -18,7 +18,7 @@ class ProjectInit:
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, freeze_goal=True)
+        self.pipeline = Pipeline(start, freeze_goal=True, contracts=ContractTerms())
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

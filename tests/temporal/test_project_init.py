@@ -1,0 +1,90 @@
+"""The shipped pipeline `project_init` on a real server, over real files."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Worker
+
+from activities.project_init.records import Verification
+from activities.project_init.stages import STAGES
+from activities.project_init.store import load
+from baton import BatonPlugin, PipelineInput, WorkerParts
+from baton.artifacts.store import ArtifactStore
+from baton.runs.client_explanation import explain
+from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
+from tests.chat_server import chat_server, completion
+from tests.unit.project_init.conftest import write_files
+from tests.unit.project_init.projects import PYTHON
+from workflows.project_init import ProjectInit
+
+STEPS = ["detect-tech-stack", "generate-docs", "build-knowledge", "verify-ready"]
+
+
+@pytest.fixture(scope="module")
+async def worker(client: Client) -> AsyncIterator[Worker]:
+    """Return a running worker of the pipeline, which replays its code at every step."""
+    async with pipeline_worker(client, [ProjectInit], STAGES, replay_every_task=True) as it:
+        yield it
+
+
+async def initialize(worker: Worker, source: Path, out: Path) -> PipelineRun:
+    """Run the pipeline over a folder."""
+    start = PipelineInput(goal="Know it", params={"source": str(source), "output": str(out)})
+    return await run_pipeline(worker, ProjectInit.run, start)
+
+
+async def test_a_project_is_documented_indexed_and_verified(
+    worker: Worker, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stage takes over from those before it, without a model (S1-ex-a, S1-ex-b, S1-ex-c, S1-ex-d, S1-ex-e)."""
+    monkeypatch.delenv("BATON_LLM_URL", raising=False)
+    run = await initialize(worker, write_files(tmp_path / "project", PYTHON), tmp_path / "out")
+    output: Any = run.result.output
+    assert (output["ready"], [one for one in output["failures"] if one.startswith("error")]) == (True, [])
+    assert load(tmp_path / "out", Verification).ready
+    assert [step.name for step in run.record.steps] == STEPS
+    assert "Tests are run with `make test` (declared, Makefile:2)" in run.baton.decision_log
+    assert run.baton.decision_log[-1].startswith("All ")
+    assert {ref.id for ref in run.baton.artifacts} >= {"PROJECT.md", "ROADMAP.md", "knowledge.sqlite3"}
+    for ref in run.baton.artifacts:
+        assert (tmp_path / "out" / ref.id).read_bytes() == await store.get(ref.hash)
+    for entry, _ in run.record.history:
+        assert 1 <= len(entry.patch["current_state"]) <= 8
+    for stage in STEPS:
+        assert explain(run.record, stage).stage == stage
+    await assert_replays(run.handle, [ProjectInit], plugin=BatonPlugin(WorkerParts(artifacts=store)))
+
+
+async def test_a_model_adds_what_it_can_point_to(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An item whose evidence is not a file of the project is dropped; what the model cost is charged."""
+    item = {
+        "priority": "P2",
+        "title": "Split the order book",
+        "why": "It does two things.",
+        "evidence": ["src/shop/orders.py:9"],
+    }
+    invented = {**item, "title": "Buy a bigger machine", "evidence": ["src/shop/machine.py"]}
+    answer = completion(json.dumps({"baton_patch": {}, "output": {"items": [item, invented]}}))
+    with chat_server(answer) as server:
+        base = server.url.removesuffix("/chat/completions")
+        for name, value in (("URL", base), ("MODEL", "small"), ("KEY", "sk-secret"), ("PROMPT_PRICE", "2.50")):
+            monkeypatch.setenv(f"BATON_LLM_{name}", value)
+        run = await initialize(worker, write_files(tmp_path / "project", PYTHON), tmp_path / "out")
+    roadmap = (tmp_path / "out" / "ROADMAP.md").read_text()
+    assert "Split the order book" in roadmap
+    assert "bigger machine" not in roadmap
+    assert run.result.spend.micro_usd == 2_500
+
+
+async def test_a_wrong_folder_fails_at_once(worker: Worker, tmp_path: Path) -> None:
+    """Nothing is retried, and the error says what to do."""
+    for source, message in ((tmp_path / "gone", "does not exist"), (tmp_path, "inside the project")):
+        with pytest.raises(WorkflowFailureError) as raised:
+            await initialize(worker, source, tmp_path / "out")
+        assert message in str(raised.value.cause)
