@@ -4,9 +4,10 @@ The baton carries ids and hashes, never content (S1 L27, L95): agents know what 
 stays small. The bytes are in an artifact store (`baton.artifacts.store`), under their hash.
 """
 
+import re
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import AfterValidator, StringConstraints
 
 from baton.wire.records import ByteCount, CompactRecord
 
@@ -15,6 +16,33 @@ Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """A short identifier that people read: 1 to 200 characters."""
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def path_form(path: str) -> str:
+    r"""Return a path or glob in the one form that it is compared in: with slashes, without `.` and empty parts.
+
+    Example:
+        >>> [path_form(path) for path in (r"src\auth\login.ts", "./src//auth/*", "src/auth/../db/", "https://a//b")]
+        ['src/auth/login.ts', 'src/auth/*', 'src/db/', 'https://a//b']
+    """
+    if _URL.match(path):
+        return path
+    slashed = path.replace("\\", "/")
+    parts: list[str] = []
+    for part in slashed.split("/"):
+        if part == ".." and parts and parts[-1] != ".." and not set(parts[-1]) & set("*?["):
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    form = "/" * slashed.startswith("/") + "/".join(parts) + "/" * (slashed.endswith("/") and bool(parts))
+    return form or path
+
+
+PathText = Annotated[str, AfterValidator(path_form)]
+"""A path, kept as `path_form` writes it, whoever wrote it and on which system."""
 
 
 class ArtifactRef(CompactRecord):
@@ -40,7 +68,7 @@ class ArtifactRef(CompactRecord):
     type: Name
     hash: Sha256Hex
     size: ByteCount | None = None
-    path: str | None = None
+    path: PathText | None = None
     summary: str | None = None
 
     @property

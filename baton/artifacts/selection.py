@@ -6,7 +6,7 @@ The baton is always included; artifacts compete for what is left (S1 L87, L90, L
 import fnmatch
 from collections.abc import Mapping, Sequence
 
-from baton.artifacts.records import ArtifactRef
+from baton.artifacts.records import ArtifactRef, path_form
 from baton.core.messages import Selected
 
 
@@ -57,8 +57,8 @@ def select_artifacts(
 
 def _scope_of(ref: ArtifactRef, work_scope: Sequence[str]) -> str | None:
     """Return the entry of the work scope that covers the artifact, if any does."""
-    names = [name for name in (ref.path, ref.id) if name]
-    return next((scope for scope in work_scope if any(_covers(scope, name) for name in names)), None)
+    names = [path_form(name) for name in (ref.path, ref.id) if name]
+    return next((scope for scope in work_scope if any(_covers(path_form(scope), name) for name in names)), None)
 
 
 def _covers(scope: str, name: str) -> bool:

@@ -55,6 +55,7 @@ class Toolbox:
         session: Where calls and results are recorded.
         handoff_id: The handoff under which the stage acts.
         denials: Puts denied calls on record.
+        forbidden: Tools that it may not call, whatever is allowed.
 
     Example:
         >>> import asyncio
@@ -74,8 +75,11 @@ class Toolbox:
         session: SessionLog,
         handoff_id: str,
         denials: Denials = _unrecorded,
+        *,
+        forbidden: frozenset[str] = frozenset(),
     ) -> None:
-        self._allowed = allowed
+        self._forbidden = tool_keys(forbidden)
+        self._allowed = None if allowed is None else frozenset(n for n in allowed if tool_key(n) not in self._forbidden)
         self._session = session
         self._handoff_id = handoff_id
         self._denials = denials
@@ -89,7 +93,8 @@ class Toolbox:
 
     def allows(self, name: str) -> bool:
         """Return whether a tool may be called; asking is no call and leaves no trace."""
-        return self._allowed is None or tool_key(name) in tool_keys(self._allowed)
+        key = tool_key(name)
+        return key not in self._forbidden and (self._allowed is None or key in tool_keys(self._allowed))
 
     def check(self, name: str) -> None:
         """Deny a call that is about to be made, unless the tool may be called; for tools that a framework calls itself.

@@ -18,6 +18,7 @@ from baton.contract.explanation import Explanation, explanation_of
 from baton.contract.output_schemas import OutputSchemas
 from baton.contract.records import OutputSchemaRef
 from baton.contract.session import SessionEvent
+from baton.contract.tool_names import tool_set
 from baton.core.messages import PipelineInput, StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.state import PipelineState
@@ -41,11 +42,15 @@ class ContractTerms:
         policy: Which events become facts, when they are stale, when the contract expires.
         granted: The tools that stages may use although none before them did; None grants what each one declares.
         ceiling: The most that any stage may use; None for no limit.
-        forbidden: Tools that no stage may use.
+        forbidden: Tools that no stage may use, by name; there are no patterns.
         max_tokens: How many tokens task and facts may take; the newest and surest facts are kept.
         agents: The registry of agents: a stage that is not in it is refused before it is sent anything.
         schemas: The registry of output schemas that stages name.
         processors: The steps of the compiler, in order.
+
+    Raises:
+        TypeError: A list of tools is one string.
+        ValueError: A name in it is a pattern, blank, or a misspelling of a tool of the registry's agents.
 
     Example:
         >>> ContractTerms(forbidden=frozenset({"email.send"})).max_tokens
@@ -60,6 +65,14 @@ class ContractTerms:
     agents: AgentRegistry | None = None
     schemas: OutputSchemas | None = None
     processors: Sequence[Processor] = DEFAULT_PROCESSORS
+
+    def __post_init__(self) -> None:
+        """Check the lists of tools: one that can match nothing would forbid nothing."""
+        known = {tool for entry in (self.agents.entries if self.agents else ()) for tool in entry.tools}
+        lists = {"granted": self.granted, "ceiling": self.ceiling, "forbidden": self.forbidden}
+        for what, names in lists.items():
+            if names is not None:
+                object.__setattr__(self, what, tool_set(names, what, known))
 
 
 def trace_of(start: PipelineInput, task_id: str) -> str:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, to_json
 
-from baton.artifacts.records import ArtifactRef
+from baton.artifacts.records import ArtifactRef, PathText
 from baton.wire.bounds import excess
 from baton.wire.canonical import digest
 from baton.wire.records import Record, Statement
@@ -39,7 +39,7 @@ class Baton(Record):
         current_state: What is true right now, 3 to 8 bullets.
         decision_log: Key decisions, oldest first; it only ever grows.
         constraints: Hard rules found on the way.
-        work_scope: Files and modules touched or planned; globs are allowed.
+        work_scope: Files and modules touched or planned, as `path_form` writes paths; globs are allowed.
         artifacts: References to what was produced, never content.
         open_questions: What later stages must resolve.
         acceptance: Tests and checks that must pass.
@@ -64,7 +64,7 @@ class Baton(Record):
     current_state: list[str] = Field(default_factory=list)
     decision_log: list[str] = Field(default_factory=list)
     constraints: list[str] = Field(default_factory=list)
-    work_scope: list[str] = Field(default_factory=list)
+    work_scope: list[PathText] = Field(default_factory=list)
     artifacts: list[ArtifactRef] = Field(default_factory=list)
     open_questions: list[str] = Field(default_factory=list)
     acceptance: list[str] = Field(default_factory=list)
@@ -174,7 +174,7 @@ class BatonPatch(Record):
     current_state: list[str] | None = None
     decision_log: list[str] | None = None
     constraints: list[str] | None = None
-    work_scope: list[str] | None = None
+    work_scope: list[PathText] | None = None
     artifacts: list[ArtifactRef] | None = None
     open_questions: list[str] | None = None
     acceptance: list[str] | None = None

@@ -221,13 +221,12 @@ class StageContext(Generic[BatonT]):
     def tools(self) -> Toolbox:
         """The tools that the stage may call; calling another one raises `ToolDeniedError` and is put on record.
 
-        Without a contract a stage may call the tools that it declared, and every tool if it declared none.
+        Without a contract a stage may call the tools that it declared, and every tool if it declared none; never one
+        that it forbids.
         """
-        if self.contract is not None:
-            allowed: frozenset[str] | None = frozenset(self.contract.allowed_tools)
-        else:
-            allowed = self.able - self.forbids or None
-        return self._first("tools", Toolbox(allowed, self.session, self.handoff_id, self._denied))
+        allowed = (self.able or None) if self.contract is None else frozenset(self.contract.allowed_tools)
+        made = Toolbox(allowed, self.session, self.handoff_id, self._denied, forbidden=self.forbids)
+        return self._first("tools", made)
 
     def _first(self, name: str, made: T) -> T:
         """Return what was made first of threads that ask for it at once: what the others note would be lost."""

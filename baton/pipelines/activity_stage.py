@@ -19,6 +19,7 @@ from temporalio import activity
 
 from baton.contract.expiry import expiry_findings
 from baton.contract.store_output_check import output_check
+from baton.contract.tool_names import tool_set
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import told_spend
 from baton.core.messages import StageInput, StageResult, StageReturn
@@ -98,8 +99,8 @@ class Stage(Generic[GivenT, AnswerT]):
                 "writes": checked_fields(spec.writes, self.baton_type, "writes"),
                 "requires": frozenset(spec.requires),
                 "personal_data": frozenset(spec.personal_data),
-                "tools": frozenset(spec.tools),
-                "forbids": frozenset(spec.forbids),
+                "tools": tool_set(spec.tools, "tools"),
+                "forbids": tool_set(spec.forbids, "forbids"),
             }
         )
 

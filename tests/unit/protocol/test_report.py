@@ -259,9 +259,8 @@ class TestImports:
 
     def test_only_the_parser_needs_a_markdown_library(self) -> None:
         """A workflow renders, merges and patches; parsing belongs into activities and clients."""
-        modules = ", ".join(
-            f"baton.report.records{name}" for name in ("", "_rendering", "_patching", "_merging", "_lint", "_errors")
-        )
+        rooms = ("records", "rendering", "patching", "merging", "lint", "errors")
+        modules = ", ".join(f"baton.report.{name}" for name in rooms)
         code = f"import sys, {modules}; sys.exit('markdown_it' in sys.modules)"
 
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

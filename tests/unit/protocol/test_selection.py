@@ -1,10 +1,14 @@
 """Which artifacts a stage is given, and why."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.artifacts.selection import select_artifacts
+from baton.core.baton import Baton
+from baton.core.patching import apply_patch
 from tests.unit.protocol.material import ref
 
 CODE = ref("code", path="src/auth/login.py")
@@ -52,6 +56,15 @@ class TestSelectArtifacts:
         page = ref("page", path="app/[slug]/page.tsx")
 
         assert "in the work scope" in select_artifacts([page], ["app/[slug]/page.tsx"], 9, {"page": 1})[0].reason
+
+    def test_paths_are_compared_in_one_form(self) -> None:
+        """Backslashes, `./` and `//`, as agents on other systems write them; the baton keeps one form (S1 L90)."""
+        spellings: list[Any] = [r"src\auth\login.py", "./src/auth/login.py", "src//auth/login.py", "src/auth/../auth/*"]
+        for scope in spellings:
+            assert given_ids([scope], 60, {"code": 60, "tests": 60, "plan": 60}) == ["code"], scope
+        patched = apply_patch(Baton(goal="g"), {"work_scope": spellings})
+        assert patched.work_scope == [*["src/auth/login.py"] * 3, "src/auth/*"]
+        assert ref("code", path=r".\src\a.py").path == "src/a.py"
 
     def test_the_newest_come_first_within_a_rank(self) -> None:
         """The latest work is the likeliest to matter."""
