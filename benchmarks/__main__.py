@@ -62,7 +62,7 @@ MEASURES = (
     Measure(["recovery_s_median", "recovery_s_max"], recovery),
     Measure(["trace_ms_1m"], trace),
     Measure(["ledger_append_per_s"], appends),
-    Measure(["ledger_verify_per_s"], verification),
+    Measure(["ledger_verify_per_s", "ledger_signatures_per_s"], verification),
     Measure(["scan_reject_fpr", "scan_marked_recall", "scan_ms_per_kb"], scan_corpora),
     Measure(["scan_worst_64k_ms"], scan_hostile),
     Measure(["worst_workflow_task_ms", "worst_gate_ms"], worst_checks),

@@ -6,10 +6,8 @@ the algorithm in the message must agree, and can never choose.
 """
 
 import hmac
-import re
 from collections.abc import Mapping
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import rfc8785
@@ -27,13 +25,6 @@ from baton.wire.strict_json import loads_strict
 
 _NAMES = {Purpose.SEAL: HMAC_SHA256, Purpose.SIGN: ED25519}
 _PURPOSES = {name: purpose for purpose, name in _NAMES.items()}
-# Where `seal` puts the signature, and how long that is: at the very end, in one spelling.
-_TAILS = (
-    (Purpose.SEAL, re.compile(rb',"signature":"(hmac-sha256:[0-9a-f]{64})"\}'), 92),
-    (Purpose.SIGN, re.compile(rb',"signature":"(ed25519:[0-9A-Za-z_-]{86})"\}'), 110),
-)
-_KEY_IDS = re.compile(rb'"keyId":"([0-9A-Za-z._-]{1,80})"')
-_MOST_GUESSES = 3
 
 
 def seal(message: Mapping[str, Any], keyring: Keyring) -> bytes:
@@ -91,42 +82,6 @@ def open_sealed(raw: bytes, keys: Keyring | PublicKeys) -> VerifiedHandoff:
         SealError: It is not sealed, not with a key of ours, or not as it is now; or it is dated more than a day
             after its key was retired.
     """
-    return _open_quickly(raw, keys) or _open(raw, keys)
-
-
-def _open_quickly(raw: bytes, keys: Keyring | PublicKeys) -> VerifiedHandoff | None:
-    """Return a message that `seal` wrote, verified before a byte of it is parsed; None if it may be another.
-
-    `seal` writes the canonical body without its last brace, then the signature. So the body is cut out of the
-    received bytes, and its seal verified as it stands. Why that is as good as canonicalising again:
-
-    1. A key only ever seals canonical bodies: objects that name the key and have no member `signature`. (Its other
-       use, Ed25519 over the ledger's heads, is over bytes that begin with `DSSEv1`, never with a brace.)
-    2. So if the seal holds for the bytes before the tail, closed with a brace, these are such a body, whatever the
-       sender or anybody on the way intended. Where the tail is not the message's own end (it is inside a string or
-       an inner object), the bytes before it are no whole object: no key ever sealed them, and no seal holds.
-    3. The message is then, byte for byte, that body and one member more, so reading it gives what was sealed. It is
-       still read strictly, and must say the same key and signature that were used.
-
-    The key is guessed from the bytes. A wrong guess can only fail, or find the key that really made the seal.
-    """
-    for purpose, pattern, length in _TAILS:
-        found = pattern.fullmatch(raw, max(0, len(raw) - length))
-        if found is None:
-            continue
-        signature = found[1].decode()
-        body = raw[: found.start()] + b"}"
-        for guess in islice(_KEY_IDS.finditer(raw), _MOST_GUESSES):
-            key = _find(keys, purpose, guess[1].decode())
-            if key is not None and _holds(key, body, signature):
-                message = _read(raw, "its seal holds, but it")
-                if message.get(KEY_ID) == key.id and message.get(SIGNATURE) == signature:
-                    return _opened(raw, message, key)
-    return None
-
-
-def _open(raw: bytes, keys: Keyring | PublicKeys) -> VerifiedHandoff:
-    """Return a message in whatever spelling its sender chose, verified over its canonical form."""
     message = _read(raw, "the seal cannot be verified: the message")
     signature, key_id = message.get(SIGNATURE), message.get(KEY_ID)
     if signature is None:
