@@ -82,16 +82,21 @@ class AgentError(BatonError):
 
     Attributes:
         permanent: Whether another run would fail as well: a wrong key, an unknown model, a refused request.
+        waits: Whether waiting for minutes may help: the provider limits the rate, is overloaded or cannot be reached,
+            or this worker lacks what another one has. Such a run is repeated after growing pauses.
         retry_after: After how many seconds the provider wants to be asked again, if it said so.
 
     Example:
-        >>> AgentError("the provider answered 429", retry_after=2.5).permanent
+        >>> AgentError("the provider answered 429", waits=True, retry_after=2.5).permanent
         False
     """
 
-    def __init__(self, message: str, *, permanent: bool = False, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, permanent: bool = False, waits: bool = False, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.permanent = permanent
+        self.waits = waits and not permanent
         self.retry_after = retry_after
 
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, Validat
 from activities.contract_review.records import Prices, ReviewError
 from activities.workbench.words import counted
 from baton import Spend, fence
+from baton.agents.failures import is_permanent
 from baton.agents.http_post import post_json
-from baton.agents.provider_errors import is_permanent
 from baton.errors import AgentError, BatonError
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)

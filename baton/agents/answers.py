@@ -5,12 +5,15 @@ model is given has no null: a field that stays as it is, is left out, and a list
 """
 
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from baton.agents.memo import remembering
 from baton.agents.schema_embedding import embedded
@@ -162,12 +165,12 @@ def read_answer(raw: str | Mapping[str, Any], schema: Mapping[str, Any] | None =
         >>> read_answer("I am done!")
         Traceback (most recent call last):
         ...
-        baton.errors.PatchError: the answer is no JSON object; ...
+        baton.errors.PatchError: the answer is not a JSON object: text stands before the object; ...
     """
-    value: Any = _loaded(raw) if isinstance(raw, str) else raw
     expected = 'answer with {"baton_patch": {…}} and nothing else'
+    value: Any = _loaded(raw) if isinstance(raw, str) else json_form(raw, "the answer")
     if not isinstance(value, Mapping):
-        raise PatchError([f"the answer is no JSON object; {expected}"])
+        raise PatchError([f"the answer is not a JSON object, but a {type(value).__name__}; {expected}"])
     findings = [f"the answer has a member {name!r}; {expected}" for name in value.keys() - {"baton_patch", "output"}]
     patch = value.get("baton_patch")
     if not isinstance(patch, Mapping):
@@ -188,11 +191,80 @@ _gate = remembering(SchemaGate)
 
 
 def _loaded(text: str) -> Any:
-    """Return the value of a JSON text, or None if it is none or says a thing twice."""
+    """Return the value of a JSON text, which may stand in a code fence.
+
+    Raises:
+        PatchError: It is not JSON, or names a member twice.
+    """
     if not text.lstrip().startswith("{"):
         text = text.rpartition("</think>")[2]  # a thought that the model's server left in its text
     fenced = _FENCED.fullmatch(text.strip())
+    text = fenced[1] if fenced else text
     try:
-        return loads_strict(fenced[1] if fenced else text)
-    except MalformedMessageError:
-        return None
+        return loads_strict(text)
+    except MalformedMessageError as error:
+        why = f"the answer is not a JSON object: {_fault(text, str(error))}"
+        raise PatchError([f'{why}; answer with {{"baton_patch": {{…}}}} and nothing else']) from None
+
+
+def _fault(text: str, error: str) -> str:
+    """Return what is wrong with a JSON text, in a sentence that its author can act on."""
+    found = re.match(r"not JSON at character (\d+): ", error)
+    if found is None:
+        return error  # of JSON that two readers would read differently; it says what to do
+    rest, begin = text[int(found[1]) :], text.lstrip()
+    if not begin:
+        return "it is empty"
+    if begin[0] not in "{[":
+        return "text stands before the object; begin with {"
+    if "Extra data" in error:
+        return f"text stands behind the object, from character {found[1]}; end with its last brace"
+    if not rest.strip() or "Unterminated" in error:
+        return "it breaks off in the middle; write all of it"
+    faults = {
+        "'": "quotes are single; use double quotes",
+        "}": "a comma stands before a closing brace; leave it out",
+        "]": "a comma stands before a closing bracket; leave it out",
+        "/": "it has a comment; leave it out",
+    }
+    if (fault := faults.get(rest[0])) is None:
+        if rest.startswith(("True", "False", "None")):
+            fault = "it has Python's True, False or None; write true, false or null"
+        elif "control character" in error:
+            fault = "a line break or a tab stands in a text; write \\n or \\t"
+        elif "escape" in error:
+            fault = "a backslash stands alone in a text; write two"
+        elif "property name" in error:
+            fault = "the name of a member has no quotes; use double quotes"
+        elif "delimiter" in error:
+            fault = "a comma or a colon is missing"
+        else:
+            fault = "a value is missing"
+    return f"at character {found[1]} {fault}"
+
+
+def json_form(value: Any, name: str) -> Any:
+    """Return a value as JSON has it: records as objects, times as texts.
+
+    Raises:
+        PatchError: It holds what JSON has no form for, such as NaN or an object of the program's own.
+    """
+    try:
+        made = to_jsonable_python(value)
+    except UnicodeEncodeError:  # half a character in a name: a finding, as one in a text
+        made = value
+    except ValueError as error:
+        raise PatchError(
+            [f"{name} cannot be written as JSON ({error}); use texts, numbers, lists and objects"]
+        ) from None
+    if endless := list(_not_finite(made, name)):
+        raise PatchError(short_findings(endless))
+    return made
+
+
+def _not_finite(value: Any, at: str) -> Iterator[str]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{at} is {value}, which JSON does not have; leave it out or send a number"
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in members:
+        yield from _not_finite(inner, f"{at}.{key}")

@@ -105,7 +105,9 @@ def _key_from(variable: str) -> Callable[[], Any]:
     async def key() -> str:
         found = os.environ.get(variable, "").strip()
         if not found:
-            raise AgentError(f"the environment of this worker has no {variable!r}, which holds the key; set it")
+            raise AgentError(
+                f"the environment of this worker has no {variable!r}, which holds the key; set it", waits=True
+            )
         if not found.isascii() or not found.isprintable():
             raise AgentError(f"the variable {variable!r} of this worker holds characters that no key has; set it again")
         return found

@@ -17,7 +17,7 @@ from baton.extras import needs_extra
 with needs_extra("chat", "baton.agents.chat_completions"):
     import httpx2
 
-from baton.agents.provider_errors import wait_of
+from baton.agents.failures import wait_of
 from baton.codec.addresses import is_this_machine
 from baton.errors import AgentError
 

@@ -27,10 +27,9 @@ from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
 from baton.agents.billing import in_time
-from baton.agents.endings import NO_USABLE_FORM, unfinished
+from baton.agents.failures import NO_USABLE_FORM, provider_error, stumbled, unfinished, unreadable
 from baton.agents.langchain_watch import Watch
 from baton.agents.port import AgentAnswer, AgentTerms, AgentWork, agent_stage
-from baton.agents.provider_errors import provider_error, stumbled, unreadable
 from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext

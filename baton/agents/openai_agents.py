@@ -39,7 +39,7 @@ with needs_extra("openai-agents", __name__):
     from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
 from baton.agents.billing import in_time
-from baton.agents.endings import NO_USABLE_FORM, unfinished
+from baton.agents.failures import NO_USABLE_FORM, provider_error, stumbled, unfinished, unreadable
 from baton.agents.openai_agents_run import (
     Cast,
     Rehearsal,
@@ -48,7 +48,6 @@ from baton.agents.openai_agents_run import (
     contract_input_filter,
 )
 from baton.agents.port import AgentAnswer, AgentWork
-from baton.agents.provider_errors import provider_error, stumbled, unreadable
 from baton.contract.tools import ToolDeniedError
 from baton.errors import AgentError, PatchError
 from baton.wire.pricing import Price

@@ -6,17 +6,18 @@ raises `AgentError`, says whether another run may help, and the stage is run aga
 """
 
 import json
+import logging
+import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Protocol, Unpack, runtime_checkable
 
-from pydantic_core import to_jsonable_python
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from baton.agents.answers import AgentAnswer, AnswerForm, answer_schema, how_to_answer, read_answer
+from baton.agents.answers import AgentAnswer, AnswerForm, answer_schema, how_to_answer, json_form, read_answer
 from baton.agents.tools import AgentTool, tools_of, wire_name
 from baton.contract.output_schemas import OutputSchemas
 from baton.contract.records import OutputSchemaRef
@@ -24,7 +25,7 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageResult
 from baton.core.stages import Retries, StageSpec
-from baton.errors import AgentError
+from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
 
@@ -44,13 +45,16 @@ __all__ = [
 HANDOFF_HEADER = "X-Baton-Handoff-Id"
 """The header by which every request to a provider names the handoff it is made under (S5-fields-a)."""
 
+_log = logging.getLogger(__name__)
 _SHARE_OF_TIMEOUT = 0.95  # an agent that is ended by itself still tells its bill; one that is lost does not
 _ADAPTERS = {
     "pydantic_ai": "baton.agents.pydantic_ai.PydanticAgent",
     "agents": "baton.agents.openai_agents.OpenAIAgent",
     "langgraph": "baton.agents.langgraph.LangGraphAgent",
 }
-_LONGEST_PAUSE = 366 * 86_400.0  # seconds; a provider may name any number
+_RETRIES = Retries(attempts=7)
+_LONGEST_PAUSE = 900.0  # seconds between two runs that wait for a provider
+_LONGEST_WISH = 366 * 86_400.0  # seconds; a provider may name any number
 
 
 @dataclass(frozen=True)
@@ -211,7 +215,8 @@ def agent_stage(
         answers: Whether it answers with a patch or with a handoff report.
         baton_type: The pipeline's type of baton.
         limits: How far one run may go.
-        **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, `output`, …
+        **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, `output`, … By default it runs up to
+            seven times, which spans half an hour where a provider is overloaded or limits the rate.
 
     Returns:
         The stage, for `Pipeline.stage` and for a worker's activities; a test calls it with `StageContext.for_test`.
@@ -252,6 +257,8 @@ def agent_stage(
         try:
             answer = as_json(await agent.run(work), work, agent.name)
         except AgentError as error:
+            if error.waits:
+                _log.warning("stage %r waits: %s", made.spec.name, error)
             # The chain would carry a provider's own words into the history.
             raise _failure(error, context, made.spec.retries) from None
         return _result(answer, context)
@@ -259,6 +266,7 @@ def agent_stage(
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
     run.__doc__ = f"The stage that the agent {agent.name!r} does."
     named = {tool.name for tool in own} | brought
+    terms.setdefault("retries", _RETRIES)
     made = stage(name=name or agent.name, tools=named, **terms)(run)
     return made
 
@@ -324,24 +332,17 @@ def _answered(answer: Any, agent: str) -> AgentAnswer:
 def as_json(answer: Any, work: AgentWork, agent: str) -> AgentAnswer:
     """Return an agent's answer with parts that are JSON, which what its own framework returned need not be.
 
-    Args:
-        answer: What it returned.
-        work: Its work.
-        agent: Its name.
-
     Raises:
-        AgentError: It is no answer, or holds what JSON has no form for; another run's would be the same.
+        AgentError: It is not an answer; another run's would be the same.
+        PatchError: It holds what JSON has no form for; the findings are for the next attempt.
     """
     made = _answered(answer, agent)
     try:
-        patch = made.patch if isinstance(made.patch, BatonPatch) else to_jsonable_python(dict(made.patch or {}))
-        return replace(made, patch=patch, output=to_jsonable_python(made.output))
-    except UnicodeEncodeError:  # half a character in a name: a finding, as one in a text is
-        return made
-    except ValueError as error:
+        patch = made.patch if isinstance(made.patch, BatonPatch) else json_form(dict(made.patch or {}), "baton_patch")
+        return replace(made, patch=patch, output=json_form(made.output, "output"))
+    except PatchError:
         work.charge(made.spend)
-        why = f"the answer of stage {work.context.given.stage!r} cannot be written as JSON: {error}"
-        raise AgentError(f"{why}; make it of texts, numbers, lists and objects", permanent=True) from None
+        raise
 
 
 def _result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:
@@ -364,19 +365,28 @@ def _result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:
 
 
 def _failure(error: AgentError, context: StageContext[Any], retries: Retries) -> ApplicationError:
-    """Return an agent's failure as Temporal is to see it: worth another run or not, when, and at what cost so far."""
+    """Return an agent's failure for Temporal: whether it is retried, when, and what the run cost so far."""
     return ApplicationError(
         str(error),
         *context.told(),
         type=type(error).__name__,
         non_retryable=error.permanent,
-        next_retry_delay=None if error.retry_after is None else _pause(error.retry_after, retries),
+        next_retry_delay=_pause(error, retries),
+        # What passes by itself is a line of the log, and no traceback for each try.
+        category=ApplicationErrorCategory.BENIGN if error.waits else ApplicationErrorCategory.UNSPECIFIED,
     )
 
 
-def _pause(wanted: float, retries: Retries) -> timedelta | None:
-    """Return how many seconds to wait as a provider wants it; None where the stage's own retries wait as long."""
-    run = activity.info().attempt if activity.in_activity() else 1
-    grown = retries.first.total_seconds() * retries.factor ** min(run - 1, 60)
-    own = min(grown, retries.longest.total_seconds())
-    return timedelta(seconds=min(wanted, _LONGEST_PAUSE)) if wanted > own else None
+def _pause(error: AgentError, retries: Retries) -> timedelta | None:
+    """Return how long to wait before the next run; None leaves it to the stage's own retries, if those wait as long.
+
+    The pauses for a provider that is overloaded grow fourfold up to a quarter of an hour, with jitter, so that the
+    default of seven runs spans about half an hour.
+    """
+    run = min(activity.info().attempt if activity.in_activity() else 1, 60)
+    own = min(retries.first.total_seconds() * retries.factor ** (run - 1), retries.longest.total_seconds())
+    wanted = error.retry_after or 0.0
+    if error.waits:
+        jitter = random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+        wanted = max(wanted, min(2.0 * 4.0 ** (run - 1), _LONGEST_PAUSE) * jitter)
+    return timedelta(seconds=min(wanted, _LONGEST_WISH)) if wanted > own else None

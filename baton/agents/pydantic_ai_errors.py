@@ -18,14 +18,12 @@ from pydantic_ai.exceptions import (
     OutputTokenLimitExceeded,
     RunTimedOut,
     UnexpectedModelBehavior,
-    UsageLimitExceeded,
     UserError,
 )
 from pydantic_ai.models import Model, StreamedResponse
 from pydantic_core import PydanticSerializationError
 
-from baton.agents.endings import cut_off, stopped
-from baton.agents.provider_errors import is_permanent, of_redirect, stumbled, unreadable
+from baton.agents.failures import answered, cut_off, is_permanent, stopped, stumbled, unreadable
 from baton.errors import AgentError, PatchError
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
@@ -55,16 +53,13 @@ def reported(error: Exception, agent: str) -> Exception:
     who = f"agent {agent!r}"
     match error:
         case ModelAPIError():
-            permanent = isinstance(error, ModelRequestRejectedError | ModelQuotaExceededError)
-            permanent |= (status := _status(error)) is not None and is_permanent(status)
-            return AgentError(f"{who}: {_told(error)}", permanent=permanent, retry_after=error.retry_after)
+            return _of_request(error, who)
         case FallbackExceptionGroup():
             parts = [reported(one, agent) for one in error.exceptions if isinstance(one, Exception)]
             permanent = all(isinstance(one, AgentError) and one.permanent for one in parts)
-            return AgentError(f"{who}: every model failed: " + "; ".join(map(str, parts)), permanent=permanent)
-        case UsageLimitExceeded():
-            limit = str(error).partition(". ")[0]
-            return AgentError(f"{who} reached a limit of its run: {limit}", permanent=True)
+            waits = any(isinstance(one, AgentError) and one.waits for one in parts)
+            why = f"{who}: every model failed: " + "; ".join(map(str, parts))
+            return AgentError(why, permanent=permanent, waits=waits)
         case RunTimedOut():
             return AgentError(f"{who} did not come to an end in the time that its stage has")
         case ContentFilterError():
@@ -105,12 +100,15 @@ def _status(error: ModelAPIError) -> int | None:
     return status if isinstance(status, int) and status >= 300 else None
 
 
-def _told(error: ModelAPIError) -> str:
-    """Return what happened, without the body of the provider's answer."""
-    kind = type(error).__name__
-    code = error.provider_error_code
+def _of_request(error: ModelAPIError, who: str) -> AgentError:
+    """Return what a request failed with, without the body of the provider's answer."""
+    kind, code, status = type(error).__name__, error.provider_error_code, _status(error)
+    permanent = isinstance(error, ModelRequestRejectedError | ModelQuotaExceededError)
+    permanent |= status is not None and is_permanent(status)
     if code and _CODE.fullmatch(code) and not _KEY.search(code):
         kind += f", {code}"
-    if (status := _status(error)) is not None:
-        return f"the provider of {error.model_name!r} answered {status} ({kind}){of_redirect(status)}"
-    return f"the provider of {error.model_name!r} could not be reached or read ({kind})"
+    who = f"{who}: the provider of {error.model_name!r}"
+    if status is not None:
+        return answered(who, status, kind, permanent=permanent, retry_after=error.retry_after)
+    why = f"{who} could not be reached or read ({kind})"
+    return AgentError(why, permanent=permanent, waits=not permanent, retry_after=error.retry_after)

@@ -150,7 +150,9 @@ class SubprocessAgent:
         if where is None and os.path.dirname(program) and os.path.isfile(Path(self.directory or ".", program)):
             raise AgentError(f"agent {self.name!r}: {program!r} may not be run by this worker; make it executable")
         if where is None:
-            raise AgentError(f"agent {self.name!r}: there is no program {program!r} on this worker; install it")
+            raise AgentError(
+                f"agent {self.name!r}: there is no program {program!r} on this worker; install it", waits=True
+            )
         # Whole, for the program starts in a directory of its own.
         return group_bound_to_parent([os.path.abspath(where), *arguments])
 
@@ -158,7 +160,9 @@ class SubprocessAgent:
         """Return the variables that the program gets: the usual ones, those named, and what it acts under."""
         missing = [name for name in self.environment if not os.environ.get(name)]
         if missing:
-            raise AgentError(f"agent {self.name!r}: the environment of this worker has no {', '.join(missing)}; set it")
+            raise AgentError(
+                f"agent {self.name!r}: the environment of this worker has no {', '.join(missing)}; set it", waits=True
+            )
         given = {name: os.environ[name] for name in (*USUAL_VARIABLES, *self.environment) if name in os.environ}
         acting: Mapping[str, str] = {
             "BATON_HANDOFF_ID": work.handoff_id,

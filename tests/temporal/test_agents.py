@@ -200,7 +200,7 @@ class TestRetries:
             _, run = await ran(client, models, "decide")
 
         assert run.state.entries[0].attempt == 2
-        assert "is no JSON object" in models.asked[2].body["messages"][-1]["content"]
+        assert "is not a JSON object" in models.asked[2].body["messages"][-1]["content"]
 
     async def test_what_a_lost_run_spent_is_on_the_bill(self, client: Client) -> None:
         """The first run paid for its lookup before the provider failed."""

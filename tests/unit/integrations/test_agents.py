@@ -9,7 +9,7 @@ from typing import Any
 import agents
 import pydantic_ai
 import pytest
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
 from baton import StageContext
@@ -21,7 +21,7 @@ from baton.contract.tools import ToolDeniedError
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.verdict import Code
-from baton.errors import AgentError
+from baton.errors import AgentError, PatchError
 from baton.wire.fencing import FENCE_LABEL
 from tests.unit.integrations.material import BATON, PATCH, context, lookup
 
@@ -124,17 +124,15 @@ class TestAnswer:
         assert result.baton_patch == {"current_state": ["Checked"]}
         assert result.output == {"verdict": "BUDGET_EXHAUSTED", "at": "2026-11-01T00:00:00Z", "usd": "0.5"}
 
-    async def test_what_has_no_form_in_json_fails_the_stage_at_once_and_is_paid(self) -> None:
-        """Another run would cost the same and return the same."""
+    async def test_what_has_no_form_in_json_is_a_finding_and_is_paid(self) -> None:
+        """The agent is told, and answers again."""
         found: Any = {"client": object()}
         agent = Scripted(lambda work: AgentAnswer(output=found, spend=Spend(micro_usd=700)))
         of = context()
 
-        with pytest.raises(
-            ApplicationError, match=r"cannot be written as JSON: .*object.*; make it of texts"
-        ) as raised:
+        with pytest.raises(PatchError, match="output cannot be written as JSON"):
             await agent_stage(agent)(of)
-        assert (raised.value.non_retryable, of.charged) == (True, Spend(micro_usd=700))
+        assert of.charged == Spend(micro_usd=700)
 
     async def test_half_a_character_in_a_name_is_the_models_to_mend(self) -> None:
         """Like one in a text."""
@@ -224,6 +222,25 @@ class TestFailure:
             await environment.run(agent_stage(Scripted(fail)), context())
 
         assert raised.value.next_retry_delay == waits
+
+    async def test_an_overload_is_waited_for_with_growing_pauses(self) -> None:
+        """Seven runs span about half an hour; another failure is repeated within a minute or two."""
+
+        def fail(work: AgentWork) -> AgentAnswer:
+            raise AgentError("the provider answered 503", waits=True)
+
+        pauses = []
+        stage = agent_stage(Scripted(fail))
+        for run in range(1, stage.spec.retries.attempts):
+            environment = ActivityEnvironment()
+            environment.info = replace(environment.info, attempt=run)
+            with pytest.raises(ApplicationError) as raised:
+                await environment.run(stage, context())
+            assert raised.value.category is ApplicationErrorCategory.BENIGN
+            pauses.append((raised.value.next_retry_delay or timedelta()).total_seconds())
+
+        assert pauses == sorted(pauses)
+        assert 1_000 < sum(pauses) < 2_000
 
 
 class TestAgentStage:

@@ -1,5 +1,6 @@
 """What an agent is asked to answer, and how its answer is read."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import jsonschema_rs
@@ -97,10 +98,8 @@ class TestReadAnswer:
     @pytest.mark.parametrize(
         ("raw", "finding"),
         [
-            pytest.param("Done!", "is no JSON object", id="prose"),
-            pytest.param("```json\n" + " " * 500_000, "is no JSON object", id="blanks without an end"),
-            pytest.param("[]", "is no JSON object", id="a list"),
-            pytest.param('{"baton_patch": {}, "baton_patch": {}}', "is no JSON object", id="a member twice"),
+            pytest.param("```json\n" + " " * 500_000, "before the object", id="blanks without an end"),
+            pytest.param("[]", "but a list", id="a list"),
             pytest.param("{}", "has no member 'baton_patch'", id="no patch"),
             pytest.param('{"baton_patch": "x"}', "has a str in 'baton_patch'", id="a string for the patch"),
             pytest.param('{"baton_patch": {}, "notes": 1}', "has a member 'notes'", id="a member too many"),
@@ -112,6 +111,42 @@ class TestReadAnswer:
             read_answer(raw)
 
         assert any(finding in one for one in raised.value.findings)
+
+    def test_each_kind_of_malformed_json_has_its_own_sentence(self) -> None:
+        """The model mends what it is told of."""
+        kinds = (
+            ("", "is empty"),
+            ("Done!", "before the object"),
+            ('{"baton_patch": {}} Done!', "behind the object"),
+            ('{"baton_patch": {"goal": "x', "breaks off"),
+            ("{'baton_patch': {}}", "quotes are single"),
+            ('{"baton_patch": {},}', "comma stands before a closing brace"),
+            ('{"baton_patch": {"acceptance": ["x",]}}', "comma stands before a closing bracket"),
+            ("{baton_patch: {}}", "has no quotes"),
+            ('{"baton_patch": {"passed": True}}', "Python's True"),
+            ('{"baton_patch": {"goal": "two\nlines"}}', "line break"),
+            ('{"baton_patch": {"goal": "C:\\d"}}', "backslash"),
+            ('{"baton_patch": {} // done', "comment"),
+            ('{"baton_patch" {}}', "comma or a colon is missing"),
+            ('{"baton_patch": NaN}', "NaN"),
+            ('{"baton_patch": {}, "baton_patch": {}}', "appears twice"),
+        )
+        found = {}
+        for raw, _ in kinds:
+            with pytest.raises(PatchError) as raised:
+                read_answer(raw)
+            found[raw] = str(raised.value)
+
+        assert {raw: said for raw, said in kinds if said not in found[raw]} == {}, found
+
+    def test_what_is_not_json_in_an_object_is_a_finding(self) -> None:
+        """A time becomes a text; what has no form in JSON goes back to the agent."""
+        at = datetime(2026, 11, 26, tzinfo=UTC)
+        assert read_answer({"baton_patch": {"at": at}}).patch == {"at": "2026-11-26T00:00:00Z"}
+
+        for value in (float("nan"), float("-inf"), object()):
+            with pytest.raises(PatchError, match="JSON"):
+                read_answer({"baton_patch": {"score": value}})
 
     def test_what_does_not_fit_the_schema_is_told_without_its_values(self) -> None:
         """A finding names places of the schema, never what a model wrote."""

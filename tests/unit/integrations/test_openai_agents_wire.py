@@ -206,8 +206,7 @@ class TestOverTheWire:
         assert len(server.asked) == 1
         assert caught.value.non_retryable is permanent
         assert "sk-123" not in str(caught.value)
-        delay = caught.value.next_retry_delay
-        assert (delay.total_seconds() if delay else None) == (2.5 if status == 429 else None)
+        assert (caught.value.next_retry_delay is not None) is (status >= 429)
 
     @pytest.mark.parametrize(
         "reply",

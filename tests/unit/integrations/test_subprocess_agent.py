@@ -142,7 +142,7 @@ class TestAnswer:
 
     async def test_prose_leads_to_another_attempt(self) -> None:
         """The findings tell the agent what was expected."""
-        with pytest.raises(PatchError, match="no JSON object"):
+        with pytest.raises(PatchError, match="not a JSON object"):
             await run(program("print('Done!')"))
 
     @pytest.mark.parametrize("form", AnswerForm)

@@ -1,8 +1,14 @@
-"""What the client of a provider raises, as a stage is to see it: worth another run or not, without its own words.
+"""What providers and their clients raise or answer, as a stage sees it: one rule for all adapters.
 
-A provider may repeat a key, or what it was sent, in the body of its error; so only the kind, the status and the code
-go on.
-The clients of OpenAI, Anthropic and others are known by what they have in common: `status_code` and `response`.
+| what happened | raised | then |
+|---|---|---|
+| 429, 5xx, 408, no connection | `AgentError(waits=True)` | repeated after growing pauses, for half an hour |
+| another status, no money left, a refusal, a content filter | `AgentError(permanent=True)` | the stage fails at once |
+| an answer that cannot be read | `AgentError` | repeated by the stage's retries |
+| an answer that was cut off, or in the wrong form | `PatchError` | another attempt, with the findings |
+
+A provider may repeat a key, or what it was sent, in the body of its error; so only kind, status and code are passed on.
+The clients of OpenAI, Anthropic and others are recognised by what they have in common: `status_code` and `response`.
 """
 
 import math
@@ -15,8 +21,63 @@ from typing import Any
 
 from temporalio.exceptions import TemporalError
 
-from baton.agents.endings import unfinished
 from baton.errors import AgentError, BatonError, PatchError
+
+NO_USABLE_FORM = "the model did not answer in a form that can be used; answer in the form asked for"
+"""What an agent is told whose framework found its answer malformed, and would quote it."""
+
+_CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+_STOPPED = frozenset(
+    {
+        "refusal",
+        "content_filter",
+        "content_filtered",
+        "guardrail_intervened",
+        "safety",
+        "prohibited_content",
+        "blocklist",
+        "spii",
+    }
+)
+
+
+def cut_off() -> PatchError:
+    """Return what a stage raises for an answer that reached the most tokens that a model may write."""
+    return PatchError(["the answer was cut off at the most tokens a model may write; answer more briefly"])
+
+
+def stopped(agent: str) -> AgentError:
+    """Return what a stage raises for an answer that a model refused, or that a filter of its provider stopped.
+
+    Frameworks take the one for the other, so it names both; what the model or the provider said of it is left out.
+    """
+    return AgentError(
+        f"agent {agent!r}: the model refused to answer, or its provider's content filter stopped it; "
+        "change what it is asked, or its model",
+        permanent=True,
+    )
+
+
+def unfinished(reason: object, agent: str) -> AgentError | PatchError | None:
+    """Return what a stage raises for an answer that did not come to its own end; None if it did.
+
+    Args:
+        reason: Why it ended, in its provider's word, as OpenAI, Anthropic, Google and Bedrock spell it.
+        agent: The agent's name.
+
+    Example:
+        >>> print(unfinished("MAX_TOKENS", "plan"))
+        the answer was cut off at the most tokens a model may write; answer more briefly
+        >>> unfinished("refusal", "plan").permanent
+        True
+        >>> unfinished("stop", "plan") is None
+        True
+    """
+    word = reason.lower() if isinstance(reason, str) else None
+    if word in _CUT_OFF:
+        return cut_off()
+    return stopped(agent) if word in _STOPPED else None
+
 
 _PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Statuses that another run may not meet again; every other one that is no success is permanent."""
@@ -56,11 +117,11 @@ def provider_error(error: Exception, agent: str) -> AgentError | PatchError | No
     if isinstance(status, int) and status >= 300:
         code = code_of({name: getattr(error, name, None) for name in ("code", "type")})
         shown = f"{kind}, {code}" if code else kind
-        text = f"agent {agent!r}: the provider answered {status} ({shown}){of_redirect(status)}"
         headers = getattr(getattr(error, "response", None), "headers", None) or {}
-        return AgentError(text, permanent=is_permanent(status, code), retry_after=wait_of(headers))
+        who = f"agent {agent!r}: the provider"
+        return answered(who, status, shown, permanent=is_permanent(status, code), retry_after=wait_of(headers))
     if any(one.__name__ in _UNREACHABLE for one in type(error).__mro__):
-        return AgentError(f"agent {agent!r}: the provider could not be reached ({kind})")
+        return AgentError(f"agent {agent!r}: the provider could not be reached ({kind})", waits=True)
     return unfinished(_UNFINISHED.get(kind), agent)
 
 
@@ -94,15 +155,17 @@ def stumbled(error: Exception, model: type) -> bool:
     return raised_in(error, model) and not isinstance(error, AssertionError | BatonError | TemporalError)
 
 
-def of_redirect(status: int) -> str:
-    """Return what is to be said of a status that is a redirect: none is followed, with prompt and key.
+def answered(who: str, status: int, shown: str, *, permanent: bool, retry_after: float | None = None) -> AgentError:
+    """Return what a stage raises for a status that is not a success.
 
     Example:
-        >>> of_redirect(307), of_redirect(404)
-        (', a redirect, which is not followed; name the address that it leads to', '')
+        >>> error = answered("the provider", 503, "overloaded", permanent=False)
+        >>> str(error), error.waits
+        ('the provider answered 503 (overloaded)', True)
     """
-    told = ", a redirect, which is not followed; name the address that it leads to"
-    return told if 300 <= status < 400 else ""
+    redirect = ", a redirect, which is not followed; name the address that it leads to"
+    text = f"{who} answered {status} ({shown}){redirect if 300 <= status < 400 else ''}"
+    return AgentError(text, permanent=permanent, waits=not permanent, retry_after=retry_after)
 
 
 def is_permanent(status: int, code: str | None = None) -> bool:
