@@ -16,9 +16,9 @@ from markdown_it import MarkdownIt
 from baton.artifacts.records import ArtifactRef
 from baton.core.baton import AnyBaton, Baton
 from baton.core.rendering import render
-from baton.safety.detector.folding import latin
 from baton.wire.fencing import FENCE_LABEL, fence, single_line
 from baton.wire.json_values import well_formed
+from baton.wire.lookalikes import looks
 
 NONCE = "5eed0f1e1d5eed0f"
 BEGIN, END = f"[{FENCE_LABEL} {NONCE}]", f"[END OF CONTEXT FROM PREVIOUS AGENT {NONCE}]"
@@ -84,7 +84,7 @@ def holds(prompt: str) -> bool:
     """
     lines = prompt.splitlines()
     once = lines[0] == BEGIN and lines.count(BEGIN) == lines.count(END) == 1
-    seen = re.sub(r"[^a-z\[]", "", latin(prompt))
+    seen = re.sub(r"[^a-z\[]", "", looks(prompt))
     return once and prompt.count(NONCE) == 2 and len(_DELIMITER.findall(seen)) == 2
 
 

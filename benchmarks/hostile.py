@@ -4,8 +4,7 @@ import base64
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from baton.safety.detector import FAMILIES
-from baton.safety.detector.phrases import read
+from baton.safety.rules import families, read
 
 HOSTILE_BYTES = 64 * 1024
 
@@ -79,11 +78,10 @@ _BLOCKS = [0x20, 0x20, 0xA0, 0x100, 0x300, 0x3B0, 0x430, 0x5D0, 0x620, 0x900, 0x
 
 def _from_rules(drawn: random.Random, how: str) -> Iterator[str]:
     """Yield words, beginnings or whole phrases out of the rules."""
-    phrases = [read(phrase) for family in FAMILIES for rule in family.rules for phrase in rule.phrases]
+    phrases = [read(phrase) for family in families() for rule in family.rules for phrase in rule.phrases]
     for _ in range(HOSTILE_BYTES // 24):
         items: Sequence[str] = [
-            drawn.choice(item.choices or ("of",)).strip("*").replace("_", " ").replace(".", "x")
-            for item in drawn.choice(phrases)
+            drawn.choice(item.words or ("of",)).strip("*").replace("_", " ") for item in drawn.choice(phrases)
         ]
         yield drawn.choice(items) if how == "words" else " ".join(items[:-1] if how == "beginnings" else items)
 

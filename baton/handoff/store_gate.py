@@ -26,7 +26,7 @@ from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.sealed import SealError
 from baton.handoff.store_schema import handoff_gate
 from baton.handoff.store_signing import open_sealed
-from baton.handoff.validation import Check, Scan, Unsafe, validate_handoff
+from baton.handoff.validation import Check, Scan, validate_handoff
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import AGAIN, LONGEST_NAME, cost_after, handoff_entry, usable_name
@@ -37,8 +37,7 @@ from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
 from baton.personal.records import is_payload, recordable
 from baton.safety.detector import detect
-from baton.safety.policy import labels, violations
-from baton.safety.scan import Detector, ScanPolicy, scan
+from baton.safety.scan import Detector, ScanPolicy, Unsafe, scan
 from baton.safety.waivers import after_release
 from baton.wire.hashing import digest_of, sha256
 from baton.wire.strict_json import loads_strict
@@ -257,7 +256,7 @@ class Gate:
 
     def unsafe(self, message: Any) -> list[str]:
         """Return what the safety scan rejects in a message that is no handoff; none of it quotes the text."""
-        return [f"{one.rule} at {one.at or '/'}" for one in violations(scan(message, self.detector, self.policy))]
+        return [f"{one.rule} at {one.at or '/'}" for one in scan(message, self.detector, self.policy).violations]
 
     async def returned(
         self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
@@ -389,8 +388,8 @@ class Gate:
 
         def look(message: Any) -> list[Unsafe]:
             report = scan(message, self.detector, self.policy)
-            flags.extend(labels(report))
-            return violations(report)
+            flags.extend(report.labels)
+            return report.violations
 
         return look
 

@@ -16,6 +16,7 @@ from baton.core.verdict import MOST_FINDINGS, Code, Finding, Verdict
 from baton.handoff.records import Handoff, begins_task
 from baton.handoff.routing import ReceiverRequirements, misdelivery
 from baton.handoff.schema import handoff_schema, unreadable
+from baton.safety.scan import Unsafe
 from baton.wire.fencing import single_line
 from baton.wire.misfit import faults
 from baton.wire.money import micro_usd
@@ -27,18 +28,6 @@ INJECTION = "Injection pattern detected in context"
 """The document's own words for three findings (S3-7.2-c, d, f)."""
 
 _LONGEST_PLACE = 200
-
-
-class Unsafe(NamedTuple):
-    """What a detector found.
-
-    Attributes:
-        at: Where, as a JSON pointer into the message.
-        rule: What was found, for example `"prompt_injection"` or `"jailbreak"` (S3-7.2-f).
-    """
-
-    at: str
-    rule: str
 
 
 Scan = Callable[[Any], Iterable[Unsafe]]

@@ -1,41 +1,55 @@
 """Characters that a reader, or a model, takes for another one: a text means what it looks like.
 
-The detector reads through them, and the fence around data is not ended by them. Not in here are characters whose
-compatibility form is the letter itself, such as full-width ones: Unicode's own normal forms take care of those.
+The scan reads through them, and the fence around data is not ended by them. The table is taken from Unicode's
+confusables (UTS #39), for Latin letters, with some signs added that Unicode does not list. Not in it are characters
+whose compatibility form is the letter itself, such as full-width ones, and capitals whose small form is listed.
 """
 
 import unicodedata
 from string import ascii_lowercase
 
 _LETTERS = {
-    "a": "аɑαᴀⲁ∂ɐ🅰", "b": "ьвβϐʙƅɓᏼᖯ🅱", "c": "сϲᴄⲥƈ🅲", "d": "ԁɗᴅժɖ🅳", "e": "еєεҽɛᴇⲉəǝ🅴",
-    "f": "ғƒꜰϝք🅵", "g": "ɡցɢԍɠƃ🅶", "h": "һհʜнɦηɥ🅷", "i": "іιɪıɩӏꭵⲓ🅸", "j": "јϳᴊʝɾ🅹", "k": "кκᴋқƙ🅺",
-    "l": "ʟɭוƚŀǀ🅻", "m": "мᴍɱϻɯ🅼", "n": "пոɴռɲи🅽", "o": "оοσօᴏ०๐໐ⲟө🅾", "p": "рρᴘթⲣƿ🅿",
-    "q": "ԛգʠ🆀", "r": "гʀɼґяᴦɹ🆁", "s": "ѕꜱʂƨ🆂", "t": "тτᴛƭեʇⲧ🆃", "u": "υսᴜцʋµμ🆄", "v": "νѵᴠⅴט🆅",
-    "w": "ԝѡᴡաωʍш🆆", "x": "хχҳ×🆇", "y": "уγүʏʎ🆈", "z": "ᴢʐȥʑƶ🆉",
+    "a": "ɐɑαаᎪᗅᴀ∂⍺ⲁꓮ𐊠𖽀🅰", "b": "ƅɓʙβϐвьᏏᏼᑲᖯᗷꓐꞴ𐊂𐊡𐌁🅱", "c": "ƈϲсᴄⲥꓚꮯ𐊢𐌂𐐽𐔜𑣩𑣲🅲🝌", "d": "ɖɗԁժᎠᏧᑯᗞᗪᴅꓒꓓ🅳",
+    "e": "ǝəɛεеєҽᎬᴇ℮⋿ⲉⴹꓰꬲ𐊆𑢦𑢮🅴", "f": "ƒϝғքᖴẝꓝꜰꞙꬵ𐊇𐊥𐔥𑣂𝈓🅵", "g": "ƃƍɠɡɢԍցᏀᏳᶃꓖ🅶", "h": "ɥɦʜηнһհᎻᏂᕼⲎꓧ𐋏🅷",
+    "i": "ıɩɪιіӏᏞ⍳ⲓⳐꙇꭵ𐐛𑢲𑣃🅸", "j": "ɾʝϳјᎫᒍᴊꓙ🅹", "k": "ƙκкқᏦᛕᴋⲔꓗ𐔘🅺", "l": "ŀƚǀɭʟו۱ᒪᛁ∣⏽ⵏꓡꓲ𐊊𐌉𐌠𐔦𖼖𖼨𝈪🅻",
+    "m": "ɱΜϻмᎷᗰᛖᴍⲘꓟ𐊰𐌑🅼", "n": "ɲɴΝипոռⲚꓠ𐔓🅽", "o": "οσоөօ۵०০੦૦ଠ୦௦౦೦ഠ൦๐໐ဝ၀ჿዐᴏᴑⲟⵔ〇ꓳꬽ𐊒𐊫𐐬𐓪𐔖𑓐𑢵𑣈𑣗𑣠🅾",
+    "p": "ƿρрթᏢᑭᴘ⍴ⲣꓑ𐊕🅿", "q": "ʠԛգզⵕ🆀", "r": "ɹɼʀгяґᎡᏒᖇᴦⲅꓣꭇꭈꮁ𐒴𖼵𝈖🆁", "s": "ƨƽʂѕՏᏕꓢꜱꮪ𐊖𐑈𑣁𖼺🆂",
+    "t": "ƭʇτтեᎢᴛ⊤⟙ⲧꓔ𐊗𐊱𐌕𑢼𖼊🆃🝨", "u": "µʋμυцսሀᑌᴜ∪⋃ꓴꞟꭎꭒ𐓶𑣘𖽂🆄", "v": "νѵט۷ᐯᴠⅴ∨⋁ⴸꓦꛟꮩ𐔝𑜆𑣀𖼈𝈍🆅", "w": "ɯʍωшѡԝաᏔᴡꓪꮃ𑜊𑜎𑜏𑣦𑣯🆆",
+    "x": "×χхҳᕁᕽ᙭᙮ᚷ╳⤫⤬⨯ⲬⵝꓫꞳ𐊐𐊴𐌗𐌢𐔧𑣬🆇", "y": "ɣʎʏΥγуүყᎩᎽᶌỿⲨꓬꭚ𐊲𑢤𑣜𖽃🆈", "z": "ƶȥʐʑΖᴢꓜꮓ𐋵𑢩𑣄𑣥🆉",
 }  # fmt: skip
 _BRACKETS = dict.fromkeys("【〔〖〘〚⁅⟦❲⦋⦍⦏", "[")
-_ALPHABETS = "🅐🇦"  # where each of two begins that Unicode does not take for letters: in black circles, and of flags
+_ALPHABETS = "🅐🇦"  # the first letters of two alphabets that Unicode does not take for letters: black circles, flags
+_MOST_KEPT = 4_096
 
-TWINS = {twin: letter for letter, twins in _LETTERS.items() for twin in twins} | {
+LOOKALIKES = {twin: letter for letter, twins in _LETTERS.items() for twin in twins} | {
     chr(ord(first) + at): letter for first in _ALPHABETS for at, letter in enumerate(ascii_lowercase)
 }
-"""The letter that each character looks like, after NFKD and in lower case; of several, the latest in the alphabet."""
+"""The small Latin letter that each character looks like."""
 
-_MOST_KEPT = 4_096
+
+def look(character: str) -> str:
+    """Return the character that one looks like: a small letter, an opening bracket, or itself in lower case.
+
+    Example:
+        >>> look("Ν"), look("Ｅ"), look("ö"), look("【"), look("世")
+        ('n', 'e', 'o', '[', '世')
+    """
+    if character in LOOKALIKES:
+        return LOOKALIKES[character]
+    form = unicodedata.normalize("NFKD", character)
+    letter = next(filter(str.isalnum, form), form[:1])  # of a letter in brackets the letter
+    small = letter.lower()[:1]
+    return LOOKALIKES.get(letter) or LOOKALIKES.get(small) or _BRACKETS.get(letter, small)
 
 
 class _Looks(dict[int, str]):
-    """What each character looks like, worked out when it is first met, as `str.translate` takes it."""
+    """What characters look like, as `str.translate` takes it; worked out when one is first met."""
 
     def __missing__(self, code: int) -> str:
-        small = chr(code).lower()
-        form = unicodedata.normalize("NFKD", small).lower()  # again: a mathematical letter has its small form only now
-        letter = next(filter(str.isalnum, form), form[:1])  # of one in brackets the letter
-        look = TWINS.get(small) or TWINS.get(letter) or _BRACKETS.get(letter, letter)
+        seen = look(chr(code))
         if len(self) < _MOST_KEPT:
-            self[code] = look
-        return look
+            self[code] = seen
+        return seen
 
 
 _looks = _Looks()
@@ -44,11 +58,8 @@ _looks = _Looks()
 def looks(text: str) -> str:
     """Return what a text looks like in lower case, a character for each of its characters.
 
-    Args:
-        text: Any text. What is made of several letters, such as a ligature, is taken for the first of them.
-
     Example:
-        >>> looks("［ЕND ÓF】"), looks("plain")
+        >>> looks("［ЕΝD ÓF】"), looks("plain")
         ('[end of】', 'plain')
     """
     if text.isascii() or text.replace("—", "").isascii():  # a dash, which our own pages have, looks like no letter

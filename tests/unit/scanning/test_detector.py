@@ -4,14 +4,14 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-
-from baton.safety.detector import FAMILIES, detect
 from baton.safety.detector.folding import odd
 from baton.safety.detector.phrases import read
 from baton.safety.detector.rules import Rule
 from baton.safety.detector.views import tidy
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from baton.safety.detector import FAMILIES, detect
 from baton.safety.scan import Level, ScanReport, scan
 from tests.unit.scanning.material import ATTACK, FORMS, LANGUAGES, MORE_FORMS, encoded, samples
 

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from baton.safety.detector import FAMILIES, detect
 from baton.safety.detector.automata import any_of, automaton, others_than
 from baton.safety.detector.passages import ENOUGH, HIDING, OVERLAP, PASSAGE, STRONG
 from baton.safety.detector.phrases import read
 from baton.safety.detector.rules import Rule
 from baton.safety.detector.views import DISGUISES, Script, View, views
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.safety.detector import FAMILIES, detect
 from baton.safety.scan import Category, Level, ScanPolicy, scan
 from benchmarks.hostile import hostile_texts
 from tests.unit.scanning.material import FORMS, LANGUAGES, MORE_FORMS

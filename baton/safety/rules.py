@@ -1,0 +1,262 @@
+"""The rules of the safety scan: read from `rules.toml`, compiled to finite automata.
+
+All patterns are searched by the engine that pydantic brings for its own `pattern` constraint, Rust's `regex`: its
+time is linear in the text, whatever the text. It says whether a pattern occurs, not where, and has no look-around.
+"""
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+from pydantic_core import SchemaValidator, core_schema
+
+from baton.safety.scan import Category
+
+Search = Callable[[str], bool]
+"""Says whether a pattern occurs in a text. The text must hold no lone surrogate: none would be searched."""
+
+Form = Literal["words", "marks", "letters", "native"]
+"""What a rule is searched in: words without signs, lower-case text with its signs, letters only, its own script."""
+
+_BETWEEN = '[ ./"]'
+_POLITE = (
+    "please now and so but then ok okay hey just kindly first actually instead also simply wait stop important attention"
+    " note warning urgent you_must you_should you_will you_need_to you_have_to you_can i_want_you_to i_need_you_to"
+    " bitte jetzt s'il_te_plait s'il_vous_plait por_favor per_favore"
+)
+_ITEM = re.compile(r"(!?)(?:\(([^()]*)\)|~(\d+)|([^\s()?~!]+))(\??)(?:\s+|$)")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One sign of an attack.
+
+    Attributes:
+        name: Family and sign, for findings and audit: `disclosure.secrets`.
+        points: How much it says, 1 to 10. The score of a passage is the sum over its rules.
+        pattern: Occurs where it does, in a passage that is brought to its form.
+        form: The form.
+        group: Of the rules of one group only the highest counts.
+        mild: Whether it is also an everyday sentence, unless a rule of the group `plain` occurs beside it.
+        unless: Makes a sentence count for nothing where it occurs in it; None if nothing does.
+        closer: Rules that are only searched where this one occurs.
+        phrases: The phrases that it was made of, their lists filled in.
+    """
+
+    name: str
+    points: int
+    pattern: str
+    form: Form = "words"
+    group: str = ""
+    mild: bool = False
+    unless: Search | None = None
+    closer: tuple["Rule", ...] = ()
+    phrases: tuple[str, ...] = ()
+
+    @cached_property
+    def search(self) -> Search:
+        """Finds it in a passage that is brought to its form."""
+        return automaton(self.pattern)
+
+    @property
+    def category(self) -> Category:
+        """What kind of attack it is a sign of."""
+        return Category.JAILBREAK if self.name.startswith("jailbreak.") else Category.PROMPT_INJECTION
+
+    def occurs(self, passage: str) -> bool:
+        """Return whether it occurs in a passage, which must be in its form."""
+        if not self.search(passage):
+            return False
+        if self.unless is None:
+            return True
+        sentences = (f".{sentence}." for sentence in passage.split("."))
+        return any(self.search(sentence) and not self.unless(sentence) for sentence in sentences)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Rules of one form that are searched together first, and one by one only where one of them occurs."""
+
+    form: Form
+    rules: tuple[Rule, ...]
+
+    @cached_property
+    def searches(self) -> list[Search]:
+        """Searches that find something wherever a rule does, the cheapest first: rare words, then all in one."""
+        anchors = {word for rule in self.rules for phrase in rule.phrases for word in anchor(phrase)}
+        first = [_BETWEEN + _choice(sorted(anchors))] if all(rule.phrases for rule in self.rules) else []
+        return [*map(automaton, first), automaton(_any(rule.pattern for rule in self.rules))]
+
+    def found_in(self, passage: str) -> list[Rule]:
+        """Return the rules that occur in a passage, which must be in the family's form."""
+        if not passage or not all(search(passage) for search in self.searches):
+            return []
+        return [rule for rule in self.rules if rule.occurs(passage)]
+
+
+@cache
+def automaton(pattern: str) -> Search:
+    r"""Return a search for a pattern in the syntax of Rust's `regex`, compiled once for the process.
+
+    Example:
+        >>> automaton("a{3}b")("aaaab"), automaton("a{3}b")("aab")
+        (True, False)
+    """
+    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python
+
+
+class Item(NamedTuple):
+    """One part of a phrase: the words of which one stands there, or none for a gap of up to so many words."""
+
+    words: tuple[str, ...] = ()
+    gap: int = 0
+    optional: bool = False
+    anchor: bool = False
+
+
+def read(phrase: str) -> list[Item]:
+    """Return the parts of a phrase in the notation of `rules.toml`, its lists filled in, without the leading `^`.
+
+    Raises:
+        ValueError: The phrase cannot be read.
+
+    Example:
+        >>> [item.words or item.gap for item in read("^ignor* ~2 (rules|orders)")]
+        [('ignor*',), 2, ('rules', 'orders')]
+    """
+    items, at = [], int(phrase.startswith("^"))
+    while at < len(phrase):
+        found = _ITEM.match(phrase, at)
+        if not found:
+            raise ValueError(f"phrase {phrase!r}: cannot read {phrase[at:]!r}; rules.toml describes the notation")
+        mark, group, gap, word, optional = found.groups()
+        words = () if gap else tuple((group or word).split("|"))
+        items.append(Item(words, int(gap or 0), bool(optional), bool(mark)))
+        at = found.end()
+    return items
+
+
+def anchor(phrase: str) -> tuple[str, ...]:
+    """Return the words of which one stands wherever a phrase does: the marked item's, or of the one with long words.
+
+    Example:
+        >>> anchor("(you|it) ~2 !(reset|wipe)"), anchor("(you|it) (forget*|remember)")
+        (('reset', 'wipe'), ('forget*', 'remember'))
+    """
+    needed = [item for item in read(phrase) if item.words and not item.optional]
+    return max(needed, key=lambda item: (item.anchor, min(map(len, item.words)))).words
+
+
+def pattern(phrase: str) -> str:
+    """Return the pattern for a phrase, its lists filled in, to be searched for in words.
+
+    Example:
+        >>> bool(re.search(pattern("ignor* ~1 (rule|order)"), ".ignoring my order."))
+        True
+    """
+    out = rf"[./](?:{_choice(_POLITE.split())}[ /]){{0,3}}" if phrase.startswith("^") else _BETWEEN
+    for item in read(phrase):
+        part = f"{_choice(item.words)}{_BETWEEN}" if item.words else f"(?:[a-z0-9]+{_BETWEEN}){{0,{item.gap}}}"
+        out += f"(?:{part})?" if item.optional else part
+    return out
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """Return the shipped rules; they are read and compiled when a scan first needs them."""
+    with files("baton.safety").joinpath("rules.toml").open("rb") as file:
+        data = tomllib.load(file)
+    lists = dict(data["words"])
+    for code, language in data["language"].items():
+        lists |= {f"{code}.{name}": words for name, words in language.items()}
+    made = {code: [*_language(code, lists)] for code in data["language"]}
+    english = made.pop("en")
+    kinds: dict[tuple[Form, str], list[Rule]] = {
+        ("words", "override"): english,
+        ("words", "languages"): [rule for language in made.values() for rule in language],
+        ("native", ""): [_script(code, script) for code, script in data["script"].items()],
+    }
+    for name, signs in data["rule"].items():
+        for rule in _signs(name, signs, lists):
+            family = "" if rule.form != "words" else name.partition(".")[0]
+            kinds.setdefault((rule.form, family), []).append(rule)
+    return tuple(Family(form, tuple(some)) for (form, _), some in kinds.items())
+
+
+def _filled(phrase: str, lists: Mapping[str, str]) -> str:
+    """Return a phrase with the lists that it names filled in."""
+    return re.sub(r"\{([a-z.]+)\}", lambda name: lists[name[1]].replace(" ", "|"), phrase)
+
+
+def _language(code: str, lists: Mapping[str, str]) -> Iterator[Rule]:
+    """Yield the rules against orders to drop earlier orders, in a language that is written in Latin letters."""
+    drop, earlier, orders = (f"({lists[f'{code}.{name}'].replace(' ', '|')})" for name in ("drop", "earlier", "orders"))
+    either = f"({earlier[1:-1]}|{lists[f'{code}.any'].replace(' ', '|')})?"
+    middle = " ".join([either] * 4)
+    commands = (
+        f"^{drop} {middle} {earlier} {either} {orders}",
+        f"^{drop} {middle} {orders} {either} {earlier}",
+        f"^{either[:-1]} {middle} {orders} {either} {drop}",
+    )
+    last = f"(?:{_BETWEEN}{_choice(earlier[1:-1].split('|'))})?(?:[./]|[ ]{_choice(lists[f'{code}.and'].split())}{_BETWEEN})"
+    unless = automaton(pattern(_filled(f"({{{code}.if}})", lists)))
+    closer = tuple(
+        Rule(
+            f"override.{code}_{name}",
+            points,
+            _any(pattern(one[at:]).removesuffix(_BETWEEN) + last for one in commands),
+            group=name,
+            unless=unless,
+        )
+        for name, points, at in (("plain", 0, 1), ("command", 4, 0))
+    )
+    said = (f"!{drop} ~4 {earlier} ~2 {orders}", f"!{drop} ~3 {orders} ~3 {earlier}")
+    said += (f"{earlier} ~1 {orders} ~3 !{drop}",)
+    form = _any(map(pattern, said))
+    yield Rule(f"override.{code}", 6, form, group="override", mild=True, closer=closer, phrases=said)
+
+
+def _script(code: str, script: Mapping[str, Any]) -> Rule:
+    """Return the rule against orders to drop earlier orders, in a language with letters of its own."""
+    drop, earlier, orders = (
+        f"(?:{unicodedata.normalize('NFKC', script[name]).replace(' ', '|').replace('_', ' ')})"
+        for name in ("drop", "earlier", "orders")
+    )
+    gap = rf"[^\n.]{{0,{script['gap']}}}"
+    ways = [(drop, earlier, orders), (drop, orders, earlier), (earlier, orders, drop), (orders, earlier, drop)]
+    close = rf"[^\n.]{{0,{script['gap'] // 2}}}"
+    start, end = "[\n.!?:。！？：،؛] {0,2}", r"[^\n.!?,。！？，、]{0,8}[\n.!?,。！？，、]"
+    command = _any(f"{start}{close.join(way)}" if way[0] == drop else close.join(way) + end for way in ways)
+    closer = Rule(f"override.{code}_command", 4, command, "native", "command")
+    said = _any(gap.join(way) for way in ways)
+    return Rule(f"override.{code}", 6, said, "native", "override", closer=(closer,))
+
+
+def _signs(name: str, signs: Mapping[str, Any], lists: Mapping[str, str]) -> Iterator[Rule]:
+    """Yield a rule for each form in which its signs are searched."""
+    points, group = signs["points"], signs.get("group", "") or name
+    phrases = tuple(_filled(phrase, lists) for phrase in signs.get("phrases", ()))
+    if phrases:
+        yield Rule(name, points, _any(map(pattern, phrases)), group=group, phrases=phrases)
+    if marks := signs.get("patterns"):
+        yield Rule(name, points, _any(marks), "marks", group)
+    if letters := signs.get("letters"):
+        yield Rule(name, points, _any(letters), "letters", group)
+
+
+def _any(patterns: Iterable[str]) -> str:
+    return f"(?:{'|'.join(patterns)})"
+
+
+def _choice(words: Iterable[str]) -> str:
+    """Return the pattern for one of some words."""
+    return _any(
+        word.replace("'", " ?").replace("_", _BETWEEN).replace("-", _BETWEEN).removesuffix("*")
+        + "[a-z0-9]*" * word.endswith("*")
+        for word in words
+    )

@@ -1,0 +1,304 @@
+"""The spellings in which a message is searched: as written, as it looks, decoded, and with disguises undone.
+
+Read through are look-alike, invisible and full-width letters, accents, leet, spaced, broken and reversed words, ROT13,
+and text in base64, hexadecimal, binary and decimal codes, percent and quoted-printable encoding, HTML entities,
+escapes, Unicode tags and variation selectors. Not read are pictures, compressed data and other ciphers.
+"""
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from baton.safety.rules import automaton
+from baton.wire.lookalikes import look
+
+SEPARATOR = "\x1e"
+"""Stands between the texts of a message, and in none of them."""
+
+LAYERS = 6
+"""So many layers of encoding are taken off; what is still encoded is read as `TOO_DEEP`."""
+
+TOO_DEEP = "<|encoded too deep|>"
+
+
+class Spelling(NamedTuple):
+    """One reading of the texts of a message, joined by `SEPARATOR`.
+
+    Attributes:
+        name: How it was read: `plain`, `decoded+rot13`.
+        text: In lower case and ASCII, all else as blanks; or, if native, in the scripts it is written in.
+        native: Whether it is.
+        disguised: Whether it is not what a person sees at first.
+    """
+
+    name: str
+    text: str
+    native: bool = False
+    disguised: bool = True
+
+
+def spellings(raw: str) -> Iterator[Spelling]:
+    """Yield the readings of a text that are worth a search, the plain one first.
+
+    Args:
+        raw: The texts of a message, joined by `SEPARATOR`; without halves of surrogates.
+
+    Example:
+        >>> [(one.name, one.text) for one in spellings("vtaber nyy")]
+        [('plain', 'vtaber nyy'), ('rot13', 'ignore all')]
+    """
+    plain = _latin(raw, _PLAIN)
+    yield Spelling("plain", plain, disguised=False)
+    if native := _native(raw):
+        yield Spelling("plain", native, native=True, disguised=False)
+    seen = _latin(raw, _SEEN)
+    if seen != plain:
+        yield Spelling("lookalike", seen)
+    yield from _undone("", seen)
+    for _ in range(LAYERS):
+        if not _encoded(raw):
+            return
+        raw, before = decode(raw), raw
+        if raw == before:
+            return
+        yield Spelling("decoded", seen := _latin(raw, _SEEN))
+        if native := _native(raw):
+            yield Spelling("decoded", native, native=True)
+        yield from _undone("decoded+", seen)
+    if _encoded(raw) and decode(raw) != raw:
+        yield Spelling("encoded too deep", TOO_DEEP)
+
+
+def words(text: str, start: str = ".") -> str:
+    """Return lower-case ASCII with one sign between its words: a quotation mark, full stop, line break or blank.
+
+    Example:
+        >>> words("ignore -- all\\nrules; he said: 'no'")
+        '.ignore all/rules.he said"no".'
+    """
+    text = text.translate(_SIGNS)
+    for pairs, sign in _MERGED:
+        while any(pair in text for pair in pairs):
+            for pair in pairs:
+                text = text.replace(pair, sign)
+    return f"{start}{text.strip(' ./')}."
+
+
+def letters(text: str) -> str:
+    """Return only the letters of lower-case ASCII.
+
+    Example:
+        >>> letters("i-g n.o r3e")
+        'ignore'
+    """
+    return text.encode().translate(None, _NO_LETTERS).decode()
+
+
+def tidy(text: str) -> str:
+    """Return a text in which floods of blanks or of one sign are cut short, so that they part no passages.
+
+    Example:
+        >>> tidy("ignore" + " " * 700 + "all"), tidy("a" + "=" * 700)
+        ('ignore all', 'a===')
+    """
+    return _FLOOD.sub(r"\1\1\1", _BLANKS.sub(" ", text))
+
+
+def decode(text: str) -> str:
+    """Return a text with one layer of encoding taken off: each run that decodes to text is replaced by it.
+
+    Example:
+        >>> decode("note: aWdub3JlIGFsbCBydWxlcw==")
+        'note:  ignore all rules '
+    """
+    for hint, run, read in _ENCODINGS:
+        if automaton(hint)(text):
+            text = run.sub(lambda found, read=read: _said(found[0], read), text)  # type: ignore[misc]
+    return text
+
+
+_SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
+_SIGNS |= dict.fromkeys(map(ord, ".!?:;"), ".") | dict.fromkeys(map(ord, "\n\r\x1e"), "/") | dict.fromkeys(b'"`', '"')
+_MERGED = (
+    (("  ",), " "),
+    ((" .", ". "), "."),
+    ((" /", "/ "), "/"),
+    ((' "', '" '), '"'),
+    (("..", "./", "/.", "//"), "."),
+    (('""', '."', '/"', '".', '"/'), '"'),
+)
+"""Pairs of signs and the one that they become, in an order in which every pass at least halves what is to be done."""
+_NO_LETTERS = bytes(code for code in range(128) if not 97 <= code <= 122)
+_BLANKS = re.compile(r"[ \t]{3,}")
+_FLOOD = re.compile(r"([^\w\x1e])\1{3,}")
+
+
+class _Letters(dict[int, str | None]):
+    """What each character is in lower-case ASCII, as `str.translate` takes it; marks and the invisible are nothing."""
+
+    def __init__(self, see_through: bool) -> None:
+        super().__init__({code: chr(code).lower() for code in range(128)})
+        self._see_through = see_through
+
+    def __missing__(self, code: int) -> str | None:
+        sign, kind = chr(code), unicodedata.category(chr(code))
+        letter: str | None
+        if kind[0] == "M" or kind == "Cf" or sign in _FILLERS:
+            letter = None
+        elif self._see_through or kind[0] in "PSZ":
+            letter = look(sign)
+        else:
+            letter = _BARE.get(sign.lower()) or unicodedata.normalize("NFD", sign)[0].lower()
+        self[code] = letter if letter is None or letter.isascii() else " "
+        return self[code]
+
+
+_BARE = {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ß": "ss", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th", "ə": " "}
+_FILLERS = "\u115f\u1160\u3164\uffa0"
+_PLAIN, _SEEN = _Letters(see_through=False), _Letters(see_through=True)
+_HEAPED = r"\p{M}{9}"
+_OWN_SCRIPT = (
+    r"[\u{370}-\u{1cff}\u{1f00}-\u{1fff}\u{2e80}-\u{d7ff}\u{f900}-\u{faff}\u{fb1d}-\u{fdff}\u{fe70}-\u{fefc}🔓🔒]"
+)
+_APART = re.compile("(?<=[\u3040-\u9fff\uac00-\ud7a3])[ .*_\u200b-]{1,2}(?=[\u3040-\u9fff\uac00-\ud7a3])")
+
+
+def _latin(text: str, table: _Letters) -> str:
+    return text.lower() if text.isascii() else text.translate(table)
+
+
+def _native(text: str) -> str | None:
+    """Return a text in lower case and composed, if any of it is not Latin."""
+    if text.isascii() or not automaton(_OWN_SCRIPT)(text):
+        return None
+    text = text.replace("\ufdfa", " ").replace("\ufdfb", " ").lower()  # one sign of these unfolds to a whole sentence
+    if not automaton(_HEAPED)(text):  # putting many marks in order takes quadratic time
+        text = unicodedata.normalize("NFKC", text)
+    return _APART.sub("", text)
+
+
+_ROT13 = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
+_LEET = (str.maketrans("013456789@$!|+", "oieasgtbgasilt"), str.maketrans("01345789@$", "oleastbgas"))
+_EDGE = r"(?-u:\b)"
+_LEET_WORD = r"[a-z][0134578@$!]{1,3}[a-z]|[a-z][a-z][0134@$!]|[013457@$!][a-z][a-z]"
+_ROT13_WORD = rf"{_EDGE}(?:gur|naq|nyy|lbhe|lbh|vafgehpgvba|cerivbhf|vtaber|flfgrz|cebzcg|sbetrg|qvfertneq|cyrnfr)"
+_REVERSED_WORD = (
+    rf"{_EDGE}(?:eht|dna|lla|ruoy|uoy|snoitcurtsni|suoiverp|erongi|metsys|tpmorp|tegrof|dragersid|esaelp){_EDGE}"
+)
+
+
+def _undone(prefix: str, text: str) -> Iterator[Spelling]:
+    """Yield the readings in which a disguise of letters is undone, where there are signs of it."""
+    if automaton(_LEET_WORD)(text):
+        yield from (Spelling(f"{prefix}leet", text.translate(table)) for table in _LEET)
+    if automaton(_ROT13_WORD)(text):
+        yield Spelling(f"{prefix}rot13", text.translate(_ROT13))
+    if automaton(_REVERSED_WORD)(text):
+        texts = text.split(SEPARATOR)
+        yield Spelling(f"{prefix}reversed", SEPARATOR.join(one[::-1] for one in texts))
+        turned = (" ".join(word[::-1] for word in one.split()) for one in texts)
+        yield Spelling(f"{prefix}reversed", SEPARATOR.join(turned))
+
+
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
+
+
+def _said(run: str, read: Callable[[str], str | None]) -> str:
+    said = read(run)
+    return run if said is None else said.replace(SEPARATOR, " ")
+
+
+def _text(raw: bytes) -> str | None:
+    """Return what bytes say, if that is text of five characters or more, set off by blanks."""
+    text = raw.replace(b"\0", b"").decode("utf-8", "replace")
+    return None if len(text) < 5 or _UNPRINTABLE.search(text) else f" {text} "
+
+
+def _base64(run: str) -> str | None:
+    """Read base64 whose beginning may be glued to other letters, at each of the four alignments."""
+    digits = "".join(run.split()).rstrip("=").replace("-", "+").replace("_", "/")
+    for skipped in range(4):
+        body = digits[skipped:]
+        body = body[: len(body) - (len(body) % 4 == 1)]
+        said = _text(base64.b64decode(body + "=" * (-len(body) % 4)))
+        if said is not None:
+            return said
+    return None
+
+
+def _hexadecimal(run: str) -> str | None:
+    digits = re.sub(r"0x|[^0-9a-fA-F]", "", run)
+    return _text(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+
+
+def _codes(run: str) -> str | None:
+    """Read decimal or binary codes of letters."""
+    groups = re.findall(r"\d+", run)
+    is_binary = all(set(group) <= {"0", "1"} for group in groups)
+    if is_binary:
+        groups = [octet for group in groups for octet in re.findall("[01]{7,8}", group)]
+    return _text(bytes(code for group in groups if (code := int(group, 2 if is_binary else 10)) < 256))
+
+
+def _escape(run: str) -> str | None:
+    r"""Read one escape of a programming language: ``\u0069``, ``\x69``, ``\u{69}``, ``\151``, ``\n``."""
+    if run[1] in "nrt":
+        return "\n" if run[1] == "n" else " "
+    code = int(run[1:], 8) if run[1] in "01" else int(run[2:].strip("{}"), 16)
+    return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
+
+
+def _selectors(run: str) -> str | None:
+    codes = map(ord, run)
+    return _text(bytes(code - 0xFE00 if code < 0xFE10 else code - 0xE0100 + 16 for code in codes))
+
+
+# Four base64 letters that stand for ASCII text.
+_QUAD = "[I-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]"
+_HEX_HINT = r"(?:[2-7][0-9A-Fa-f]){10}|(?:(?:0x)?[2-7][0-9A-Fa-f][ :,_-]{1,2}){9}|(?:[eE][3-9][89abAB][0-9a-fA-F]){5}"
+_CODES_HINT = r"(?:[01]{7,8}[ ,]{0,2}){7}|(?:(?:[3-9][0-9]|1[01][0-9]|12[0-6])[ ,;]{1,2}){10}"
+_ENCODINGS: tuple[tuple[str, re.Pattern[str], Callable[[str], str | None]], ...] = tuple(
+    (hint, re.compile(run), read)
+    for hint, run, read in (
+        (
+            r"[\u{e0020}-\u{e007e}]",
+            "[\U000e0020-\U000e007e]+",
+            lambda run: f" {''.join(chr(ord(tag) - 0xE0000) for tag in run)} ",
+        ),
+        (r"[\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}]{4}", "[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}", _selectors),
+        (r"%[0-9A-Fa-f]{2}", r"(?:%[0-9A-Fa-f]{2})+", unquote),
+        (
+            r"\\(?:[uxnrt]|[01][0-7]{2})",
+            r"\\(?:u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|x[0-9A-Fa-f]{2}|[01][0-7]{2}|[nrt])",
+            _escape,
+        ),
+        (r"&(?:#|[A-Za-z]{2,8};)", r"&#?\w{1,10};?", html.unescape),
+        (
+            r"(?:=[2-7][0-9A-F]){3}",
+            r"(?:=[0-9A-F]{2})+",
+            lambda run: binascii.a2b_qp(run).decode("utf-8", "replace"),
+        ),
+        (
+            rf"[A-Za-z0-9+/]{{14}}==?(?:[^=]|$)|(?:{_QUAD}){{4}}|[A-Za-z0-9+/]{{65}}",
+            r"[A-Za-z0-9+/_-]{14,}={0,2}(?:[ \t\r\n]{1,2}[A-Za-z0-9+/_-]{14,}={0,2})*",
+            _base64,
+        ),
+        (
+            _HEX_HINT,
+            r"(?:[0-9A-Fa-f]{2}){10,}|(?:(?:0x)?[0-9A-Fa-f]{2}[ :,_-]{1,2}){9,}(?:0x)?[0-9A-Fa-f]{2}",
+            _hexadecimal,
+        ),
+        (_CODES_HINT, r"(?:[01]{7,8}[ ,]{0,2}){7,}|(?:\d{2,3}[ ,;]{1,2}){10,}\d{2,3}", _codes),
+    )
+)
+_HINT = "|".join(hint for hint, _, _ in _ENCODINGS)
+
+
+def _encoded(text: str) -> bool:
+    """Return whether a text may hold an encoded run."""
+    return automaton(_HINT)(text)
