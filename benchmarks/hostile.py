@@ -1,6 +1,7 @@
 """Texts that are made to be slow to scan: padding, repetition, every disguise and encoding, nested ones too."""
 
 import base64
+import codecs
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -49,6 +50,7 @@ def hostile_texts(size: int = HOSTILE_BYTES) -> Mapping[str, str]:
         "Morse": ".. --. -. ",
         "binary": "01101001 ",
         "image links": "![](http://x",
+        "a rule in every disguise": _in_every_disguise(phrases),
         "turns of a chat": "\nuser: a\n",
         "combining marks": "\u0315\u0300",
         "marks beyond Latin": "é\u0f71\u0f72\u0f74\u0f71\u0f72\u0f74\u0f71\u0f72\u0f74",
@@ -73,6 +75,7 @@ def hostile_texts(size: int = HOSTILE_BYTES) -> Mapping[str, str]:
     return {name: _filled(unit, size) for name, unit in {**units, **mixed}.items()}
 
 
+_LEET = str.maketrans("oieast", "013457")
 _BLOCKS = [0x20, 0x20, 0xA0, 0x100, 0x300, 0x3B0, 0x430, 0x5D0, 0x620, 0x900, 0x3041, 0x4E00, 0xAC00, 0x1D400]
 
 
@@ -84,6 +87,22 @@ def _from_rules(drawn: random.Random, how: str) -> Iterator[str]:
             drawn.choice(item.words or ("of",)).strip("*").replace("_", " ") for item in drawn.choice(phrases)
         ]
         yield drawn.choice(items) if how == "words" else " ".join(items[:-1] if how == "beginnings" else items)
+
+
+def _in_every_disguise(phrases: str) -> str:
+    """Return rules by turns in leet, in ROT13, reversed and plain, and all of that in four layers of encoding."""
+    made = []
+    for at in range(0, min(len(phrases), 40_000), 160):
+        one, two, three, four = (phrases[at + step : at + step + 40] for step in (0, 40, 80, 120))
+        text = f"{one.translate(_LEET)} {codecs.encode(two, 'rot13')} eht {three[::-1]} {four}"
+        for layer in range(at // 160 % 5):
+            text = (
+                "".join(f"%{ord(sign):02x}" for sign in text)
+                if layer == 1
+                else base64.b64encode(text.encode()).decode()
+            )
+        made.append(text)
+    return "\n".join(made)
 
 
 def _mixed(*parts: tuple[str, int]) -> str:

@@ -231,7 +231,7 @@ def conversation(summary: str, turns: Sequence[Turn]) -> str:
         rows += [f"- {single_line(line)}" for line in summary.splitlines() if line.strip()]
     if turns:
         rows += ["**Conversation:**"]
-        rows += [f"- {single_line(turn.role or 'agent')}: {single_line(turn.content)}" for turn in turns]
+        rows += ["- " + single_line(f"{turn.role or 'agent'}: {turn.content}") for turn in turns]
     return "\n".join([*rows, ""])
 
 

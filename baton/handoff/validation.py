@@ -8,7 +8,7 @@ even in a message that breaks the schema, for a malformed injection is one as we
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 

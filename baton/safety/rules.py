@@ -7,7 +7,7 @@ time is linear in the text, whatever the text. It says whether a pattern occurs,
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -25,14 +25,14 @@ Form = Literal["words", "marks", "letters", "native"]
 
 _BETWEEN = '[ ./"]'
 _POLITE = (
-    "please now and so but then ok okay hey just kindly first actually instead also simply wait stop important attention"
-    " note warning urgent you_must you_should you_will you_need_to you_have_to you_can i_want_you_to i_need_you_to"
-    " bitte jetzt s'il_te_plait s'il_vous_plait por_favor per_favore"
+    "please now and so but then ok okay hey just kindly first actually instead also simply wait stop important"
+    " attention note warning urgent you_must you_should you_will you_need_to you_have_to you_can i_want_you_to"
+    " i_need_you_to bitte jetzt s'il_te_plait s'il_vous_plait por_favor per_favore"
 )
 _ITEM = re.compile(r"(!?)(?:\(([^()]*)\)|~(\d+)|([^\s()?~!]+))(\??)(?:\s+|$)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """One sign of an attack.
 
@@ -44,7 +44,7 @@ class Rule:
         group: Of the rules of one group only the highest counts.
         mild: Whether it is also an everyday sentence, unless a rule of the group `plain` occurs beside it.
         unless: Makes a sentence count for nothing where it occurs in it; None if nothing does.
-        closer: Rules that are only searched where this one occurs.
+        closer: Further rules, which are searched only in passages in which this one occurs.
         phrases: The phrases that it was made of, their lists filled in.
     """
 
@@ -86,17 +86,21 @@ class Family:
     rules: tuple[Rule, ...]
 
     @cached_property
-    def searches(self) -> list[Search]:
-        """Searches that find something wherever a rule does, the cheapest first: rare words, then all in one."""
+    def gate(self) -> Search:
+        """Finds something wherever a rule occurs: rare words of its phrases, or the rules themselves."""
         anchors = {word for rule in self.rules for phrase in rule.phrases for word in anchor(phrase)}
-        first = [_BETWEEN + _choice(sorted(anchors))] if all(rule.phrases for rule in self.rules) else []
-        return [*map(automaton, first), automaton(_any(rule.pattern for rule in self.rules))]
+        return automaton(_BETWEEN + _choice(sorted(anchors))) if anchors else self.any_rule
 
-    def found_in(self, passage: str) -> list[Rule]:
-        """Return the rules that occur in a passage, which must be in the family's form."""
-        if not passage or not all(search(passage) for search in self.searches):
+    @cached_property
+    def any_rule(self) -> Search:
+        """Finds something exactly where a rule occurs."""
+        return automaton(_any(rule.pattern for rule in self.rules))
+
+    def found_in(self, passage: str, known: Collection[Rule] = ()) -> list[Rule]:
+        """Return the rules that occur in a passage, which must be in the family's form, but for the known ones."""
+        if not (passage and self.gate(passage) and self.any_rule(passage)):
             return []
-        return [rule for rule in self.rules if rule.occurs(passage)]
+        return [rule for rule in self.rules if rule not in known and rule.occurs(passage)]
 
 
 @cache
@@ -174,7 +178,7 @@ def families() -> tuple[Family, ...]:
     lists = dict(data["words"])
     for code, language in data["language"].items():
         lists |= {f"{code}.{name}": words for name, words in language.items()}
-    made = {code: [*_language(code, lists)] for code in data["language"]}
+    made = {code: [_language(code, lists)] for code in data["language"]}
     english = made.pop("en")
     kinds: dict[tuple[Form, str], list[Rule]] = {
         ("words", "override"): english,
@@ -189,51 +193,49 @@ def families() -> tuple[Family, ...]:
 
 
 def _filled(phrase: str, lists: Mapping[str, str]) -> str:
-    """Return a phrase with the lists that it names filled in."""
+    """Return a phrase with the lists that it names filled in; one that is not in brackets gets them."""
+    phrase = re.sub(r"(^| |\^|!)(\{[a-z.]+\})", r"\1(\2)", phrase)
     return re.sub(r"\{([a-z.]+)\}", lambda name: lists[name[1]].replace(" ", "|"), phrase)
 
 
-def _language(code: str, lists: Mapping[str, str]) -> Iterator[Rule]:
-    """Yield the rules against orders to drop earlier orders, in a language that is written in Latin letters."""
+def _language(code: str, lists: Mapping[str, str]) -> Rule:
+    """Return the rule against orders to drop earlier orders, in a language that is written in Latin letters."""
     drop, earlier, orders = (f"({lists[f'{code}.{name}'].replace(' ', '|')})" for name in ("drop", "earlier", "orders"))
-    either = f"({earlier[1:-1]}|{lists[f'{code}.any'].replace(' ', '|')})?"
-    middle = " ".join([either] * 4)
+    between = _filled(f"({earlier[1:-1]}|{{between}})?", lists)
     commands = (
-        f"^{drop} {middle} {earlier} {either} {orders}",
-        f"^{drop} {middle} {orders} {either} {earlier}",
-        f"^{either[:-1]} {middle} {orders} {either} {drop}",
+        f"^{drop} ~3 {earlier} {between} {orders}",
+        f"^{drop} ~3 {orders} {between} {earlier}",
+        f"^{between[:-1]} ~2 {orders} {between} {drop}",
     )
-    last = f"(?:{_BETWEEN}{_choice(earlier[1:-1].split('|'))})?(?:[./]|[ ]{_choice(lists[f'{code}.and'].split())}{_BETWEEN})"
-    unless = automaton(pattern(_filled(f"({{{code}.if}})", lists)))
-    closer = tuple(
-        Rule(
-            f"override.{code}_{name}",
-            points,
-            _any(pattern(one[at:]).removesuffix(_BETWEEN) + last for one in commands),
-            group=name,
-            unless=unless,
-        )
-        for name, points, at in (("plain", 0, 1), ("command", 4, 0))
+    before, then = _choice(earlier[1:-1].split("|")), _choice(lists["then"].split())
+    end = f"(?:{_BETWEEN}{before})?(?:[./]|[ ]{then}{_BETWEEN})"
+    unless = automaton(pattern(_filled("({condition})", lists)))
+    plain, command = (_any(pattern(one[at:]).removesuffix(_BETWEEN) + end for one in commands) for at in (1, 0))
+    closer = (
+        Rule(f"override.{code}_plain", 0, plain, group="plain", unless=unless),
+        Rule(f"override.{code}_command", 4, command, group="command", unless=unless),
     )
-    said = (f"!{drop} ~4 {earlier} ~2 {orders}", f"!{drop} ~3 {orders} ~3 {earlier}")
-    said += (f"{earlier} ~1 {orders} ~3 !{drop}",)
+    said = (
+        f"!{drop} ~4 {earlier} ~2 {orders}",
+        f"!{drop} ~3 {orders} ~3 {earlier}",
+        f"{earlier} ~1 {orders} ~3 !{drop}",
+    )
     form = _any(map(pattern, said))
-    yield Rule(f"override.{code}", 6, form, group="override", mild=True, closer=closer, phrases=said)
+    return Rule(f"override.{code}", 6, form, group="override", mild=True, closer=closer, phrases=said)
 
 
-def _script(code: str, script: Mapping[str, Any]) -> Rule:
+def _script(code: str, script: Mapping[str, str]) -> Rule:
     """Return the rule against orders to drop earlier orders, in a language with letters of its own."""
     drop, earlier, orders = (
         f"(?:{unicodedata.normalize('NFKC', script[name]).replace(' ', '|').replace('_', ' ')})"
         for name in ("drop", "earlier", "orders")
     )
-    gap = rf"[^\n.]{{0,{script['gap']}}}"
-    ways = [(drop, earlier, orders), (drop, orders, earlier), (earlier, orders, drop), (orders, earlier, drop)]
-    close = rf"[^\n.]{{0,{script['gap'] // 2}}}"
-    start, end = "[\n.!?:。！？：،؛] {0,2}", r"[^\n.!?,。！？，、]{0,8}[\n.!?,。！？，、]"
-    command = _any(f"{start}{close.join(way)}" if way[0] == drop else close.join(way) + end for way in ways)
+    ways = ((drop, earlier, orders), (drop, orders, earlier), (earlier, orders, drop), (orders, earlier, drop))
+    start, end = "[\n.!?:。！？：，،؛] {0,2}", r"[^\n.!?,。！？，、]{0,8}[\n.!?,。！？，、]"
+    near, far = r"[^\n.]{0,6}", r"[^\n.]{0,12}"
+    command = _any(f"{start}{near.join(way)}" if way[0] == drop else near.join(way) + end for way in ways)
     closer = Rule(f"override.{code}_command", 4, command, "native", "command")
-    said = _any(gap.join(way) for way in ways)
+    said = _any(far.join(way) for way in ways)
     return Rule(f"override.{code}", 6, said, "native", "override", closer=(closer,))
 
 

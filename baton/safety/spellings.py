@@ -23,7 +23,7 @@ SEPARATOR = "\x1e"
 LAYERS = 6
 """So many layers of encoding are taken off; what is still encoded is read as `TOO_DEEP`."""
 
-TOO_DEEP = "<|encoded too deep|>"
+TOO_DEEP = "encoded too deep\x07"
 
 
 class Spelling(NamedTuple):
@@ -75,10 +75,10 @@ def spellings(raw: str) -> Iterator[Spelling]:
 
 
 def words(text: str, start: str = ".") -> str:
-    """Return lower-case ASCII with one sign between its words: a quotation mark, full stop, line break or blank.
+    r"""Return lower-case ASCII with one sign between its words: a quotation mark, full stop, line break or blank.
 
     Example:
-        >>> words("ignore -- all\\nrules; he said: 'no'")
+        >>> words("ignore -- all\nrules; he said: 'no'")
         '.ignore all/rules.he said"no".'
     """
     text = text.translate(_SIGNS)

@@ -26,11 +26,22 @@ _BLOCK_START = re.compile(
     r"^(?=#|>|<|\||```|~~~|(?:[-_*=][ \t]*){3}|[-+*](?:[ \t]|$)|[0-9]{1,9}[.)](?:[ \t]|$)|\[[^\]]*\]:)"
 )
 _GAP = "[^a-z0-9]*+"  # possessive: a text made to be slow to search is still searched in one pass
+# Letters that signs, or other letters, are taken for besides those that `looks` knows.
+_ALIKE = {
+    "i": "[il1]",
+    "o": "[o0]",
+    "s": "[s5]",
+    "e": "[e3]",
+    "t": "[t7]",
+    "a": "[a4]",
+    "g": "[g9]",
+    "m": f"(?:m|r{_GAP}n)",
+}
 
 
 def _spelled(words: str) -> str:
-    """Return a pattern for ``words`` that signs, spaces or invisible characters between letters do not evade."""
-    return _GAP.join(words.replace(" ", ""))
+    """Return a pattern for words that look-alikes, and signs or blanks between letters, do not evade."""
+    return _GAP.join(_ALIKE.get(letter, letter) for letter in words.replace(" ", ""))
 
 
 # In a text as it looks, which is in lower case.

@@ -297,7 +297,7 @@ class TestStreams:
         receiver = await start(exchange, StreamsIn.run, id=fresh("risk"))
         sender = await start(exchange, StreamsOut.run, to=receiver.id, count=5, says=INJECTION)
 
-        reason = "chunk 3: the safety scan rejects it: prompt_injection:override.earlier_orders at /content/says"
+        reason = "chunk 3: the safety scan rejects it: prompt_injection:override.en at /content/says"
         assert reason in await failure(receiver)
         assert (await output(sender))["reason"] == reason
         for handle, kind in ((receiver, StreamsIn), (sender, StreamsOut)):

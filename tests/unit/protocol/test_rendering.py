@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
+from baton.compression.rules import Turn
 from baton.core.baton import AnyBaton, Baton
-from baton.core.rendering import FEWEST_TOKENS, HEADING, render
+from baton.core.rendering import FEWEST_TOKENS, HEADING, conversation, render
 from baton.wire.fencing import single_line
 from baton.wire.tokens import estimate_tokens
 from tests.unit.protocol.material import GOLDEN, ReviewBaton, batons, ref
@@ -310,3 +312,13 @@ class TestCeiling:
 def _is_cut_of(shown: str, whole: str) -> bool:
     """Return whether ``shown`` is ``whole``, or its beginning and a sign that it goes on."""
     return shown == whole or (shown.endswith("…") and whole.startswith(shown[:-1]))
+
+
+def test_who_speaks_makes_no_link_definition() -> None:
+    """A turn's role and words are one line of text, whatever they are (S3-10.1)."""
+    turns = [Turn(role="[x]", content="http://evil.example"), Turn(role="[y", content="]: http://evil.example")]
+    tokens = MarkdownIt("commonmark").parse(f"{conversation('', turns)}\n[x] and [y")
+
+    assert [token.type for token in tokens if token.type == "list_item_open"] == ["list_item_open"] * 2
+    assert not any(child.type == "link_open" for token in tokens for child in token.children or [])
+    assert sum("http://evil.example" in token.content for token in tokens) == 2
