@@ -9,7 +9,8 @@ from hypothesis import given
 
 from baton.core.verdict import Code, Finding, Verdict
 from baton.handoff.routing import ReceiverRequirements
-from baton.handoff.validation import Unsafe, schema_findings, validate_handoff
+from baton.handoff.validation import schema_findings, validate_handoff
+from baton.safety.scan import Unsafe
 from tests.unit.handoff.material import (
     EXAMPLE,
     FULL,

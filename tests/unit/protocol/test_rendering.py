@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from baton.compression.rules import Turn
 from baton.core.baton import AnyBaton, Baton
 from baton.core.rendering import FEWEST_TOKENS, HEADING, conversation, render
+from baton.handoff.records import Turn
 from baton.wire.fencing import single_line
 from baton.wire.tokens import estimate_tokens
 from tests.unit.protocol.material import GOLDEN, ReviewBaton, batons, ref
