@@ -42,11 +42,11 @@ from baton.contract.errors import RegistryError
 from baton.contract.output_schemas import OutputSchema
 from baton.contract.store_registries import load_registries
 from baton.errors import ArtifactError, BatonError, ServerError
-from baton.handoff.client_depth import watch_dead_letters
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring, KeyringError
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
+from baton.telemetry.client_gauges import watch_runs
 from baton.telemetry.metering import worker_metrics
 from baton.telemetry.metric_names import BUCKETS
 from baton.telemetry.tracing import Tracing, TracingError, open_tracing
@@ -303,7 +303,7 @@ async def run(settings: Settings) -> None:
             return
         await running.enter_async_context(worker(client, settings))
         if settings.metrics and settings.searchable:
-            watching = asyncio.create_task(watch_dead_letters(client, worker_metrics(client)))
+            watching = asyncio.create_task(watch_runs(client, worker_metrics(client)))
             running.callback(watching.cancel)
         names = ", ".join(workflow_type(one) for one in WORKFLOWS)
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"

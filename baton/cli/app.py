@@ -109,7 +109,7 @@ COMMANDS = (
     Listed("export", "runs.cli_replay", _CHECK, "Save a run's history as JSON, to replay it later."),
     Listed("schema", "cli.schema", _CHECK, "Print the JSON Schema of a record."),
     Listed(
-        "doctor", "cli.doctor", _CHECK, "Check the installation, keys and ledger, the server, the namespace and a run."
+        "doctor", "cli.doctor", _CHECK, "Check the installation, keys and ledger, the server, the workers and the runs."
     ),
     Listed("audit trace", "ledger.cli", _PROVE, "Tell everything that happened to a task, from the ledger."),
     Listed("audit verify", "ledger.cli", _PROVE, "Verify a task, the whole ledger, or an evidence bundle."),

@@ -13,6 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.artifacts.store import open_store
 from baton.cli import doctor_checks as checks
 from baton.cli import doctor_guards as guard_checks
+from baton.cli import doctor_runs
 from baton.cli.command import command
 from baton.cli.doctor_checks import Finding, Mark
 from baton.cli.exits import ExitCode
@@ -20,6 +21,7 @@ from baton.cli.output import make_table, plain
 from baton.cli.session import Session
 from baton.errors import ServerError
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
+from baton.wire.counting import counted
 
 _PATIENCE_SECONDS = 10.0
 _SERVERS_OWN = "look at the server's log, and whether its disk or database has room"
@@ -35,10 +37,10 @@ async def doctor(
         typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="The task queue whose workers are looked for."),
     ] = DEFAULT_TASK_QUEUE,
 ) -> None:
-    """Check the installation, keys and ledger, the server, the namespace and a run.
+    """Check the installation, keys and ledger, the server, the workers and the runs.
 
-    Each line says what was found, and where something is to be done, what. The exit code is 1 if something
-    fails, and 3 if no server answers; warnings do not count.
+    Each line says what was found, and the command that helps where one does. The exit code is 1 if a check fails,
+    and 3 if no server answers; warnings do not count.
     """
     findings: list[Finding] = []
     has_server = True
@@ -84,10 +86,19 @@ def _of_the_server(client: Client, task_queue: str, *, fix: bool) -> list[tuple[
     return [
         ("namespace", checks.namespace(client)),
         ("search attributes", checks.search_attributes(client, fix=fix)),
-        ("workers", checks.workers(client, task_queue)),
+        ("workers", _workers(client, task_queue)),
+        ("suspended runs", doctor_runs.suspended(client)),
+        ("blocked runs", doctor_runs.blocked(client)),
+        ("waiting for you", doctor_runs.waiting(client)),
         ("runs", checks.runs(client)),
+        ("ledger records", guard_checks.records(client)),
         ("clock", checks.clock(client)),
     ]
+
+
+async def _workers(client: Client, task_queue: str) -> Finding:
+    """Return what is found of the workers, by how many runs need them."""
+    return await checks.workers(client, task_queue, await doctor_runs.open_on(client, task_queue))
 
 
 async def _in_time(check: str, asking: Awaitable[Finding]) -> Finding:
@@ -114,5 +125,5 @@ def _print(session: Session, findings: list[Finding]) -> None:
         table.add_row(Text(one.mark.value, _STYLES[one.mark]), plain(one.check, "bold"), found)
     session.show(table, "")
     counts = {mark: sum(one.mark is mark for one in findings) for mark in Mark}
-    verdict = "something is wrong" if counts[Mark.FAIL] else "all is well"
-    session.show(plain(f"{verdict}: {counts[Mark.OK]} ok, {counts[Mark.WARN]} to know, {counts[Mark.FAIL]} failed"))
+    failed, warned = counted(counts[Mark.FAIL], "check"), counted(counts[Mark.WARN], "warning")
+    session.show(plain(f"{failed} failed, {warned}, {counts[Mark.OK]} ok"))

@@ -7,10 +7,12 @@ import os
 import platform
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +28,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
+from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
 from baton.cli.schema import installed
 from baton.codec.addresses import host_of, is_this_machine
 from baton.codec.compression import CompressionCodec
@@ -35,13 +37,14 @@ from baton.errors import ArtifactError, HistoryError, ServerError
 from baton.runs.client_events import decoded
 from baton.runs.client_executions import describe, history, list_executions
 from baton.runs.client_list import RunFilter, list_runs, pinned_elsewhere
-from baton.runs.client_waiting import described_queue, pinned_build, polling_builds, unchosen_workers
+from baton.runs.client_waiting import described_queue, pinned_build, polling_builds, recent_pollers, unchosen_workers
 from baton.wire.counting import counted
 from baton.wire.names import SEARCH_ATTRIBUTES
 
 _OLDEST_PYTHON = (3, 11)
 _MOST_SKEW = timedelta(seconds=2)
 _POLL_SECONDS = 0.5
+_ROOM = 1_000_000  # bytes
 _PROBE = b"baton doctor\n"
 _EXTRAS = {
     "tokens": (("splintr",), "exact token counts; without it they are estimated"),
@@ -119,9 +122,12 @@ async def codec() -> Finding:
 
 
 async def store(where: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
-    """Check that the artifact store takes bytes and gives them back; a few bytes stay there."""
+    """Check that the artifact store takes bytes and returns them; a few bytes stay there."""
     try:
         opened = open_store(where)
+        if isinstance(opened, LocalArtifactStore) and (full := no_room(opened.root)):
+            remedy = "make room; stages that write artifacts fail until there is"
+            return Finding("artifact store", Mark.FAIL, full, remedy)
         kept = await opened.put(_PROBE)
         is_whole = await opened.get(kept) == _PROBE
     except (ArtifactError, ValueError, OSError) as error:
@@ -131,6 +137,19 @@ async def store(where: str, open_store: Callable[[str], ArtifactStore]) -> Findi
     if isinstance(opened, MemoryArtifactStore):
         return Finding("artifact store", Mark.WARN, "in memory", "it ends with its process; name a folder or a bucket")
     return Finding("artifact store", Mark.OK, f"{where} can be written and read")
+
+
+def no_room(folder: Path) -> str | None:
+    """Return why nothing can be written into a folder, found out by writing a megabyte; None if it can."""
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there, prefix=".baton-doctor-") as file:
+            file.write(os.urandom(_ROOM))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return f"nothing can be written in {there}: {error.strerror}"
+    return None
 
 
 def trust(settings: dict[str, Any]) -> Finding:
@@ -205,16 +224,24 @@ async def _add(client: Client, names: Sequence[str]) -> None:
         )
 
 
-async def workers(client: Client, task_queue: str) -> Finding:
-    """Check that somebody works for the task queue, and is given runs."""
+async def workers(client: Client, task_queue: str, open_runs: int = 0) -> Finding:
+    """Check that workers poll the task queue, and are given runs.
+
+    Args:
+        client: A connected client.
+        task_queue: The task queue.
+        open_runs: How many open runs need them.
+    """
     answer = await described_queue(client, task_queue)
     if finding := _given_no_runs(answer, task_queue) or await _stranded(client, task_queue):
         return finding
-    if seen := {one.identity for one in answer.pollers}:
+    if seen := recent_pollers(answer):
         return Finding("workers", Mark.OK, f"{len(seen)} asked the task queue {task_queue!r} for work lately")
-    return Finding(
-        "workers", Mark.WARN, f"none asks the task queue {task_queue!r} for work", "start one; `baton dev` does"
-    )
+    found = f"none asks the task queue {task_queue!r} for work"
+    if not open_runs:
+        return Finding("workers", Mark.WARN, found, "start one; `baton dev` does")
+    found = f"{found}, and {counted(open_runs, 'open run')} cannot continue"
+    return Finding("workers", Mark.FAIL, found, "start one, and see in its log why the last one ended")
 
 
 async def given_no_runs(client: Client, task_queue: str) -> Finding | None:
@@ -224,7 +251,7 @@ async def given_no_runs(client: Client, task_queue: str) -> Finding | None:
 
 def _given_no_runs(answer: DescribeTaskQueueResponse, task_queue: str) -> Finding | None:
     """Return the same of what the server says of the task queue."""
-    seen = {one.identity for one in answer.pollers}
+    seen = recent_pollers(answer)
     unchosen = unchosen_workers(answer)
     if unchosen is None:
         return None

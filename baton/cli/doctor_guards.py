@@ -5,14 +5,22 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from baton.cli.doctor_checks import Finding, Mark
+from temporalio.client import Client
+
+from baton.cli.doctor_checks import Finding, Mark, no_room
 from baton.cli.session import KEYS_FOLDER
+from baton.errors import HistoryError
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
+from baton.ledger.chain import ChainHead
 from baton.ledger.cli_sources import ledger_name, ledger_place
 from baton.ledger.errors import LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
+from baton.runs.client_list import RunFilter, list_runs
+from baton.runs.client_reader import read_run
+from baton.wire.counting import counted
 
 _LEAST_FREE = 100_000_000  # bytes
+_RUNS_READ = 5
 
 
 def keys(environment: Mapping[str, str]) -> Finding:
@@ -49,6 +57,35 @@ async def ledger() -> Finding:
         return Finding("ledger", Mark.FAIL, str(error), "runs wait until it can be written; BATON_LEDGER names it")
 
 
+async def records(client: Client) -> Finding:
+    """Check that the ledger has the records for which the newest run on record got receipts."""
+    check, where = "ledger records", ledger_place(None)
+    for listed in await list_runs(client, RunFilter(children=True), _RUNS_READ):
+        try:
+            run = await read_run(client, listed.workflow_id, listed.run_id)
+        except HistoryError:
+            continue
+        if not run.anchors or run.task_id is None:
+            continue
+        last = ChainHead.from_anchor(ledger_name(None), run.task_id, run.anchors[-1])
+        remedy = "restore the ledger from its backup, or name the workers' one with BATON_LEDGER"
+        if isinstance(where, Path) and not where.exists():
+            mark = Mark.FAIL if os.environ.get("BATON_LEDGER") else Mark.WARN
+            found = f"there is no {where}, but {listed.workflow_id!r} is on record: it was deleted, or is elsewhere"
+            return Finding(check, mark, found, remedy)
+        try:
+            async with Ledger(where, LedgerOptions(name=ledger_name(None), create=False)) as opened:
+                head = await opened.head(run.task_id)
+        except (LedgerError, ValueError):
+            return Finding(check, Mark.WARN, "not checked: the ledger cannot be opened")
+        if head is None or head.sequence < last.sequence:
+            has = head.sequence if head else 0
+            found = f"of {listed.workflow_id!r} it has {has} of at least {counted(last.sequence, 'record')}"
+            return Finding(check, Mark.FAIL, found, remedy)
+        return Finding(check, Mark.OK, f"those of {listed.workflow_id!r} are there")
+    return Finding(check, Mark.OK, "no run here is on record")
+
+
 def _of_file(file: Path) -> Finding | None:
     """Return what is to be said of a ledger's file, or None where it is there and has room."""
     if not file.exists():
@@ -56,8 +93,10 @@ def _of_file(file: Path) -> Finding | None:
     if shut := next((one for one in (file, file.parent) if not os.access(one, os.W_OK)), None):
         remedy = "give it to the workers' user: a ledger's file is written, and files beside it"
         return Finding("ledger", Mark.FAIL, f"{shut} cannot be written by this user", remedy)
+    remedy = "make room, or move old records with `baton audit archive`; runs wait while it cannot be written"
+    if full := no_room(file.parent):
+        return Finding("ledger", Mark.FAIL, full, remedy)
     free = shutil.disk_usage(file.parent).free
     if free >= _LEAST_FREE:
         return None
-    remedy = "make room, or move old records with `baton audit archive`; runs wait while it cannot be written"
     return Finding("ledger", Mark.WARN, f"{file} has {free // 1_000_000} MB left to grow", remedy)

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType, VersioningBehavior, WorkerVersioningMode
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import Client, WorkflowQueryFailedError
@@ -256,13 +256,21 @@ def unchosen_workers(answer: DescribeTaskQueueResponse) -> Unchosen | None:
     return Unchosen(deployment, there.id if there else None, current.id if current else None)
 
 
-def _builds_of(answer: DescribeTaskQueueResponse) -> set[Build | None]:
-    """Return the builds of the workers that asked lately; None for workers of no build."""
+def recent_pollers(answer: DescribeTaskQueueResponse) -> set[str]:
+    """Return the identities of the workers that polled lately; the server lists them for minutes after they ended."""
+    return {one.identity for one in _recent(answer)}
+
+
+def _recent(answer: DescribeTaskQueueResponse) -> list[PollerInfo]:
     now = datetime.now(UTC)
+    return [one for one in answer.pollers if now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE]
+
+
+def _builds_of(answer: DescribeTaskQueueResponse) -> set[Build | None]:
+    """Return the builds of the workers that polled lately; None for workers without a build."""
     return {
         _build(one.deployment_options) if one.deployment_options.worker_versioning_mode == _VERSIONED else None
-        for one in answer.pollers
-        if now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE
+        for one in _recent(answer)
     }
 
 
@@ -287,7 +295,7 @@ def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
         since=step.began,
         at_work=activity.state == _AT_WORK,
         tries=activity.attempt,
-        failure=_reason(activity.last_failure) if activity.HasField("last_failure") else None,
+        failure=failure_reason(activity.last_failure) if activity.HasField("last_failure") else None,
         next_try=_future(activity.next_attempt_schedule_time),
     )
 
@@ -301,10 +309,10 @@ async def _child(client: Client, step: Step, description: Execution) -> Pending:
     return Pending(step.seq, step.name, step.kind, step.began, run=mine, stands=stands)
 
 
-def _reason(failure: Failure) -> str:
-    """Return why a try failed, in a line."""
+def failure_reason(failure: Failure) -> str:
+    """Return why an attempt of an activity failed."""
     if failure.HasField("server_failure_info") and failure.HasField("cause"):
-        return _reason(failure.cause)  # of one with much text, the server puts its own before what it keeps of it
+        return failure_reason(failure.cause)
     return words_of(failure)
 
 

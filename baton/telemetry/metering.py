@@ -116,6 +116,9 @@ class _MeteredActivity(worker.ActivityInboundInterceptor):
         began = time.monotonic()
         try:
             answer = await super().execute_activity(input)
+        except Exception:
+            self._metrics.stage_failed(info.activity_type)
+            raise
         finally:
             self._metrics.stage(info.activity_type, time.monotonic() - began)
         if isinstance(answer, StageReturn):

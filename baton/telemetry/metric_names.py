@@ -103,6 +103,19 @@ ROLLBACKS = Metric(
 )
 """S3-8.1-f."""
 
+SUSPENDED_RUNS = Metric(
+    "baton_suspended_runs",
+    Kind.GAUGE,
+    "Open runs whose workflow tasks fail: the code does not fit them. Every worker reports all: take the maximum.",
+)
+
+STAGE_FAILURES = Metric(
+    "baton_stage_failures_total",
+    Kind.COUNTER,
+    "Executions of a stage that failed, by stage; Temporal repeats them.",
+    labels=("stage",),
+)
+
 STAGE_SECONDS = Metric(
     "baton_stage_seconds",
     Kind.HISTOGRAM,
@@ -150,6 +163,8 @@ METRICS = (
     COMPRESSED_AWAY,
     DEAD_LETTERS,
     ROLLBACKS,
+    SUSPENDED_RUNS,
+    STAGE_FAILURES,
     STAGE_SECONDS,
     QUEUE_SECONDS,
     SPENT,

@@ -22,7 +22,9 @@ from baton.telemetry.metric_names import (
     REJECTIONS,
     ROLLBACKS,
     SPENT,
+    STAGE_FAILURES,
     STAGE_SECONDS,
+    SUSPENDED_RUNS,
     Metric,
     Transport,
 )
@@ -55,6 +57,7 @@ class Metrics:
         self._counters: dict[str, _Family[MetricCounter]] = {}
         self._histograms: dict[str, _Family[MetricHistogramFloat]] = {}
         self._dead_letters: MetricGauge | None = None
+        self._suspended: MetricGauge | None = None
 
     def begin(self, metric: Metric) -> None:
         """Begin a counter at nought, for each value that its label can have.
@@ -100,7 +103,7 @@ class Metrics:
         """Tell how many handoffs wait for a person, of all pipelines together (S3-8.1-e).
 
         A run must not: it knows its own alone, and what it says would replace what others said. See
-        `baton.handoff.client_depth`.
+        `baton.telemetry.client_gauges`.
 
         Args:
             depth: How many.
@@ -108,6 +111,12 @@ class Metrics:
         if self._dead_letters is None:
             self._dead_letters = self._meter.create_gauge(DEAD_LETTERS.name, DEAD_LETTERS.help)
         self._dead_letters.set(depth)
+
+    def suspended_runs(self, count: int) -> None:
+        """Report how many open runs the workers' code cannot continue."""
+        if self._suspended is None:
+            self._suspended = self._meter.create_gauge(SUSPENDED_RUNS.name, SUSPENDED_RUNS.help)
+        self._suspended.set(count)
 
     def compressed(self, receiver: str, before: int, after: int) -> None:
         """Count a conversation that had to be compressed (S3-8.1-d).
@@ -137,6 +146,10 @@ class Metrics:
     def stage(self, name: str, seconds: float) -> None:
         """Measure how long an execution of a stage took."""
         self._histogram(STAGE_SECONDS, name).record(max(seconds, 0.0))
+
+    def stage_failed(self, name: str) -> None:
+        """Count an execution of a stage that failed."""
+        self._counter(STAGE_FAILURES, name).add(1)
 
     def queued(self, name: str, seconds: float) -> None:
         """Measure how long a stage waited for a free worker."""

@@ -127,11 +127,11 @@ async def careful(context: StageContext[Baton]) -> dict[str, JsonValue]:
     return await answer(context)
 
 
-@stage(retries=AT_ONCE)
+@stage(retries=Retries(attempts=0, first=SOON, factor=1.0))
 async def stumble(context: StageContext[Baton]) -> BatonPatch:
-    """Fail twice, then succeed; with the parameter `smooth`, succeed at once."""
+    """Fail twice, or as often as the parameter `stumbles` says, then succeed; with `smooth`, succeed at once."""
     executed()
-    if activity.info().attempt < 3 and "smooth" not in context.params:
+    if activity.info().attempt <= int(str(context.params.get("stumbles", 2))) and "smooth" not in context.params:
         raise ConnectionError("the model does not answer")
     return BatonPatch(current_state=["The model answered"])
 

@@ -14,15 +14,20 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.cli.doctor_checks import Finding, Mark, namespace, runs, workers
+from baton.cli.doctor_guards import records
+from baton.cli.doctor_runs import blocked, open_on
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
 from baton.runs import client_waiting as waiting
 from baton.testing import pipeline_worker
-from tests.support import GOAL, LIMIT, until_waiting
+from tests.support import GOAL, LIMIT, start, until_waiting
 from tests.temporal.line_pipelines import Lines
 from tests.temporal.line_stages import STAGES
-from tests.temporal.pipelines import Gated
+from tests.temporal.mishaps import Stumbles
+from tests.temporal.pipelines import Gated, Linear
+from tests.temporal.stages import STAGES as LINEAR_STAGES
 from tests.temporal.test_builds import make_current, versioned
 
 
@@ -44,6 +49,54 @@ async def test_one_that_is_there_is_fine(client: Client) -> None:
         assert (await seen(client, worker.task_queue)).mark is Mark.OK
     idle = await workers(client, "idle-queue")
     assert (idle.mark, idle.found) == (Mark.WARN, "none asks the task queue 'idle-queue' for work")
+
+
+async def test_open_runs_without_workers_are_a_failure(client: Client) -> None:
+    """Nothing of them moves, so the exit code says it; a queue that nobody uses is a warning."""
+    name = f"idle-{uuid.uuid4()}"
+    handle = await client.start_workflow(
+        Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+    )
+    while not (needing := await open_on(client, name)):  # noqa: ASYNC110 - the index comes later
+        await asyncio.sleep(0.05)
+    found = await workers(client, name, needing)
+    await handle.terminate()
+
+    assert (needing, found.mark, bool(found.remedy)) == (1, Mark.FAIL, True)
+
+
+async def test_a_run_whose_stage_fails_again_and_again_is_a_failure(client: Client) -> None:
+    """Whatever stops it, a full disk for example: doctor says what, of which run, and how to see more."""
+    async with pipeline_worker(client, [Stumbles], LINEAR_STAGES) as worker:
+        handle = await start(worker, Stumbles.run, params={"stumbles": 10_000})
+        while (found := await blocked(client)).mark is Mark.OK:  # noqa: ASYNC110 - no event tells of an attempt
+            await asyncio.sleep(0.05)
+        await handle.terminate()
+
+    assert (found.mark, found.remedy) == (Mark.FAIL, f"baton show {handle.id}")
+    assert "the model does not answer" in found.found
+
+
+async def test_a_ledger_that_lacks_what_runs_were_told_is_a_failure(
+    server: DevServer, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted under its workers, cut, or another one: no receipt of a run may be missing in it."""
+    safeguards = Safeguards.development(tmp_path)
+    plugin = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)
+    client = await Client.connect(server.address, plugins=[plugin])
+    monkeypatch.setenv("BATON_LEDGER", str(safeguards.ledger))
+    async with pipeline_worker(client, [Linear], LINEAR_STAGES) as worker:
+        await (await start(worker, Linear.run)).result()
+    while (whole := await records(client)).found == "no run here is on record":  # noqa: ASYNC110 - the index comes later
+        await asyncio.sleep(0.05)
+    for file in tmp_path.glob("ledger.db*"):  # noqa: ASYNC240 - a folder of a test
+        file.unlink()
+    gone = await records(client)
+    async with Ledger(safeguards.ledger):
+        pass
+    empty = await records(client)
+
+    assert [whole.mark, gone.mark, empty.mark] == [Mark.OK, Mark.FAIL, Mark.FAIL]
 
 
 async def test_a_build_that_is_given_no_runs_is_named(client: Client) -> None:

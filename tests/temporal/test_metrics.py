@@ -18,8 +18,8 @@ from temporalio.worker import Replayer, Worker
 
 from baton.codec.conversion import data_converter
 from baton.devserver import DevServer, DevServerOptions
-from baton.handoff.client_depth import dead_letter_depth, watch_dead_letters
 from baton.plugin import BatonPlugin
+from baton.telemetry.client_gauges import dead_letter_depth, watch_runs
 from baton.telemetry.metering import MeteredWorker, worker_metrics
 from baton.telemetry.metric_names import BUCKETS, HANDOFFS, METRICS, ROLLBACKS
 from baton.telemetry.workflow_metrics import Metrics
@@ -148,6 +148,8 @@ class TestScrape:
         """S3-8.1-a to S3-8.1-f: names and endings are the ones that rules and boards ask for."""
         rig.metrics.handoff("SAFETY_VIOLATION", "start", "extract")
         rig.metrics.dead_letters(2)
+        rig.metrics.suspended_runs(1)
+        rig.metrics.stage_failed("score")
         rig.metrics.contract("flagged", "score", facts=0, tools=2)
         await rig.run()
         scraped = rig.scrape()
@@ -188,7 +190,7 @@ class TestMeteredWorker:
 
 
 class TestDeadLetters:
-    """`dead_letter_depth` and `watch_dead_letters`."""
+    """`dead_letter_depth` and `watch_runs`."""
 
     EVERY = timedelta(milliseconds=10)
 
@@ -197,7 +199,7 @@ class TestDeadLetters:
         options = DevServerOptions(ui_port=None, search_attributes=SEARCH_ATTRIBUTES)
         async with DevServer(options) as server:
             client = await Client.connect(server.address)
-            watching = asyncio.create_task(watch_dead_letters(client, rig.metrics, self.EVERY))
+            watching = asyncio.create_task(watch_runs(client, rig.metrics, self.EVERY))
             async with Worker(client, task_queue="pending", workflows=[Pending]):
                 handles = [
                     await client.start_workflow(Pending.run, id=f"p{number}", task_queue="pending")
@@ -214,14 +216,14 @@ class TestDeadLetters:
         """Without search attributes there is no number, and the log is not filled with that."""
         async with DevServer(DevServerOptions(ui_port=None, search_attributes=())) as server:
             client = await Client.connect(server.address)
-            watching = asyncio.create_task(watch_dead_letters(client, Metrics(MetricMeter.noop), timedelta(0)))
+            watching = asyncio.create_task(watch_runs(client, Metrics(MetricMeter.noop), timedelta(0)))
             for _ in range(5):
                 with pytest.raises(RPCError):
                     await dead_letter_depth(client)
             watching.cancel()
 
-        assert [record.message for record in caplog.records if "dead letters is not known" in record.message][1:] == []
-        assert "dead letters is not known" in caplog.text
+        assert [record.message for record in caplog.records if "is not known" in record.message][1:] == []
+        assert "is not known" in caplog.text
 
 
 async def shows(rig: Rig, depth: int) -> None:

@@ -14,6 +14,8 @@ from temporalio.client import Client
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
+from baton.cli.doctor_checks import Mark
+from baton.cli.doctor_runs import suspended
 from baton.client import RunRecord, RunStatus, read_run
 from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
@@ -97,8 +99,10 @@ class TestSuspended:
             async with asyncio.timeout(LIMIT.total_seconds()):
                 while not (listed := await list_runs(client, wanted, 10)):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
+            doctor = await suspended(client)
 
         assert run.status is RunStatus.RUNNING
+        assert (doctor.mark, doctor.found.startswith("1 run")) == (Mark.FAIL, True)
         assert "Linear is not registered on this worker" in (run.suspended or "")
         assert run.to_json_object()["suspended"] == run.suspended
         assert now.has_worker

@@ -1,5 +1,7 @@
 """The checks of `baton doctor` that need no server."""
 
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,20 @@ class TestStore:
 
         assert found.mark is mark
         assert found.remedy
+
+    async def test_one_without_room_fails(self, tmp_path: Path) -> None:
+        """It is written to each time: what an earlier check put there proves nothing."""
+        where = str(tmp_path / "artifacts")
+        assert (await store(where, open_store)).mark is Mark.OK
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # as a disk that is full
+        try:
+            full = await store(where, open_store)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, ignored)
+        assert (full.mark, bool(full.remedy)) == (Mark.FAIL, True)
 
 
 class TestInstallation:
