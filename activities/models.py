@@ -4,6 +4,8 @@
 together. `BATON_LLM_PROMPT_PRICE` and `BATON_LLM_COMPLETION_PRICE` are US dollars for a million tokens.
 """
 
+import asyncio
+import importlib
 import json
 import os
 import secrets
@@ -16,7 +18,6 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from baton import fence
 from baton.agents.answers import answer_schema
-from baton.agents.chat_completions import chat_agent
 from baton.agents.port import Agent, AgentWork, AnswerForm
 from baton.errors import AgentError, PatchError
 from baton.wire.pricing import Price
@@ -50,8 +51,9 @@ def configured_model(name: str, environment: Mapping[str, str] = os.environ) -> 
     if missing := [variable for variable, value in given.items() if not value]:
         why = f"a model is half configured: set {', '.join(missing)} too, or none of {', '.join(_REQUIRED)}"
         raise AgentError(why, permanent=True)
+    adapter = importlib.import_module("baton.agents.chat_completions")  # a worker without a model loads no framework
     try:
-        return chat_agent(
+        agent: Agent = adapter.chat_agent(
             name=name,
             url=given["BATON_LLM_URL"],
             model=given["BATON_LLM_MODEL"],
@@ -62,6 +64,7 @@ def configured_model(name: str, environment: Mapping[str, str] = os.environ) -> 
         )
     except ValueError as error:
         raise AgentError(f"BATON_LLM_URL: {error}", permanent=True) from None
+    return agent
 
 
 async def ask_model(work: AgentWork, task: str, data: JsonValue, kind: type[AnswerT]) -> AnswerT | None:
@@ -80,7 +83,7 @@ async def ask_model(work: AgentWork, task: str, data: JsonValue, kind: type[Answ
         AgentError: The model failed or refused; `permanent` where another attempt would not help.
         PatchError: It did not answer in the form that was asked for.
     """
-    model = configured_model(work.context.given.stage)
+    model = await asyncio.to_thread(configured_model, work.context.given.stage)
     if model is None:
         return None
     question = replace(

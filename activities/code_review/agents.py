@@ -5,7 +5,7 @@ Each writes its whole review as an artifact and answers with a handoff report to
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from math import inf
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -84,14 +84,19 @@ class Reviewer:
             for name, analyse in ANALYSERS[self._concern].items():
                 found.append(await context.tools.call(name, partial(_with_claim, analyse, copies)))
         claims: list[Claim] = []
-        asked = False
-        for portion in islice(_portions(snapshot), _MOST_PORTIONS):
+        portions, shown = list(_portions(snapshot)), 0
+        for portion in portions[:_MOST_PORTIONS]:
+            if context.charged.micro_usd >= (work.limits.micro_usd or inf):
+                break
             answer = await ask_model(work, f"{_TASKS[self._concern]}. {_HOW}", portion, Claims)
             if answer is None:
                 break
-            asked = True
             claims += answer.findings
-        review = review_of(self._concern, snapshot, found, claims if asked else None)
+            shown += 1
+        review = review_of(self._concern, snapshot, found, claims if shown else None)
+        if 0 < shown < len(portions):
+            left = f"the model read {shown} of {len(portions)} portions of the code"
+            review = review.model_copy(update={"analysers": (*review.analysers, left)})
         counts = count_by_severity(review.open)
         summary = f"{len(review.open)} findings"
         id = f"{self._concern}-review"
