@@ -43,6 +43,7 @@ from baton.telemetry.interceptors import tracing_interceptors
 from baton.telemetry.loop_watch import watched_loop
 from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.telemetry.tracing import Tracing
+from baton.wire.markdown import inert
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
 
 if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
@@ -253,7 +254,7 @@ class _LabellingClient(client.OutboundInterceptor):
             start = start.model_copy(update={"task_id": start.task_id or str(uuid4())})
             input.args = [start]
             input.search_attributes = _labelled(input, start)
-            input.static_summary = input.static_summary or start.goal[:_SUMMARY_CHARACTERS]
+            input.static_summary = input.static_summary or inert(start.goal[:_SUMMARY_CHARACTERS])
         return await super().start_workflow(input)
 
 

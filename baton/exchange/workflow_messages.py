@@ -19,6 +19,7 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.workflow_steps import workflow_type
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json
+from baton.wire.markdown import inert
 
 MARK = "its payload's metadata 'baton-record'"
 """What a sender that is not Baton may have forgotten; see `baton.codec.conversion.RECORD`."""
@@ -230,7 +231,7 @@ async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool
             task_queue=to.task_queue,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             search_attributes=TypedSearchAttributes(labels(kind, start.task_id)) if searchable else None,
-            static_summary=start.goal[:200],
+            static_summary=inert(start.goal[:200]),
         )
     except WorkflowAlreadyStartedError:
         return

@@ -32,6 +32,7 @@ from baton.pipelines.raised import StageRaisedError
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.counting import counted
 from baton.wire.json_values import Json
+from baton.wire.markdown import inert
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
@@ -186,7 +187,7 @@ async def run_child(
             task_queue=task_queue,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
             search_attributes=TypedSearchAttributes(labels(kind, given.task_id)) if searchable else None,
-            static_summary=given.goal[:200],
+            static_summary=inert(given.goal[:200]),
         )
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):

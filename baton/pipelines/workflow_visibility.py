@@ -1,7 +1,6 @@
 """What people see of a pipeline in the Temporal UI: search attributes, and the page in the run's details."""
 
 import asyncio
-import re
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair
 from baton.core.messages import PipelineStatus, Waiting
 from baton.core.rendering import render
 from baton.core.state import PipelineState
+from baton.wire.markdown import inert
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
 
 _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
@@ -22,7 +22,6 @@ _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
 _STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF, PipelineStatus.FAILED})
 _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
-_TAG = re.compile(r"(?<!\\)((?:\\\\)*)<")  # an even number of backslashes leaves what follows as it is
 _DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
 # By the workflow's event loop: the code around it learns that it failed, and has no way to its pipeline.
 _shown: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Visibility]]" = weakref.WeakKeyDictionary()
@@ -111,18 +110,18 @@ class Visibility:
 
     def page(self, state: PipelineState, under_way: list[Waiting], approvals: list[str], notes: list[str]) -> str:
         """Return the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
-        waits = [f"{one.kind} **{_text(one.name)}**" for one in under_way]
-        waits += [f"approval **{_text(title)}**" for title in approvals]
+        waits = [f"{one.kind} **{inert(one.name)}**" for one in under_way]
+        waits += [f"approval **{inert(title)}**" for title in approvals]
         rows = [f"**Status:** {self._status.value.lower()} · **waits for:** {', '.join(waits) or 'nothing'}", ""]
         if approvals:
-            run = _text(workflow.info().workflow_id)
+            run = inert(workflow.info().workflow_id)
             rows += [f"Decide with `baton approve {run}` or `baton deny {run}`, or send the update `{DECIDE}`.", ""]
-        rows += [f"> {_text(note)}" for note in notes[-3:]]
-        baton = _text(render(state.baton, max_tokens=_DETAILS_TOKENS))
+        rows += [f"> {inert(note)}" for note in notes[-3:]]
+        baton = inert(render(state.baton, max_tokens=_DETAILS_TOKENS))
         rows += ["", baton.replace(":**\n- ", ":**\n\n- "), "### Roll back", ""]
         if len(self._stages) > _STEPS_LISTED:
             rows.append(f"- (+{len(self._stages) - _STEPS_LISTED} earlier)")
-        rows += [f"- before **{_text(name)}** = event {event}" for name, event in self._stages[-_STEPS_LISTED:]]
+        rows += [f"- before **{inert(name)}** = event {event}" for name, event in self._stages[-_STEPS_LISTED:]]
         return "\n".join(rows)
 
     def _upsert(self, name: str | None) -> None:
@@ -196,11 +195,3 @@ def runs_in(loop: asyncio.AbstractEventLoop) -> bool:
 def _is_searchable(info: workflow.Info) -> bool:
     """Return whether a run was started with Baton's search attributes, so that the server knows them."""
     return info.typed_search_attributes.get(_PIPELINE) is not None
-
-
-def _text(text: str) -> str:
-    """Return ``text``, which may be markdown, so that the UI shows its tags and does not run them.
-
-    The UI shows entities as they are written, so a tag gets a backslash; one that has it already needs none.
-    """
-    return _TAG.sub(r"\1\\<", text)

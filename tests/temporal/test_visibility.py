@@ -145,6 +145,23 @@ class TestPage:
         assert "x > 3 & y < 4 login" in shown
         await handle.terminate()
 
+    async def test_links_and_images_of_agents_are_not_live(self, client: Client, worker: Worker) -> None:
+        """An operator's browser loads no image that an agent names, and no link hides where it leads."""
+        links = "![x](https://evil.example/?q) [log in](https://evil.example) [a]: https://e.example"
+        hostile = f"{links} www.e.example a@e.example"
+        handle = await client.start_workflow(
+            Gated.run, PipelineInput(goal=hostile), id="live-goal", task_queue=worker.task_queue
+        )
+        await until_waiting(handle, "release manager")
+
+        summary = await (await handle.describe()).static_summary()
+        for text in (await page(handle), summary or ""):
+            read = MarkdownIt("commonmark").parse(text)
+            kinds = {leaf.type for token in read for leaf in (token, *(token.children or ()))}
+            assert kinds.isdisjoint({"link_open", "image"}), kinds
+            assert not [bare for bare in ("://", "www.", "a@") if bare in text]
+        await handle.terminate()
+
     async def test_what_was_sent_stays_on_one_line_of_a_note_the_page_and_the_log(
         self, worker: Worker, caplog: pytest.LogCaptureFixture
     ) -> None:
