@@ -58,18 +58,21 @@ if TYPE_CHECKING:
     from baton.exchange.workflow_streams import Streams as Streams
     from baton.handoff.relay import HandoffTerms as HandoffTerms
     from baton.handoff.store_safeguards import Safeguards as Safeguards
+    from baton.local import run as run
     from baton.pipelines.activity_context import StageContext as StageContext
     from baton.pipelines.activity_context import WorkerParts as WorkerParts
     from baton.pipelines.activity_stage import Stage as Stage
     from baton.pipelines.activity_stage import stage as stage
     from baton.pipelines.workflow import Pipeline as Pipeline
     from baton.pipelines.workflow_compensation import Compensations as Compensations
+    from baton.pipelines.workflow_function import pipeline as pipeline
     from baton.pipelines.workflow_outcomes import ContinueAfter as ContinueAfter
     from baton.plugin import BatonPlugin as BatonPlugin
     from baton.runs.client_connection import connect as connect
     from baton.wire.fencing import fence as fence
     from baton.wire.tokens import TokenEstimator as TokenEstimator
     from baton.wire.tokens import estimate_tokens as estimate_tokens
+    from baton.worker import run_worker as run_worker
 
 __version__ = "0.1.0"
 
@@ -94,15 +97,18 @@ _HOMES = {
     "exchange.workflow_streams": "Streams",
     "handoff.store_safeguards": "Safeguards",
     "handoff.relay": "HandoffTerms",
+    "local": "run",
     "pipelines.activity_context": "StageContext WorkerParts",
     "pipelines.activity_stage": "Stage stage",
     "pipelines.workflow": "Pipeline",
     "pipelines.workflow_compensation": "Compensations",
     "pipelines.workflow_outcomes": "ContinueAfter",
+    "pipelines.workflow_function": "pipeline",
     "plugin": "BatonPlugin",
     "runs.client_connection": "connect",
     "wire.fencing": "fence",
     "wire.tokens": "TokenEstimator estimate_tokens",
+    "worker": "run_worker",
 }
 _HOME = {name: f"baton.{module}" for module, names in _HOMES.items() for name in names.split()}
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -39,7 +39,8 @@ class _Setup:
     """What is to be started."""
 
     server: DevServerOptions
-    worker: Path | None
+    worker: Sequence[str]
+    code: Path | None
     artifacts: str
     keyring: Keyring | None
 
@@ -47,6 +48,15 @@ class _Setup:
 @command
 async def dev(
     session: Session,
+    code: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            exists=True,
+            show_default=False,
+            help="A Python file or package: all its pipelines and stages are served, and reloaded when it changes.",
+        ),
+    ] = None,
     worker: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The worker program; ./worker.py by default, if there is one.")
     ] = None,
@@ -58,6 +68,9 @@ async def dev(
 ) -> None:
     """Run a Temporal server with its UI and your worker, until Ctrl-C.
 
+    With FILE, a worker serves all pipelines and stages of that file or package, and starts again when its code changes;
+    runs that the new code does not fit are suspended until they fit. Without FILE, the worker is ./worker.py.
+
     The server listens on this machine only and keeps its state in .baton/dev, so runs go on where they were
     when it is started again. The UI shows compressed payloads through a codec server that is started beside
     it. With BATON_ENCRYPT=true, it decrypts for the UI what is encrypted with the keys of this machine, made in
@@ -68,7 +81,10 @@ async def dev(
     named = session.options.namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
     options = DevServerOptions(database=None if ephemeral else database, port=port, ui_port=ui_port, namespace=named)
     keyring = Keyring.find_out(os.environ, KEYS_FOLDER) if encryption_wanted(os.environ) else None
-    setup = _Setup(options, None if no_worker else find_worker(worker), session.options.store, keyring)
+    if code is not None and (worker is not None or no_worker):
+        raise BatonError("FILE comes with a worker of its own; leave out --worker and --no-worker")
+    program = () if no_worker else _program(code, worker)
+    setup = _Setup(options, program, code, session.options.store, keyring)
     with _cancelled_by_signals(session) as stopped:
         try:
             await _serve(session, setup)
@@ -76,6 +92,14 @@ async def dev(
             if not stopped:
                 raise
     _mention(session, "stopped")
+
+
+def _program(code: Path | None, worker: Path | None) -> Sequence[str]:
+    """Return the worker's arguments for Python; nothing if there is no worker program."""
+    if code is not None:
+        return ("-m", "baton.worker", str(code.resolve()))
+    script = find_worker(worker)
+    return () if script is None else (str(script),)
 
 
 async def _serve(session: Session, setup: _Setup) -> None:
@@ -101,7 +125,9 @@ async def _serve(session: Session, setup: _Setup) -> None:
                 artifacts=absolute_store(setup.artifacts),
             )
             environment |= _keys_environment(setup)
-            await running.enter_async_context(_supervised(WorkerProgram(setup.worker, environment), session))
+            await running.enter_async_context(
+                _supervised(WorkerProgram(setup.worker, environment, setup.code), session)
+            )
         code = await server.process.wait()
         log = setup.server.log_file
         raise ServerError(f"the Temporal server ended by itself, with code {code}; its log: {log or 'none was kept'}")
@@ -156,7 +182,7 @@ def _announce(session: Session, setup: _Setup, server: DevServer) -> None:
             "codec": server.options.codec_endpoint,
             "namespace": options.namespace,
             "database": str(options.database) if options.database else None,
-            "worker": str(setup.worker) if setup.worker else None,
+            "worker": setup.worker[-1] if setup.worker else None,
             "encrypted": setup.keyring is not None,
             "pid": os.getpid(),
         }
@@ -174,7 +200,7 @@ def _announce(session: Session, setup: _Setup, server: DevServer) -> None:
         table.add_row("", "worker.py of a checkout encrypts; one of your own by Safeguards(…, encrypt=True)")
         table.add_row("", "to start runs in another terminal, set BATON_ENCRYPT=true there too")
     table.add_row("codec", plain(f"{server.options.codec_endpoint}, for services and the temporal command"))
-    table.add_row("worker", plain(str(setup.worker) if setup.worker else _no_worker(server)))
+    table.add_row("worker", plain(setup.worker[-1] if setup.worker else _no_worker(server)))
     table.add_row("stop", "Ctrl-C")
     session.show(table)
     session.out.file.flush()

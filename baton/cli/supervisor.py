@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from baton.errors import BatonError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _HEALTHY_SECONDS = 60.0
+_LOOKS_EVERY = 1.0
 _GRACE_SECONDS = 20.0  # what worker.py gives its stages if the environment says nothing else
 _ENDING_SECONDS = 10.0  # that a worker may take beyond it
 
@@ -25,19 +26,21 @@ class WorkerProgram:
     """What is run as the worker.
 
     Attributes:
-        script: The Python program.
+        arguments: What Python is given: a program's path, or `-m` and a module, and its arguments.
         environment: Its whole environment.
+        watched: The file or folder whose changed Python files make it start again; None for none.
     """
 
-    script: Path
+    arguments: Sequence[str]
     environment: Mapping[str, str]
+    watched: Path | None = None
 
     @property
     def patience(self) -> float:
         """How many seconds it may take to end: what it gives its stages, and a little.
 
         Example:
-            >>> WorkerProgram(Path("worker.py"), {"BATON_GRACE_SECONDS": "120"}).patience
+            >>> WorkerProgram(["worker.py"], {"BATON_GRACE_SECONDS": "120"}).patience
             130.0
         """
         grace = _GRACE_SECONDS
@@ -76,7 +79,7 @@ def worker_environment(inherited: Mapping[str, str], *, address: str, namespace:
 
 
 async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
-    """Run a worker until this is cancelled, and again after a pause whenever it ends.
+    """Run a worker until this is cancelled; start it again when it ends (after a pause) or its code changes (at once).
 
     The pause doubles from a second to half a minute, and is short again once a worker has lived for a minute.
     The worker's output goes to this process's stderr. When this is cancelled, the worker is asked to end and
@@ -91,7 +94,11 @@ async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
     while True:
         began = time.monotonic()
         async with _running(program) as process:
-            code = await process.wait()
+            changed = await _changed_or_ended(program, process)
+        if changed:
+            say(f"{', '.join(changed)} changed; the worker was started again with the new code")
+            continue
+        code = process.returncode or 0
         if time.monotonic() - began > _HEALTHY_SECONDS:
             pause = _FIRST_PAUSE
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
@@ -100,11 +107,38 @@ async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
+async def _changed_or_ended(program: WorkerProgram, process: asyncio.subprocess.Process) -> list[str]:
+    """Wait until the worker ends or a file of its code changes; return the names of the files."""
+    ended = asyncio.create_task(process.wait())
+    before = code_files(program.watched)
+    try:
+        while not ended.done():
+            await asyncio.wait((ended,), timeout=_LOOKS_EVERY)
+            now = code_files(program.watched)
+            if changed := sorted({path.name for path, _ in before.items() ^ now.items()}):
+                return changed
+    finally:
+        ended.cancel()
+    return []
+
+
+def code_files(place: Path | None) -> dict[Path, int]:
+    """Return the Python files of a package's folder, or a file and those beside it, with the time each was written."""
+    if place is None:
+        return {}
+    found = place.rglob("*.py") if place.is_dir() else place.parent.glob("*.py")
+    states: dict[Path, int] = {}
+    for path in found:
+        with contextlib.suppress(OSError):  # an editor may replace it just now
+            states[path] = path.stat().st_mtime_ns
+    return states
+
+
 @contextlib.asynccontextmanager
 async def _running(program: WorkerProgram) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the worker in a session of its own, so that a Ctrl-C reaches it through us alone."""
     process = await asyncio.create_subprocess_exec(
-        *bound_to_parent([sys.executable, str(program.script)]),
+        *bound_to_parent([sys.executable, *program.arguments]),
         env=dict(program.environment),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=sys.stderr,

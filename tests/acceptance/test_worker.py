@@ -140,10 +140,7 @@ class TestWorker:
     ) -> None:
         """Once the grace is over it ends in order; the stage runs again elsewhere, as after any stop."""
         (tmp_path / "held.py").write_text(_HELD, encoding="utf-8")
-        code = (
-            "import os, held, worker; worker.WORKFLOWS, worker.STAGES = [held.Held], [held.hold]; "
-            "os._exit(worker.main())"
-        )
+        code = "import held; from baton import run_worker; run_worker([held.Held], [held.hold])"
         own = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "BATON_GRACE_SECONDS": "0.5"}
         client = await Client.connect(server.address, plugins=[BatonPlugin()])
         async with worker({**environment, **own}, tmp_path, code) as process, asyncio.timeout(LIMIT):
@@ -161,7 +158,10 @@ class TestWorker:
 
     async def test_it_looks_for_garbage_seldom(self, environment: dict[str, str], tmp_path: Path) -> None:
         """As Python does by itself, a worker with agents spent a tenth of its time on it."""
-        code = "import gc, worker; worker.main(); print(gc.get_threshold()[0], worker.COLLECT_AFTER)"
+        code = (
+            "import gc; from baton import worker; worker.work(worker.Served([], [])); "
+            "print(gc.get_threshold()[0], worker.COLLECT_AFTER)"
+        )
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", code),
             cwd=tmp_path,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-import worker
-from baton import Baton, BatonPatch, apply_patch
+from baton import Baton, BatonPatch, apply_patch, worker
 from baton.compression.store_tokens import exact_counter
 from baton.core.stages import DECISIONS_HANDED
 from benchmarks import raw, stages

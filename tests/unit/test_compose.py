@@ -16,7 +16,7 @@ from baton.devserver import TUNED
 from baton.keys.store_files import read_file
 from baton.keys.store_keyring import ENVIRONMENT, PRODUCTION
 from baton.wire.names import SEARCH_ATTRIBUTES
-from worker import Settings
+from baton.worker import Settings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))

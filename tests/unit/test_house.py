@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 # Written backwards, so that this file names none of them.
 INDEX_HOSTS = tuple(backwards[::-1] for backwards in ("gro.ipyp", "gro.detsohnohtyp", "gro.sjmpn", "gro.naibed"))
-PERSONAL_PATH = re.compile(r"(?<![\w.])/(?:home|Users)/\w+|/roo[t]/|/wor[k]/|[A-Z]:\\Users\\")
+PERSONAL_PATH = re.compile(r"(?<![\w.*}])/(?:(?:home|Users)/\w|roo[t]/|wor[k]/)|[A-Z]:\\Users\\")
 
 HEAVY = ("cryptography", "opentelemetry", "sqlalchemy", "sqlite3", "obstore", "splintr", "jsonschema_rs")
 TERMINAL_AND_WEB = ("typer", "rich", "starlette", "uvicorn")

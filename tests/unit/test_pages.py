@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from baton.cli.app import make_app
-from worker import Settings
+from baton.worker import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -95,7 +95,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 @each_page
 def test_every_command_is_one_that_baton_takes(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names, options and the number of arguments are right; where a command is only named, what it needs may lack."""
-    for needed in ("fix.json", "public.json", "FILE"):
+    for needed in ("fix.json", "public.json", "heads.jsonl", "evidence.zst", "FILE"):
         (tmp_path / needed).write_text("{}")
     monkeypatch.chdir(tmp_path)
     wrong = []

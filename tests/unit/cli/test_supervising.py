@@ -30,7 +30,7 @@ async def supervised(
     """Keep a worker running that is this program; stop it at the end, at the latest."""
     script = folder / "worker.py"
     script.write_text(f"import os\nos.chdir({str(folder)!r})\n{text}", encoding="utf-8")
-    task = asyncio.create_task(supervise(WorkerProgram(script, environment), said.append))
+    task = asyncio.create_task(supervise(WorkerProgram([str(script)], environment), said.append))
     try:
         yield task
     finally:
