@@ -103,6 +103,7 @@ class Settings(BaseModel):
         safeguards: Whether stages are begun by sealed handoffs that are validated and put on record.
         ledger: The audit ledger: a file, or `postgresql://user:password@host/database`.
         ledger_name: The ledger's name, for example that of the deployment.
+        witness: The file that keeps checkpoints of a ledger in a file, for `baton audit verify`.
         encrypt: Whether all that Temporal stores is encrypted.
         vault: The file of the vault of personal data.
         registry: A file of output schemas (and agents) beside those of the shipped pipelines and installed packages.
@@ -124,6 +125,7 @@ class Settings(BaseModel):
     safeguards: bool = True
     ledger: str = ".baton/ledger.db"
     ledger_name: str = Field(default="baton", min_length=1)
+    witness: Path = Path(".baton/witness.jsonl")
     encrypt: bool = False
     vault: Path = Path(".baton/vault.db")
     registry: Path | None = None
@@ -179,6 +181,7 @@ async def connected(settings: Settings, served: Served, tracing: Tracing | None 
             artifacts=store,
             encrypt=settings.encrypt,
             vault=settings.vault,
+            witness=settings.witness,
         )
         with blamed("BATON_LEDGER"):
             async with safeguards.opened():  # what is wrong with them is said before anything is taken on

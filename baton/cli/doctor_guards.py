@@ -1,5 +1,6 @@
 """What `baton doctor` looks at of the safeguards: the keys, and the ledger. Neither is made by looking."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -9,10 +10,10 @@ from temporalio.client import Client
 
 from baton.cli.doctor_checks import Finding, Mark, no_room
 from baton.cli.session import KEYS_FOLDER
-from baton.errors import HistoryError
+from baton.errors import BatonError, HistoryError
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
-from baton.ledger.chain import ChainHead
-from baton.ledger.cli_sources import ledger_name, ledger_place
+from baton.ledger.chain import ChainHead, HeadSigner
+from baton.ledger.cli_sources import Keys, ledger_name, ledger_place
 from baton.ledger.errors import LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.runs.client_list import RunFilter, list_runs
@@ -49,7 +50,8 @@ async def ledger() -> Finding:
     if isinstance(where, Path) and (found := _of_file(where)):
         return found
     try:
-        async with Ledger(where, LedgerOptions(name=ledger_name(None), create=False)) as opened:
+        options = LedgerOptions(name=ledger_name(None), signer=_signer(), create=False)
+        async with Ledger(where, options) as opened:
             if isinstance(where, str):
                 await opened.check_writable()
             return Finding("ledger", Mark.OK, f"{opened.where} can be opened")
@@ -84,6 +86,13 @@ async def records(client: Client) -> Finding:
             return Finding(check, Mark.FAIL, found, remedy)
         return Finding(check, Mark.OK, f"those of {listed.workflow_id!r} are there")
     return Finding(check, Mark.OK, "no run here is on record")
+
+
+def _signer() -> HeadSigner | None:
+    """Return what a worker started here would sign with; what is wrong with the keys is a finding of its own."""
+    with contextlib.suppress(BatonError):
+        return Keys.of(None).signer
+    return None
 
 
 def _of_file(file: Path) -> Finding | None:

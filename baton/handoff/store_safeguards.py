@@ -12,6 +12,7 @@ from baton.handoff.store_schema import handoff_gate
 from baton.keys.store_keyring import Keyring
 from baton.ledger.privacy import RedactionPolicy
 from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_anchors import AnchorFile
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault
 from baton.personal.store_registry import VaultOptions
@@ -33,6 +34,9 @@ class Safeguards:
         freshness: How old a handoff may be.
         encrypt: Whether everything that Temporal stores is encrypted.
         vault: The file of the vault of personal data, or None.
+        witness: A file that keeps a signed checkpoint of the ledger every minute, for `baton audit verify`; put it
+            where the ledger's owner cannot write. Only for a ledger in a file: for Postgres, its keeper runs
+            `baton audit checkpoint --witness`.
         redact: The data policy of the ledger beyond `personalDataPayload`: JSON pointers into the messages that go on
             record (handoffs, what stages returned, what people decided), `*` for every member or item, such as
             `/currentState/work_scope` and `/baton_patch/work_scope`. In place of each value stands a commitment under
@@ -57,6 +61,7 @@ class Safeguards:
     freshness: Freshness = field(default_factory=Freshness)
     encrypt: bool = False
     vault: Path | None = None
+    witness: Path | None = None
     redact: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -72,7 +77,8 @@ class Safeguards:
             encrypt: Whether to encrypt as well.
         """
         keyring = Keyring.development(folder)
-        return cls(keyring, folder / "ledger.db", encrypt=encrypt, vault=folder / "vault.db")
+        witness = folder / "witness.jsonl"
+        return cls(keyring, folder / "ledger.db", encrypt=encrypt, vault=folder / "vault.db", witness=witness)
 
     def shared(self) -> "SharedGate":
         """Return a gate that the workers of one client share."""
@@ -93,6 +99,8 @@ class Safeguards:
         await asyncio.to_thread(self._warm_up)
         async with AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(Ledger(self.ledger, options))
+            if self.witness is not None and not str(self.ledger).startswith("postgres"):
+                await stack.enter_async_context(ledger.witnessed(AnchorFile(self.witness)))
             vault = None
             if self.vault is not None:
                 vault = await stack.enter_async_context(Vault(self.vault, self.keyring, VaultOptions(ledger=ledger)))

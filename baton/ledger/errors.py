@@ -4,7 +4,8 @@
 LedgerError                   catch this for "the ledger did not do it"; no handoff may go on without its record
 ├── LedgerUnavailableError        it cannot be reached, read or written right now: try again
 ├── LedgerConflictError           the event is on record already, and with another message
-├── LedgerSchemaError             its tables are not those of this version: migrate them
+├── LedgerSchemaError             its tables are not those of this version
+├── LedgerKeysError               this process has other keys than those that signed it
 └── EvidenceError                 a bundle or a segment is torn, of an unknown format, or of another ledger
 ```
 
@@ -29,6 +30,10 @@ class LedgerConflictError(LedgerError):
 
 class LedgerSchemaError(LedgerError):
     """The tables of a ledger are not those that this version of Baton works with."""
+
+
+class LedgerKeysError(LedgerError):
+    """The keyring of this process knows none of the keys that signed the newest records of the ledger."""
 
 
 class EvidenceError(LedgerError):

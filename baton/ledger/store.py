@@ -1,17 +1,19 @@
 """The ledger: the append-only audit store, and all that is asked of it (EAAPL-MAG006 §6.2, §8.2, §10.3)."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
 from baton.artifacts.store import ArtifactStore
-from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, Verdict
+from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, SignatureCheck, Verdict
 from baton.ledger.cost import TaskCost
 from baton.ledger.entries import erasure_entry
-from baton.ledger.errors import EvidenceError, LedgerConflictError, LedgerError
+from baton.ledger.errors import EvidenceError, LedgerConflictError, LedgerError, LedgerKeysError
 from baton.ledger.evidence import EvidenceReport, Manifest
 from baton.ledger.privacy import RedactionPolicy, in_clear
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
@@ -24,7 +26,7 @@ from baton.ledger.store_database import Connection, Database, shown
 from baton.ledger.store_export import Exporter
 from baton.ledger.store_opening import open_database
 from baton.ledger.store_reader import Reader
-from baton.ledger.store_rows import restore
+from baton.ledger.store_rows import NEWEST_SIGNED, head_claim, restore
 from baton.ledger.store_schema import (
     VERSION,
     bind_name,
@@ -42,6 +44,9 @@ from baton.wire.strict_json import loads_strict
 HOT = timedelta(days=30)
 """How long records stay in the hot tier (§9)."""
 _KEEPING_UP = 1_000
+_KEYS_SEEN = 100
+"""The keys of so many of the newest signed records are looked at when a writer opens the ledger."""
+_log = logging.getLogger(__name__)
 
 
 def _now() -> datetime:
@@ -120,10 +125,27 @@ class Ledger:
             if self._options.create:  # also finds out a ledger that can only be read
                 name = await self._database.write(lambda connection: bind_name(connection, self.name))
             check_name(name, self.name, self.where)
+            if self._options.signer is not None:
+                await self._check_keys(self._options.signer)
         except BaseException:
             await self._database.close()
             raise
         return self
+
+    async def _check_keys(self, signer: HeadSigner) -> None:
+        """Make sure that this writer's keyring is the one that signed the newest records.
+
+        Raises:
+            LedgerKeysError: It knows the key of none of them.
+        """
+        rows = await self._database.read(lambda connection: connection.rows(NEWEST_SIGNED, _KEYS_SEEN))
+        checks = signer.check([head_claim(self.name, row) for row in rows])
+        if rows and all(check is SignatureCheck.UNKNOWN_KEY for check in checks):
+            raise LedgerKeysError(
+                f"the ledger at {self.where!r} was signed with other keys than this process has: its last record by "
+                f"the key {rows[0]['key_id']!r}, and the keyring here signs with {signer.key_id!r} and does not know "
+                "it; give every worker the deployment's keyring (BATON_KEYS)"
+            )
 
     async def __aexit__(self, *_: object) -> None:
         await self._writer.finish()
@@ -344,6 +366,41 @@ class Ledger:
                 f"the ledger {self.name!r} is invalid, so no checkpoint vouches for it: see `baton audit verify --all`"
             )
         return await self._checkpoints.make(await self._reader.end(), witness, unsigned=unsigned)
+
+    @contextlib.asynccontextmanager
+    async def witnessed(self, witness: AnchorFile, *, every: float = 60.0) -> AsyncIterator[None]:
+        """Have a witness keep a checkpoint of what is recorded, regularly while the context is open and at its end.
+
+        What fails is logged, and tried again the next time.
+
+        Args:
+            witness: The file; keep it where the database's owner cannot write.
+            every: After how many seconds.
+        """
+        seen = await self._reader.end()
+
+        async def keep() -> None:
+            nonlocal seen
+            try:
+                end = await self._reader.end()
+                if end != seen or not await asyncio.to_thread(witness.checkpoints):
+                    await self.checkpoint(witness, whole=False)
+                    seen = end
+            except LedgerError as error:
+                _log.warning("the witness %s has no checkpoint of the newest records: %s", witness.path, error)
+
+        async def keep_on() -> None:
+            while True:
+                await asyncio.sleep(every)
+                await keep()
+
+        task = asyncio.create_task(keep_on())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await keep()
 
     async def checkpoints(self) -> list[Checkpoint]:
         """Return every checkpoint in the ledger, the oldest first; their signatures are not checked."""

@@ -18,6 +18,12 @@ from baton.ledger.store_database import Connection, Row, scalar
 HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence = ?"
 """The hash of the record in one place of a task's chain."""
 
+NEWEST_SIGNED = (
+    "SELECT task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
+    "WHERE key_id IS NOT NULL ORDER BY position DESC LIMIT ?"
+)
+"""The newest records that name a key."""
+
 _ADD = """INSERT INTO handoff_audit (
     task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from baton.cli.app import make_app
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
+from baton.testing.chains import opened_past_guards
 from tests.support import GOAL, sealing_worker, start
 from tests.temporal.handoff_pipelines import PIPELINES, FourAgents
 from tests.temporal.handoff_stages import STAGES
@@ -66,3 +69,37 @@ async def test_a_run_without_heads_is_told_as_such(worker: Worker, server: DevSe
     assert [one.partition(",")[0] for one in json.loads(told.stdout)["unused"]] == [
         f"the history of {silent.id!r} holds no heads"
     ]
+
+
+async def test_a_whole_ledger_is_compared_with_every_run_by_itself(
+    worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end, and a whole task, were deleted without a trace; the runs still know (C-26)."""
+    mine, other = [(await (await start(worker, FourAgents.run)).result()).task_id for _ in range(2)]
+    keys = tmp_path / "public.json"
+    keys.write_text(safeguards.keyring.public().to_json(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    async def verify(ledger: Path, *words: str) -> Result:
+        line = ["audit", "verify", *words, "--ledger", str(ledger), "--keys", str(keys)]
+        return await asyncio.to_thread(CliRunner().invoke, make_app(), line, env={"TEMPORAL_ADDRESS": server.address})
+
+    def cut(name: str, condition: str) -> Path:
+        copy = tmp_path / name
+        with closing(sqlite3.connect(safeguards.ledger)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+        with opened_past_guards(copy) as database:
+            database.execute(f"DELETE FROM handoff_audit WHERE {condition}")
+            database.execute("DELETE FROM handoff_audit_checkpoint")
+        return copy
+
+    last = cut("last.db", f"task_id = '{mine}' AND sequence = (SELECT max(sequence) FROM handoff_audit)")
+    task = cut("task.db", f"task_id = '{other}'")
+
+    whole, one = await verify(cut("whole.db", "false"), "--all"), await verify(Path(safeguards.ledger), mine)
+    assert (whole.exit_code, one.exit_code) == (0, 0), whole.output + one.output
+    for ledger in (last, task):
+        found = await verify(ledger, "--all")
+        assert (found.exit_code, found.stdout.startswith("INVALID")) == (1, True), found.output
+        unseen = await verify(ledger, "--all", "--no-runs")
+        assert (unseen.exit_code, unseen.stdout.startswith("VALID, completeness not checked")) == (4, True)

@@ -227,14 +227,15 @@ class TestWorkerImage:
     def test_it_writes_only_where_it_may(self) -> None:
         """Its file system is read-only but for a scratch folder and the volume that the image prepares."""
         worker = SERVICES["worker"]
-        volume, keys = (mount.split(":") for mount in worker["volumes"])
+        volume, keys, witness = (mount.split(":") for mount in worker["volumes"])
         kept = [worker["environment"][f"BATON_{name}"] for name in ("ARTIFACTS", "LEDGER", "VAULT")]
 
         assert worker["read_only"] is True
         assert worker["tmpfs"] == ["/tmp:exec"]  # without it, no script of a worktree of `delivery` can run
-        assert f"--owner=baton --group=baton --mode=0750 {volume[1]} {keys[1]}\n" in DOCKERFILE
+        assert f"--owner=baton --group=baton --mode=0750 {volume[1]} {keys[1]} {witness[1]}\n" in DOCKERFILE
         assert [path for path in kept if not path.startswith(f"{volume[1]}/")] == []
         assert keys[2:] == ["ro"]
+        assert worker["environment"]["BATON_WITNESS"].startswith(f"{witness[1]}/")
 
     def test_its_user_reads_what_a_strict_umask_kept_to_the_owner(self) -> None:
         """COPY keeps the modes of the checkout, so the image opens everything of the application for reading."""

@@ -109,7 +109,7 @@ async def written(path: Path, options: LedgerOptions, *signers: Key) -> tuple[li
         async with Ledger(path, replace(options, signer=signer, clock=lambda: NOW)) as ledger:
             for number in range(len(heads), len(heads) + LENGTH):
                 heads.append(await ledger.append(entry(number)))
-    async with Ledger(path, options) as ledger:
+    async with Ledger(path, replace(options, signer=None)) as ledger:
         return list((await ledger.trace(TASK)).records), heads
 
 
@@ -117,7 +117,7 @@ async def verified(
     path: Path, options: LedgerOptions, heads: list[ChainHead], verifier: HeadVerifier = KEYS
 ) -> tuple[Verdict, int | None, Flaw | None]:
     """Return the verdict on the task, the record it names and the flaw."""
-    async with Ledger(path, options) as ledger:
+    async with Ledger(path, replace(options, signer=None)) as ledger:
         found = await ledger.verify(TASK, verifier=verifier, anchors=heads)
         whole = await ledger.verify_all(verifier=verifier, anchors=heads)
     assert whole.verdict is found.verdict, "a task alone and the whole ledger are verified alike"

@@ -19,12 +19,15 @@ from baton.ledger.entries import handoff_entry
 from baton.ledger.errors import (
     LedgerConflictError,
     LedgerError,
+    LedgerKeysError,
     LedgerUnavailableError,
 )
 from baton.ledger.privacy import RedactionPolicy, redact
 from baton.ledger.records import AuditCost, AuditRecord, Kind, Status
 from baton.ledger.store import Ledger, LedgerOptions
-from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
+from baton.ledger.store_anchors import AnchorFile
+from baton.testing.chains import opened_past_guards
+from tests.unit.ledger.material import KEY, KEYS, NOW, TASK, Key, completion_entry, entry, message
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
 
@@ -364,3 +367,62 @@ class TestTail:
         following = ledger.tail(after=0, task_id=TASK, every=0.01)
         assert [(await anext(following)).position for _ in range(2)] == [1, 3]
         await following.aclose()
+
+
+class TestKeys:
+    """Whose keys a ledger is written with."""
+
+    async def test_a_worker_with_other_keys_is_refused_when_it_starts(self, path: Path, options: LedgerOptions) -> None:
+        """It worked unnoticed, and spoilt the ledger: what it appended was signed by a key that nobody knows."""
+        async with Ledger(path, options) as ledger:
+            await ledger.append(entry(0))
+        stranger = Key("ed-other")
+
+        with pytest.raises(LedgerKeysError, match=r"'ed-2026-11'.*'ed-other'.*BATON_KEYS"):
+            async with Ledger(path, replace(options, signer=stranger)):
+                pass
+        async with Ledger(path, replace(options, signer=Key("ed-next", KEY))) as ledger:
+            assert (await ledger.append(entry(1))).sequence == 2, "a rotated keyring knows the key before"
+
+    async def test_what_other_keys_signed_is_not_extended(self, path: Path, options: LedgerOptions) -> None:
+        """Nor by a writer that was open before the other one came: nothing is recorded, and it says why."""
+        async with Ledger(path, replace(options, signer=Key("ed-next", KEY))) as other, Ledger(path, options) as ledger:
+            await ledger.append(entry(0))
+            await other.append(entry(1))
+
+            with pytest.raises(LedgerUnavailableError, match=r"record 2 .*'ed-next': unknown key.*BATON_KEYS"):
+                await ledger.append(entry(2))
+            assert (await ledger.append(entry(0, task_id="new"))).sequence == 1, "other tasks are not held up"
+
+    async def test_a_writer_without_keys_adds_nothing_to_a_signed_chain(
+        self, path: Path, options: LedgerOptions
+    ) -> None:
+        """What it would add could not be told from what somebody without a key forged."""
+        async with Ledger(path, options) as ledger:
+            await ledger.append(entry(0))
+        async with Ledger(path, replace(options, signer=None)) as ledger:
+            with pytest.raises(LedgerUnavailableError, match="has no keys"):
+                await ledger.append(entry(1))
+
+
+async def test_a_witness_keeps_a_checkpoint_of_all_that_was_recorded(
+    path: Path, options: LedgerOptions, tmp_path: Path
+) -> None:
+    """Made while the ledger is open and when it is closed, so that a cut shows without any run (C-26)."""
+    witness = AnchorFile(tmp_path / "witness" / "kept.jsonl")
+    async with Ledger(path, options) as ledger, ledger.witnessed(witness):
+        for number in range(3):
+            await ledger.append(entry(number))
+
+    kept = witness.checkpoints()
+    async with Ledger(path, options) as ledger:
+        whole = await ledger.verify_all(verifier=KEYS, checkpoints=kept)
+        one = await ledger.verify(TASK, verifier=KEYS, checkpoints=kept)
+    with opened_past_guards(path) as database:
+        database.execute("DELETE FROM handoff_audit WHERE sequence = 3")
+        database.execute("DELETE FROM handoff_audit_checkpoint")
+    async with Ledger(path, options) as ledger:
+        cut = await ledger.verify_all(verifier=KEYS, checkpoints=kept)
+        cut_one = await ledger.verify(TASK, verifier=KEYS, checkpoints=kept)
+
+    assert [found.verdict for found in (whole, one, cut, cut_one)] == [VALID, VALID, INVALID, INVALID]
