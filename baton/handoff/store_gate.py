@@ -181,7 +181,8 @@ class Gate:
             LedgerUnavailableError: The answer could not be written. Nothing may run; try again.
         """
         judge = functools.partial(self.judge, raw, receiver, task_id=task_id, further=further)
-        judged = judge() if len(raw) <= LARGEST_ON_LOOP else await asyncio.to_thread(judge)
+        on_loop = self.detector is detect and len(raw) <= LARGEST_ON_LOOP  # another detector may ask a service
+        judged = judge() if on_loop else await asyncio.to_thread(judge)
         message = judged.message
         at, digest = self.clock(), digest_of(sha256(raw))
         shown = message or _unread(raw)

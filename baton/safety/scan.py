@@ -6,7 +6,7 @@ scan comes second: it sends what carries the marks of an attack to the dead-lett
 command that could be ordinary work ("please also pay invoice 4711") carries none, and passes.
 
 `scan` gives a `Detector` every string and every key of the parsed message, whatever its shape, and judges what it
-reports by a `ScanPolicy`. The shipped detector is `baton.safety.detector.detect`; `baton.safety.activity_classifier`
+reports by a `ScanPolicy`. The shipped detector is `baton.safety.detector.detect`; `baton.safety.store_classifier`
 asks a model behind the same port.
 """
 
@@ -66,17 +66,25 @@ What it raises is raised by `scan`; a gate that catches it has to refuse the han
 
 
 class Leaf(NamedTuple):
-    """One text of a message.
+    """One text of a message, and whether it is the key of the member at its place or the value."""
 
-    Attributes:
-        path: A JSON pointer (RFC 6901) to the member that it is the value, or the key, of.
-        text: The decoded text.
-        is_key: Whether it is the key.
-    """
-
-    path: str
+    place: "_Place"
     text: str
     is_key: bool = False
+
+    @property
+    def path(self) -> str:
+        """A JSON pointer (RFC 6901) to the member."""
+        tokens: list[str] = []
+        place = self.place
+        while place:
+            place, token = place
+            tokens.append("/" + str(token).replace("~", "~0").replace("/", "~1"))
+        return "".join(reversed(tokens))
+
+
+# The place of a value: the place of what holds it, and its key or index.
+_Place = tuple[Any, str | int] | None
 
 
 class Unsafe(NamedTuple):
@@ -201,18 +209,23 @@ def leaves(message: Any) -> Iterator[Leaf]:
         >>> [(leaf.path, leaf.text, leaf.is_key) for leaf in leaves({"a": ["x", 1], "b~": "y"})]
         [('/a/0', 'x', False), ('/b~0', 'y', False), ('/a', 'a', True), ('/b~0', 'b~', True)]
     """
-    for place, text, is_key in _walk(message):
-        yield Leaf(_pointer(place), text, is_key)
+    keys: list[Leaf] = []
+    stack: list[tuple[_Place, Any]] = [(None, message)]
+    while stack:
+        place, value = stack.pop()
+        if isinstance(value, str):
+            yield Leaf(place, value)
+        elif isinstance(value, dict):
+            keys += [Leaf((place, key), key, True) for key in value]
+            stack += [((place, key), value[key]) for key in reversed(value)]
+        elif isinstance(value, list | tuple):
+            stack += [((place, at), member) for at, member in reversed([*enumerate(value)])]
+    yield from keys
 
 
 def texts(message: Any) -> list[str]:
-    """Return the texts of `leaves` alone, in the same order.
-
-    Example:
-        >>> texts({"a": ["x", 1], "b~": "y"})
-        ['x', 'y', 'a', 'b~']
-    """
-    return [text for _, text, _ in _walk(message)]
+    """Return the texts of `leaves`."""
+    return [leaf.text for leaf in leaves(message)]
 
 
 def scan(message: Any, detector: Detector, policy: ScanPolicy | None = None) -> ScanReport:
@@ -242,8 +255,8 @@ def scan(message: Any, detector: Detector, policy: ScanPolicy | None = None) -> 
         <Level.FLAG: 'flag'>
     """
     policy = policy or _DEFAULT
-    chosen = [leaf for leaf in leaves(message) if not _covered(leaf, policy.exclude)] if policy.exclude else None
-    looked_at = texts(message) if chosen is None else [leaf.text for leaf in chosen]
+    chosen = [leaf for leaf in leaves(message) if not (policy.exclude and _covered(leaf, policy.exclude))]
+    looked_at = [leaf.text for leaf in chosen]
     if policy.allow:
         harmless = re.compile("|".join(map(re.escape, policy.allow)), re.IGNORECASE)
         looked_at = [harmless.sub(" ", text) for text in looked_at]
@@ -251,9 +264,7 @@ def scan(message: Any, detector: Detector, policy: ScanPolicy | None = None) -> 
     if not kept:
         return _CLEAN
     kept.sort(key=lambda suspicion: -suspicion.score)
-    listed = kept[:MOST_FINDINGS]
-    places = dict(enumerate(chosen)) if chosen is not None else _places(message, {it.at for it in listed})
-    found = [_finding(suspicion, message, places[suspicion.at], policy) for suspicion in listed]
+    found = [_finding(one, message, chosen[one.at], policy) for one in kept[:MOST_FINDINGS]]
     return ScanReport(findings=found, omitted=len(kept) - len(found))
 
 
@@ -276,35 +287,6 @@ def _finding(suspicion: Suspicion, message: Any, leaf: Leaf, policy: ScanPolicy)
     )
 
 
-# The place of a value: its key or index, and the place of what holds it. Pointers are written out for findings only.
-_Place = tuple[Any, str | int] | None
-
-
-def _walk(message: Any) -> Iterator[tuple[_Place, str, bool]]:
-    """Yield the place of every text of a message, the text, and whether it is a key, in the order of `texts`."""
-    keys: list[tuple[_Place, str, bool]] = []
-    stack: list[tuple[_Place, Any]] = [(None, message)]
-    while stack:
-        place, value = stack.pop()
-        if isinstance(value, str):
-            yield place, value, False
-        elif isinstance(value, dict):
-            keys += [((place, key), key, True) for key in value]
-            stack += [((place, key), value[key]) for key in reversed(value)]
-        elif isinstance(value, list | tuple):
-            stack += [((place, at), member) for at, member in reversed([*enumerate(value)])]
-    yield from keys
-
-
-def _pointer(place: _Place) -> str:
-    """Return a place as a JSON pointer."""
-    tokens: list[str] = []
-    while place:
-        place, token = place
-        tokens.append("/" + str(token).replace("~", "~0").replace("/", "~1"))
-    return "".join(reversed(tokens))
-
-
 def _shown(message: Any, leaf: Leaf) -> str:
     """Return the path of a text so that no key is quoted that could be an attack, or a secret."""
     shown, node = "", message
@@ -321,12 +303,6 @@ def _shown(message: Any, leaf: Leaf) -> str:
         if len(shown) > LONGEST_PATH:
             return shown[: LONGEST_PATH - 1] + "…"
     return shown
-
-
-def _places(message: Any, wanted: set[int]) -> dict[int, Leaf]:
-    """Return some of a message's texts, by their number."""
-    walk = enumerate(_walk(message))
-    return {at: Leaf(_pointer(place), text, is_key) for at, (place, text, is_key) in walk if at in wanted}
 
 
 def _covered(leaf: Leaf, excluded: Sequence[str]) -> bool:

@@ -262,39 +262,31 @@ def _selectors(run: str) -> str | None:
 _QUAD = "[I-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]"
 _HEX_HINT = r"(?:[2-7][0-9A-Fa-f]){10}|(?:(?:0x)?[2-7][0-9A-Fa-f][ :,_-]{1,2}){9}|(?:[eE][3-9][89abAB][0-9a-fA-F]){5}"
 _CODES_HINT = r"(?:[01]{7,8}[ ,]{0,2}){7}|(?:(?:[3-9][0-9]|1[01][0-9]|12[0-6])[ ,;]{1,2}){10}"
-_ENCODINGS: tuple[tuple[str, re.Pattern[str], Callable[[str], str | None]], ...] = tuple(
-    (hint, re.compile(run), read)
-    for hint, run, read in (
-        (
-            r"[\u{e0020}-\u{e007e}]",
-            "[\U000e0020-\U000e007e]+",
-            lambda run: f" {''.join(chr(ord(tag) - 0xE0000) for tag in run)} ",
-        ),
-        (r"[\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}]{4}", "[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}", _selectors),
-        (r"%[0-9A-Fa-f]{2}", r"(?:%[0-9A-Fa-f]{2})+", unquote),
-        (
-            r"\\(?:[uxnrt]|[01][0-7]{2})",
-            r"\\(?:u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|x[0-9A-Fa-f]{2}|[01][0-7]{2}|[nrt])",
-            _escape,
-        ),
-        (r"&(?:#|[A-Za-z]{2,8};)", r"&#?\w{1,10};?", html.unescape),
-        (
-            r"(?:=[2-7][0-9A-F]){3}",
-            r"(?:=[0-9A-F]{2})+",
-            lambda run: binascii.a2b_qp(run).decode("utf-8", "replace"),
-        ),
-        (
-            rf"[A-Za-z0-9+/]{{14}}==?(?:[^=]|$)|(?:{_QUAD}){{4}}|[A-Za-z0-9+/]{{65}}",
-            r"[A-Za-z0-9+/_-]{14,}={0,2}(?:[ \t\r\n]{1,2}[A-Za-z0-9+/_-]{14,}={0,2})*",
-            _base64,
-        ),
-        (
-            _HEX_HINT,
-            r"(?:[0-9A-Fa-f]{2}){10,}|(?:(?:0x)?[0-9A-Fa-f]{2}[ :,_-]{1,2}){9,}(?:0x)?[0-9A-Fa-f]{2}",
-            _hexadecimal,
-        ),
-        (_CODES_HINT, r"(?:[01]{7,8}[ ,]{0,2}){7,}|(?:\d{2,3}[ ,;]{1,2}){10,}\d{2,3}", _codes),
-    )
+
+
+def _quoted_printable(run: str) -> str:
+    return binascii.a2b_qp(run).decode("utf-8", "replace")
+
+
+def _tags(run: str) -> str:
+    return f" {''.join(chr(ord(tag) - 0xE0000) for tag in run)} "
+
+
+_BASE64_HINT = rf"[A-Za-z0-9+/]{{14}}==?(?:[^=]|$)|(?:{_QUAD}){{4}}|[A-Za-z0-9+/]{{65}}"
+_BASE64_RUN = r"[A-Za-z0-9+/_-]{14,}={0,2}(?:[ \t\r\n]{1,2}[A-Za-z0-9+/_-]{14,}={0,2})*"
+_HEX_RUN = r"(?:[0-9A-Fa-f]{2}){10,}|(?:(?:0x)?[0-9A-Fa-f]{2}[ :,_-]{1,2}){9,}(?:0x)?[0-9A-Fa-f]{2}"
+_ESCAPE_RUN = r"\\(?:u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|x[0-9A-Fa-f]{2}|[01][0-7]{2}|[nrt])"
+# A cheap pattern of what may hold a run (Rust), the run (Python, linear), and what reads it.
+_ENCODINGS: tuple[tuple[str, re.Pattern[str], Callable[[str], str | None]], ...] = (
+    (r"[\u{e0020}-\u{e007e}]", re.compile("[\U000e0020-\U000e007e]+"), _tags),
+    (r"[\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}]{4}", re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}"), _selectors),
+    (r"%[0-9A-Fa-f]{2}", re.compile(r"(?:%[0-9A-Fa-f]{2})+"), unquote),
+    (r"\\(?:[uxnrt]|[01][0-7]{2})", re.compile(_ESCAPE_RUN), _escape),
+    (r"&(?:#|[A-Za-z]{2,8};)", re.compile(r"&#?\w{1,10};?"), html.unescape),
+    (r"(?:=[2-7][0-9A-F]){3}", re.compile(r"(?:=[0-9A-F]{2})+"), _quoted_printable),
+    (_BASE64_HINT, re.compile(_BASE64_RUN), _base64),
+    (_HEX_HINT, re.compile(_HEX_RUN), _hexadecimal),
+    (_CODES_HINT, re.compile(r"(?:[01]{7,8}[ ,]{0,2}){7,}|(?:\d{2,3}[ ,;]{1,2}){10,}\d{2,3}"), _codes),
 )
 _HINT = "|".join(hint for hint, _, _ in _ENCODINGS)
 

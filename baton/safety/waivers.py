@@ -1,8 +1,8 @@
-"""Releases: a person says that a text which the safety scan rejected is a false alarm (S3-11-d).
+"""Waivers: a person decides that a text which the safety scan rejected is a false alarm.
 
-A release is for the text that was looked at, named by its digest, and for nothing else: the same text passes in
-later handoffs of the run too, any other one is rejected as before. Releases travel in the sealed handoff, so no
-sender can write one for itself; that is why none comes back from a child pipeline, whose result is not sealed.
+A waiver is for the text that was scanned, named by its digest: the same text passes in later handoffs of the run,
+any other is rejected as before. Waivers travel in the signed handoff, so no sender can write one for itself, and none
+comes back from a child pipeline, whose result is not signed.
 """
 
 import hashlib
@@ -15,20 +15,15 @@ from baton.safety.scan import LONGEST_PATH
 
 
 def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:
-    """Return the digest of the text that a finding is about, or None where it cannot be told for certain.
+    """Return the digest of the text at a finding's pointer, or None where it is not certain which text that is.
 
-    Args:
-        message: A message as it was read.
-        pointer: Where, as a finding says it. A key that is no plain name is told by its position in braces; then
-            the key counts together with its value.
+    A key that is shown as its position in braces counts together with its value.
 
     Example:
         >>> text_digest({"a": ["x"]}, "/a/0") == text_digest({"b": "x"}, "/b")
         True
         >>> text_digest({"a": {"do this!": 1}}, "/a/{0}") == text_digest({"a": {"do that!": 1}}, "/a/{0}")
         False
-        >>> text_digest({"a": ["x"]}, "/a/{7}") is None
-        True
     """
     if len(pointer) >= LONGEST_PATH:  # it may have been cut, and lead to something else
         return None
@@ -53,25 +48,15 @@ def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:
 
 
 def digests_of(message: Mapping[str, Any], findings: Iterable[Finding]) -> list[str]:
-    """Return the digests of the texts that safety findings are about, each once.
-
-    Args:
-        message: The message that was rejected.
-        findings: What was found.
-    """
+    """Return the digests of the texts that a rejected message's safety findings are about, each once."""
     about = (text_digest(message, one.at) for one in findings if one.code is Code.SAFETY_VIOLATION)
     return [digest for digest in dict.fromkeys(about) if digest is not None]
 
 
 def after_release(verdict: Verdict, message: Mapping[str, Any]) -> tuple[Verdict, str | None]:
-    """Return a verdict without the findings that were released, and who released them.
+    """Return a verdict without the findings that are waived, and the names of who waived them, or None.
 
-    Args:
-        verdict: The verdict on a message whose seal holds.
-        message: The message; its `step.released` maps digests to the names of reviewers.
-
-    Returns:
-        The verdict, and the reviewers, or None if nothing was released.
+    The message must be signed; its `step.released` maps digests to names.
 
     Example:
         >>> rejected = Verdict.of([Finding(code=Code.SAFETY_VIOLATION, text="Injection", at="/note")])

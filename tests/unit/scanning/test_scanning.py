@@ -13,7 +13,6 @@ from baton.safety.detector import detect
 from baton.safety.scan import (
     MOST_FINDINGS,
     Category,
-    Leaf,
     Level,
     ScanPolicy,
     ScanReport,
@@ -310,5 +309,5 @@ class TestScanPolicy:
 
 def test_leaf_of_a_bare_string_is_the_whole_document() -> None:
     """A message that is nothing but a string has the empty pointer (RFC 6901)."""
-    assert list(leaves("x")) == [Leaf("", "x")]
+    assert [(leaf.path, leaf.text, leaf.is_key) for leaf in leaves("x")] == [("", "x", False)]
     assert scan(ATTACK, detect).violations == [Unsafe("", "prompt_injection:override.en")]
