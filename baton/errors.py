@@ -75,6 +75,10 @@ class OutcomeMismatchError(PipelineError):
     """A recorded outcome belongs to another step than the one the code asks for."""
 
 
+class RecordedBatonError(PipelineError):
+    """A recorded baton does not fit the pipeline's type of baton: a field of it has changed since."""
+
+
 class AgentError(BatonError):
     """An agent could not do its stage; nothing of what it answered was applied.
 

@@ -14,7 +14,9 @@ from pydantic import Field, JsonValue, ValidationError
 from baton.artifacts.records import Name
 from baton.core.baton import Baton
 from baton.core.merge import merge_patch
+from baton.errors import RecordedBatonError
 from baton.wire.json_values import Json
+from baton.wire.misfit import recorded_misfit
 from baton.wire.records import CompactRecord, Timestamp, Whole
 
 
@@ -223,7 +225,7 @@ def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
         The baton after, of the same type.
 
     Raises:
-        pydantic.ValidationError: The change does not fit the baton's type.
+        RecordedBatonError: The change does not fit the baton's type; the message shows no value.
 
     Example:
         >>> effect_on(Baton(goal="g", decision_log=["a"]), {"decision_log": ["b"]}).decision_log
@@ -235,7 +237,10 @@ def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
         baton.to_json_object(), {name: value for name, value in change.items() if name != "decision_log"}
     )
     merged["decision_log"] = [*baton.decision_log, *change.get("decision_log", [])]
-    return type(baton).from_json_object(merged)
+    try:
+        return type(baton).from_json_object(merged)
+    except ValidationError as error:
+        raise RecordedBatonError(recorded_misfit(error, merged)) from None
 
 
 def snapshots(initial: Baton, entries: Iterable[HistoryEntry]) -> Iterator[tuple[HistoryEntry, Baton]]:

@@ -12,7 +12,8 @@ from baton.budget.workflow import Purse
 from baton.core.history import Outcome, StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
-from baton.errors import OutcomeMismatchError, StageFailedError
+from baton.errors import OutcomeMismatchError, RecordedBatonError, StageFailedError
+from baton.pipelines.workflow_start import changed_type
 
 _PATIENCE = timedelta(seconds=10)
 _SHORTEST_RUN = timedelta(seconds=1)  # continuing as new more often than once a second stalls on the server
@@ -46,7 +47,6 @@ class Past:
         outcomes = start.outcomes
         self._by_seq = {one.seq: one for one in outcomes if one.kind is not StepKind.EDIT}
         self._edits = {one.order: one for one in outcomes if one.kind is StepKind.EDIT}
-        self._restore_edits()
 
     async def take(self, seq: int, name: str, kind: StepKind) -> Outcome | None:
         """Return the recorded outcome of a step, after taking over its effect; None if there is none.
@@ -64,6 +64,7 @@ class Past:
             NondeterminismError: So has that of a pipeline which continued as new; it waits for code that fits.
             StageFailedError: The step failed.
         """
+        self._restore_edits()
         outcome = self._by_seq.get(seq)
         if outcome is None:
             return None
@@ -87,7 +88,7 @@ class Past:
                     f"step {seq} ({name!r}) was recorded as the {outcome.order + 1}. to end, but the code does not "
                     "ask for those before it; it has changed, so fork at an earlier step"
                 ) from None
-        self._state.restore(outcome)
+        self._restore(outcome)
         self._purse.taken_over(outcome)
         self._restore_edits()
         if outcome.canceled:
@@ -169,4 +170,21 @@ class Past:
     def _restore_edits(self) -> None:
         """Take over the edits that came next."""
         while edit := self._edits.pop(len(self._state.outcomes), None):
-            self._state.restore(edit)
+            self._restore(edit)
+
+    def _restore(self, outcome: Outcome) -> None:
+        """Take over a recorded outcome.
+
+        Raises:
+            NondeterminismError: A field of the baton has changed its type since the run that this one continues.
+            OutcomeMismatchError: It has since the run that this one was forked from.
+        """
+        try:
+            self._state.restore(outcome)
+        except RecordedBatonError as error:
+            if self._start.continued:
+                raise changed_type(type(self._state.initial), str(error)) from None
+            raise OutcomeMismatchError(
+                f"the baton that step {outcome.seq} ({outcome.name!r}) left does not fit the code's type: {error}. "
+                "Fork at an earlier step, or start a new run"
+            ) from None

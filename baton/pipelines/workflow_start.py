@@ -11,7 +11,7 @@ from baton.core.messages import PipelineInput
 from baton.errors import PipelineError
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_relay import relay_for
-from baton.wire.misfit import faults, misfit
+from baton.wire.misfit import faults, misfit, recorded_misfit
 from baton.wire.names import MEMO_FIELDS
 
 _UNUSABLE = "(unusable input)"
@@ -25,7 +25,7 @@ class Beginning:
     """
 
     def __init__(self, start: PipelineInput | bytes | None) -> None:
-        self._fault: PipelineError | None = None
+        self._fault: Exception | None = None
         if start is None or isinstance(start, bytes):  # which the SDK takes for any type
             found = "null" if start is None else "bytes (encoding binary/plain)"
             self._fault = PipelineError(
@@ -47,6 +47,10 @@ class Beginning:
         try:
             return self.start.first_baton(kind)
         except ValidationError as error:
+            if self.start.continued:
+                recorded = recorded_misfit(error, {**self.start.baton, "goal": self.start.goal})
+                self._fault = changed_type(kind, recorded)
+                return kind(goal=_UNUSABLE)
             why = misfit(error)
             if any(fault["type"] == "extra_forbidden" for fault in faults(error)):
                 why += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
@@ -68,9 +72,18 @@ class Beginning:
 
         Raises:
             PipelineError: The pipeline was started with an input it cannot use.
+            NondeterminismError: The baton of the run that this one continues does not fit the code's type.
         """
         if self._fault is not None:
             raise self._fault
+
+
+def changed_type(kind: type[Baton], why: str) -> workflow.NondeterminismError:
+    """Return the error that suspends a continued run until its workers have a fitting type of baton."""
+    return workflow.NondeterminismError(
+        f"the baton of the run that this one continues does not fit {kind.__name__}: {why}. The run resumes once "
+        "workers have code that fits"
+    )
 
 
 def publish_fields(initial: Baton) -> None:

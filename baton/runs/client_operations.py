@@ -1,14 +1,22 @@
 """What operators do to runs: decide and fork. Each leaves who and why in the history."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.messages import Decided, Decision, Overview, PipelineInput
-from baton.errors import HistoryError, PatchError, PipelineError
+from baton.errors import HistoryError, OutcomeMismatchError, PatchError, PipelineError
 from baton.handoff.pending import name_refusal
 from baton.runs.client_executions import ANSWER_WITHIN, asked, describe
 from baton.runs.client_fork import after_all, forked_input
@@ -18,6 +26,8 @@ from baton.runs.client_update import decided_by_update
 from baton.runs.client_waiting import has_pollers, pinned_build
 from baton.wire.json_values import Json
 from baton.wire.names import DECIDE, QUERY_CHECK_PATCH, QUERY_STATUS
+
+_MISFITS = (OutcomeMismatchError.__name__, PipelineError.__name__)
 
 
 async def decide(client: Client, workflow_id: str, decision: Decision) -> Decided:
@@ -85,7 +95,8 @@ async def fork(
         HistoryError: There is no such step.
         PatchError: The patch does not fit the baton, or breaks a rule of the pipeline that a worker tells of; nothing
             was started.
-        PipelineError: The name of who forks has control characters; nothing was started.
+        PipelineError: The name of who forks has control characters, and nothing was started; or the code does not
+            fit the steps that were taken over, and the new run has failed.
     """
     _must_be_shown(by)
     run = await read_run(client, workflow_id, run_id)
@@ -96,12 +107,30 @@ async def fork(
     # Other workers may have code with other rules.
     if patch is not None and goes_to_the_same and await has_pollers(client, described.task_queue):
         await _check_patch(client, run, start, patch)
-    return await client.start_workflow(
-        run.pipeline,
-        start,
-        id=new_id or f"{workflow_id}-fork-{uuid4().hex[:8]}",
-        task_queue=task_queue or described.task_queue,
+    queue = task_queue or described.task_queue
+    handle: WorkflowHandle[Any, Any] = await client.start_workflow(
+        run.pipeline, start, id=new_id or f"{workflow_id}-fork-{uuid4().hex[:8]}", task_queue=queue
     )
+    if start.outcomes and await has_pollers(client, queue):
+        await _check_taken_over(handle)
+    return handle
+
+
+async def _check_taken_over(handle: WorkflowHandle[Any, Any]) -> None:
+    """Wait until a fork has answered once, and see that the code took over the first steps.
+
+    Raises:
+        PipelineError: It could not, and the new run has failed.
+    """
+    with suppress(WorkflowQueryFailedError, RPCError, PipelineError, HistoryError):
+        await asked(handle, QUERY_STATUS, rpc_timeout=ANSWER_WITHIN)
+    if (await handle.describe()).status is not WorkflowExecutionStatus.FAILED:
+        return
+    try:
+        await handle.result()
+    except WorkflowFailureError as error:
+        if isinstance(error.cause, ApplicationError) and error.cause.type in _MISFITS:
+            raise PipelineError(f"the fork {handle.id} failed at once: {error.cause.message}") from None
 
 
 async def _check_patch(client: Client, run: RunRecord, start: PipelineInput, patch: Mapping[str, Json]) -> None:

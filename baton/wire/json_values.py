@@ -18,6 +18,17 @@ let nobody index a `JsonValue`, nor pass a `dict[str, list[str]]` as one; only t
 
 _EXACT = 2**53  # whole numbers below it are exact doubles
 
+KINDS = {
+    "string": "a text",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+"""What each kind of JSON value is called in a sentence, by its name in JSON Schema."""
+
 
 def unwritable(value: Any, at: str = "", *, exact: bool = True) -> list[str]:
     r"""Return what a value holds that JSON cannot carry, or that its readers would read differently (RFC 7493).
@@ -120,3 +131,16 @@ def holds_half(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def json_kind(value: Any) -> str:
+    """Return what kind of JSON value something is, in words.
+
+    Example:
+        >>> json_kind(True), json_kind(2.5), json_kind([])
+        ('true or false', 'a number', 'a list')
+    """
+    if isinstance(value, bool):
+        return KINDS["boolean"]
+    kinds = {str: "string", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
+    return KINDS[kinds.get(type(value), "object")]

@@ -9,19 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from baton.core.verdict import Code, Finding
+from baton.wire.json_values import KINDS, json_kind
 
 Path = Sequence[str | int]
 """Where a value stands: names of members and positions in lists, from the outside in."""
-
-_KINDS = {
-    "string": "a text",
-    "number": "a number",
-    "integer": "a whole number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
 
 
 @dataclass(frozen=True)
@@ -128,7 +119,7 @@ def expectation(node: Mapping[str, Any]) -> str:
     """
     if "anyOf" in node:
         return " or ".join(expectation(choice) for choice in node["anyOf"])
-    words = _KINDS.get(node.get("type", ""), "as the schema says")
+    words = KINDS.get(node.get("type", ""), "as the schema says")
     if examples := node.get("examples"):
         words += f" like {examples[0]!r}"
     elif "pattern" in node:
@@ -144,19 +135,6 @@ def expectation(node: Mapping[str, Any]) -> str:
     if node.get("uniqueItems"):
         parts.append("each one once")
     return ", ".join(parts)
-
-
-def json_kind(value: Any) -> str:
-    """Return what kind of JSON value something is, in words.
-
-    Example:
-        >>> json_kind(True), json_kind(2.5), json_kind([])
-        ('true or false', 'a number', 'a list')
-    """
-    if isinstance(value, bool):
-        return _KINDS["boolean"]
-    kinds = {str: "string", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
-    return _KINDS[kinds.get(type(value), "object")]
 
 
 def pointer(path: Path) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from baton.handoff.schema import handoff_schema
-from baton.wire.schema_reading import SchemaReader, expectation, json_kind, members, pointer
+from baton.wire.json_values import json_kind
+from baton.wire.schema_reading import SchemaReader, expectation, members, pointer
 from tests.unit.handoff.material import FULL, REQUIRED
 
 

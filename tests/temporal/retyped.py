@@ -1,0 +1,83 @@
+"""One pipeline whose type of baton changes from one release to the next."""
+
+from pydantic import Field
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from baton import Baton, BatonPatch, ContinueAfter, Pipeline, PipelineInput, PipelineResult, stage
+
+
+class Labelled(Baton):
+    """A baton with one label."""
+
+    label: str = ""
+
+
+class ManyLabels(Baton):
+    """The same, with several."""
+
+    label: list[str] = Field(default_factory=list)
+
+
+class LabelPatch(BatonPatch):
+    """A patch with a label."""
+
+    label: str | None = None
+
+
+@stage
+async def mark(baton: Labelled) -> LabelPatch:
+    """Set a label."""
+    return LabelPatch(label="secret-label")
+
+
+@stage
+async def report(baton: Baton) -> BatonPatch:
+    """Do something else."""
+    return BatonPatch(current_state=["Reported"])
+
+
+@workflow.defn(name="Retyped")
+class Before:
+    """The release that was."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, baton_type=Labelled, continue_after=ContinueAfter(events=8))
+        self._goes_on = False
+
+    @workflow.signal
+    def go_on(self) -> None:
+        """Let it go on."""
+        self._goes_on = True
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Mark, wait, report."""
+        await self.pipeline.stage(mark)
+        await workflow.wait_condition(lambda: self._goes_on or start.continued > 0)
+        await self.pipeline.stage(report)
+        return self.pipeline.result()
+
+
+@workflow.defn(name="Retyped")
+class After:
+    """The release that is, in which the label is a list."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, baton_type=ManyLabels, continue_after=ContinueAfter(events=8))
+        self._goes_on = False
+
+    @workflow.signal
+    def go_on(self) -> None:
+        """Let it go on."""
+        self._goes_on = True
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Mark, wait, report."""
+        await self.pipeline.stage(mark)
+        await workflow.wait_condition(lambda: self._goes_on or start.continued > 0)
+        await self.pipeline.stage(report)
+        return self.pipeline.result()
