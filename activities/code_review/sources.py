@@ -47,13 +47,7 @@ _SUBMODULE = "a submodule, whose own changes are not shown; review it by itself"
 
 @dataclass
 class Tree:
-    """The files of the source, and what was left out.
-
-    Attributes:
-        root: The folder.
-        paths: The files that belong to it.
-        left_out: Paths by reason; a reason that starts with "!" may have programs among its paths.
-    """
+    """The files of the source, and what was left out: paths by reason, with "!" before it if programs may be missed."""
 
     root: Path
     paths: list[str]
@@ -152,11 +146,6 @@ def snapshot_of_changes(tree: Tree, base: str) -> Snapshot:
 
 def snapshot_of_diff(tree: Tree, diff: str, name: str) -> Snapshot:
     """Return the programs that a diff changes, as they are with it, with the changed lines.
-
-    Args:
-        tree: The project, with the diff applied or without.
-        diff: A unified diff.
-        name: What to call the diff.
 
     Raises:
         CodeReviewError: It is not a unified diff, or fits the project neither way.

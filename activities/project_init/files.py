@@ -71,14 +71,7 @@ _ROLES: dict[Role, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a project is read; beyond it things are counted and named.
-
-    Attributes:
-        files: Most files in the list; the least deep come first.
-        text_bytes: Longest text whose content is used.
-        hash_bytes: Longest file that is hashed.
-        total_bytes: Most bytes that are read in one survey.
-    """
+    """How many files are listed, and how many bytes of a text, of a file and in all are read; the rest is counted."""
 
     files: int = 50_000
     text_bytes: int = 1 * _MIB
@@ -104,11 +97,7 @@ class SourceTree:
         return [path for path in self.by_path if PurePosixPath(path).name in names and is_own(path)]
 
     def text(self, path: str) -> str | None:
-        r"""Return the text of a listed file, with `\n` as its line ends.
-
-        Returns:
-            The text; None if the file is binary, too long, gone, or may hold secrets by its name.
-        """
+        r"""Return the text of a listed file, with `\n` as line ends; None if it is binary, too long, gone or secret."""
         file = self.by_path.get(path)
         if file is None or file.kind != "text" or file.size > self.limits.text_bytes or may_hold_secrets(path):
             return None
