@@ -17,12 +17,13 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from activities.project_init.files import Omissions, Progress, SourceTree, as_text, role_of
+from activities.project_init.files import Omissions, Progress, SourceTree, role_of
 from activities.project_init.languages import language_of
 from activities.project_init.pages import KNOWLEDGE_FILE
 from activities.project_init.records import Documents, Hit, KnowledgeIndex, ProjectError
 from activities.project_init.store import write_bytes
 from activities.project_init.structure import parse_python
+from activities.source_files import as_text
 from baton.wire.tokens import estimate_tokens
 
 FORMAT = "2"
