@@ -205,7 +205,10 @@ class Storm:
         while True:
             with suppress(TemporalError, BatonError):
                 for one in await handle.query(QUERY_WAITING, rpc_timeout=_SOON):
-                    decision = Decision(approval=one["name"], approved=True, who="ann", why="it is calm")
+                    if one["kind"] != "approval":
+                        continue
+                    seen = {"question": one["question"], "digest": one["digest"]}
+                    decision = Decision(approval=one["name"], approved=True, who="ann", why="it is calm", **seen)
                     for _ in range(random.choice((1, 1, 2))):
                         if random.random() < 0.5:
                             await handle.signal(DECIDE, decision)
