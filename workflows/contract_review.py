@@ -2,7 +2,7 @@
 
 from temporalio import workflow
 
-from baton import Pipeline, PipelineInput, PipelineResult
+from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
     from activities.contract_review.records import ContractBaton
@@ -20,7 +20,9 @@ class ContractReview:
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, baton_type=ContractBaton, freeze_goal=True, protected=["constraints"])
+        self.pipeline = Pipeline(
+            start, baton_type=ContractBaton, freeze_goal=True, protected=["constraints"], contracts=ContractTerms()
+        )
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

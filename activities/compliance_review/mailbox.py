@@ -18,9 +18,9 @@ from itertools import chain
 from mailbox import mbox
 from pathlib import Path
 
+from activities.compliance_review.amounts import AMOUNT, CURRENCY, SCALED, amount_of
 from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail, domain_of
 from activities.compliance_review.texts import BROKEN, text_of
-from activities.contract_review.facts import AMOUNT, CURRENCY, SCALED, amount_of
 from activities.workbench.words import counted
 
 MOST_BYTES = 64_000_000

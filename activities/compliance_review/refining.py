@@ -7,8 +7,8 @@ fact that talks a model into consent gains nothing by it.
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from activities.compliance_review.chat import Consultation
 from activities.compliance_review.records import ComplianceDecision, Concern
-from activities.contract_review.agents import Consultation
 
 _MOST = 10
 _TASK = (

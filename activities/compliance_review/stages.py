@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from activities.compliance_review.chat import Consultation, HttpChatModel, ModelSettings
 from activities.compliance_review.claims import Customer
 from activities.compliance_review.deciding import decide, undecided
 from activities.compliance_review.evidence import Evidence, Known
@@ -35,7 +36,6 @@ from activities.compliance_review.registry import (
 from activities.compliance_review.research import TOOLS, Material, ask, in_force, research
 from activities.compliance_review.rules import Case
 from activities.compliance_review.thread import notes_of
-from activities.contract_review.agents import Consultation, HttpChatModel, ModelSettings
 from activities.project_init.store import write_bytes
 from activities.workbench.parameters import required_text
 from activities.workbench.words import counted

@@ -1,324 +1,221 @@
-"""The first agent: a contract as clauses with an id, a title, a kind and a place, and the facts in them."""
+"""Take a document apart into clauses, and say what each is about; or say that it does not read as a contract."""
 
 import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import takewhile
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
-from activities.contract_review.facts import find_facts
-from activities.contract_review.headings import (
-    Opening,
-    Path,
-    Points,
-    TopPoints,
-    follows,
-    is_heading,
-    opening_of,
-    runs_in,
-    split_title,
-    stands_alone,
-)
-from activities.contract_review.kinds import kind_of, type_of
-from activities.contract_review.records import Clause, Document, Extraction, Line, ReviewError
-from activities.contract_review.rows import unfolded
+from activities.contract_review.records import Clause, Document, Report, ReviewError
 
 PREAMBLE = "Preamble"
-"""The id of what stands before the first clause."""
-
+_NUMBER = re.compile(r"(?:§ ?|[Cc]lause )?(?P<path>\d{1,3}(?:\.\d{1,3}){0,4})(?P<end>[.):]?) +(?P<rest>\S.*)$")
+_NAMED = re.compile(
+    r"(?P<word>Article|ARTICLE|Section|SECTION|Schedule|SCHEDULE|Annex|ANNEX|Appendix|APPENDIX|Exhibit|EXHIBIT) "
+    r"(?P<path>\d{1,3}(?:\.\d{1,3}){0,4}|[IVXL]{1,7}|[A-H])(?P<end>[.:]?)(?: *[-–—:.]? *(?P<rest>\S.*))?$"
+)
+_TITLE = re.compile(r"(?P<title>[A-Z][^.;:!?]{1,70}?)(?:[.:] (?P<rest>\S.*)|[.:]?)$")
+_ROLE = re.compile(
+    r"(?P<name>[A-ZÀ-Ý][^()“”\";]{1,300}?)\(\s*(?:hereinafter |together |each )?(?:the )?"
+    r"[“\"](?P<role>[A-Z][\w \-]{1,40})[”\"]\s*\)"
+)
+_NOT_A_ROLE = re.compile(r"(?i)agreement|date|services?|term|parties|fees?|purpose|platform|order|software|terms")
+_AFTER_NAME = re.compile(r",(?! ?(?:Inc|Ltd|LLC|L\.?P|Corp|S\.?A|N\.?V|B\.?V|PLC|plc|GmbH|AG|s\.r\.o)\b)| (?:a|an) ")
+_BEFORE_NAME = re.compile(r".*\b(?:between|among|and|by) (?=[A-ZÀ-Ý])")
+_SMALL_WORD = re.compile(r"\b(?:the|and|to|of|any|by|for|this|that|with|or|is|be|in|a|an|it|you|are|on|not)\b")
+_FEWEST_WORDS, _FEWEST_SMALL_WORDS, _SHARE_OF_LATIN = 30, 0.12, 0.8
 _MOST_CLAUSES = 20_000
-_HYPHENATED = re.compile(r"(?<=[a-z])- (?=(?!and\b|or\b|to\b)[a-z])")  # `third-` ends a line, `party` begins the next
-_LONGEST_TITLE = 120
-_CONTRACT = re.compile(r"(?i)\b(?:agreement|contract|terms|deed|addendum)\b")
-
-_NO_CONTRACT = "Neither a clause that contracts have nor the word was found: it may be no contract"
 
 
-@dataclass
-class _Draft:
-    """A clause while its lines are still being read."""
-
-    id: str
-    title: str
-    parent: str | None
-    point: bool
-    first: Line
-    last: Line
-    words: list[str] = field(default_factory=list)
-    style: str = ""  # `heading`, `run-in` or `attached` where it has no number
-
-    def take(self, line: Line, text: str) -> None:
-        """Add a line's words."""
-        if text:
-            self.words.append(text)
-            self.last = line
+@cache
+def rulebook() -> dict[str, Any]:
+    """Return `rules.toml`."""
+    return tomllib.loads(files("activities.contract_review").joinpath("rules.toml").read_text("utf-8"))
 
 
-def extract(document: Document) -> Extraction:
-    """Return the clauses of a contract, each with its kind and place, and the facts in them.
-
-    Every word of the contract is in exactly one clause or title. A contract without any numbering or headings
-    is one clause.
-
-    Args:
-        document: The contract as it was read.
-
-    Returns:
-        The clauses in order, ids unique.
+def check_contract(document: Document) -> None:
+    """Refuse a document that cannot be read, or does not read as a contract.
 
     Raises:
-        ReviewError: There are more clauses than any contract has; it is probably something else.
+        ReviewError: The rules would say of it that everything is missing.
     """
-    lines = unfolded(document.lines)
-    reader = _read(lines)
-    if _is_undivided(reader.drafts):
-        reader, titled = _read(lines, points=True), _read(lines, titles=True)
-        if len(_telling(titled.drafts)) > max(1, len(_telling(reader.drafts))):  # no lines of an address
-            reader = titled
-    clauses = _with_kinds(reader.drafts)
-    title = reader.title or document.name
-    is_one = any(_CONTRACT.search(text) for text in (title, *(line.text for line in lines)))
-    is_one = is_one or not {clause.kind for clause in clauses} <= {"general", "parties"}
-    return Extraction(
+    text = " ".join(line.text for line in document.lines)
+    letters = [char for char in text if char.isalpha()]
+    words = re.findall(r"[^\W\d_]+", text)
+    remedy = "nothing was reviewed"
+    if sum(char < "\u0250" for char in letters) < _SHARE_OF_LATIN * len(letters):
+        raise ReviewError(f"{document.name!r} cannot be read: most of it is not in Latin letters; {remedy}")
+    if len(words) < _FEWEST_WORDS:
+        raise ReviewError(f"{document.name!r} is not a contract: it has {len(words)} words; {remedy}")
+    if len(_SMALL_WORD.findall(text.lower())) < _FEWEST_SMALL_WORDS * len(words):
+        raise ReviewError(f"{document.name!r} does not seem to be in English; translate it first: {remedy}")
+    missing = [
+        name
+        for name, mark in rulebook()["contract"].items()
+        if len(re.findall(mark["find"], text, re.IGNORECASE)) < mark["least"]
+    ]
+    if missing:
+        raise ReviewError(
+            f"{document.name!r} does not read as a contract (it lacks what contracts have: {', '.join(missing)}); "
+            f"{remedy}. If it is one, give the text of the contract alone"
+        )
+
+
+def extract(document: Document) -> Report:
+    """Return a report with the clauses of a document, its parties, its title and its type."""
+    clauses: list[Clause] = [Clause(id=PREAMBLE, title=PREAMBLE, kind="parties")]
+    words: list[list[str]] = [[]]
+    numbers: tuple[int, ...] = ()
+    titles: dict[tuple[int, ...], str] = {}
+    prefix, seen = "", {PREAMBLE}
+    before = ""
+    for line in document.lines:
+        if not line.text:
+            before = ""
+            continue
+        opened = _opening(line.text, numbers, before, restarted=bool(prefix))
+        before = line.text
+        if opened is None:
+            words[-1].append(line.text)
+            continue
+        label, path, title, rest = opened
+        if not path and label:  # an article or schedule of its own: its sections may count from 1 again
+            prefix, numbers, titles = f"{label} ", (), {}
+            id = label
+        elif path:
+            numbers = path
+            id = label if label[0].isalpha() or not prefix.startswith(("Sch", "Ann", "App", "Exh")) else prefix + label
+            title = title or titles.get(path[:1], "")
+            titles[path] = title
+        else:
+            id = f"H{1 + sum(clause.id.startswith('H') for clause in clauses)}"
+        number, unique = 1, id
+        while unique in seen:
+            number, unique = number + 1, f"{id} ({number + 1})"
+        seen.add(unique)
+        if len(clauses) >= _MOST_CLAUSES:
+            raise ReviewError(f"{document.name!r} has more than {_MOST_CLAUSES:,} clauses; give one contract alone")
+        clauses.append(Clause(id=unique, title=title or label, page=line.page, line=line.number))
+        words.append([rest] if rest else [])
+    joined = [re.sub(r"(?<=[a-z])- (?=[a-z])", "-", " ".join(parts)) for parts in words]
+    kinds = _kinds(clauses, joined)
+    made = tuple(
+        clause.model_copy(update={"text": text, "kind": kind})
+        for clause, text, kind in zip(clauses, joined, kinds, strict=True)
+    )
+    title = next((line.text for line in document.lines if line.text), "")[:200]
+    return Report(
         document=document.name,
         sha256=document.sha256,
-        type=type_of(title, clauses),
-        title=title,
         pages=document.pages,
-        clauses=clauses,
-        facts=tuple(find_facts(clauses)),
-        notes=document.notes if is_one else (*document.notes, _NO_CONTRACT),
+        notes=document.notes,
+        title=title,
+        type=_type(title, made[0].text),
+        parties=_parties(made[0].text + " " + " ".join(one.text for one in made[1:3])),
+        clauses=made,
     )
 
 
-def _is_undivided(drafts: Sequence[_Draft]) -> bool:
-    """Return whether nothing was found but headings that tell nothing, such as those of signatures, and attachments."""
-    body = list(takewhile(lambda draft: draft.style != "attached", drafts))
-    others = [draft for draft in body if draft.style]
-    lengths = [sum(map(len, draft.words)) for draft in others]
-    is_counted = any(not (draft.style or draft.point or draft.id in (PREAMBLE, "I")) for draft in body)
-    is_most = 2 * sum(lengths) <= sum(sum(map(len, draft.words)) for draft in body)
-    return not is_counted and is_most and not _telling(others)  # `I.` by itself is the letter after `H.`
+def kind_of(title: str, text: str) -> str:
+    """Return what a clause is about, by its title, else by its text; `general` where neither says.
 
-
-def _telling(drafts: Sequence[_Draft]) -> set[str]:
-    """Return the titles that name what contracts settle."""
-    titles = {draft.title for draft in drafts if not draft.point and draft.id != PREAMBLE}
-    return {title for title in titles if kind_of(title, "") != "general"}
-
-
-def _read(lines: Sequence[Line], *, points: bool = False, titles: bool = False) -> "_Reader":
-    """Return the reader of a whole contract.
-
-    Args:
-        lines: The contract's.
-        points: Whether `(1)`, `a)` or `A.` may count its clauses: they do where nothing else does.
-        titles: Whether titles that stand alone may part them, where these do not either.
+    Example:
+        >>> kind_of("Limitation of Liability", ""), kind_of("", "Rain falls.")
+        ('liability', 'general')
     """
-    reader = _Reader(points=points, titles=titles)
-    texts = [line.text for line in lines]
-    for at, line in enumerate(lines):
-        before = texts[at - 1] if at else ""
-        after = texts[at + 1] if at + 1 < len(texts) else ""
-        reader.read(line, before, after)
-    return reader
+    best, most = "general", 0
+    for kind, words in rulebook()["kinds"].items():
+        whole, part = _title_patterns(words["title"])
+        score = 12 if whole.match(title) else 8 if title and part.search(title) else 0
+        score += min(4, len({found.lower() for found in re.findall(words["text"], text[:4_000], re.IGNORECASE)}))
+        if score > most:
+            best, most = kind, score
+    return best
 
 
-class _Reader:
-    """Reads line by line and knows where in the numbering it is.
+@cache
+def _title_patterns(title: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    return re.compile(rf"(?i)(?:{title})$"), re.compile(rf"(?i)\b(?:{title.replace('.*', '')})\b")
 
-    Attributes:
-        drafts: The clauses so far.
-        title: The contract's title, once it was read.
-    """
 
-    def __init__(self, *, points: bool, titles: bool) -> None:
-        self.drafts: list[_Draft] = []
-        self.title = ""
-        self._ids: Counter[str] = Counter()
-        self._titles: dict[str, str] = {}
-        self._headings = 0
-        self._number: Path = ()
-        self._article: Path = ()
-        self._prefix = ""  # where numbering began anew: the heading or schedule it did so under
-        self._heading: str | None = None
-        self._level = 0  # of that heading, in Markdown
-        self._may_restart = False
-        self._sections: dict[Path, str] = {}
-        self._section: str | None = None
-        self._points = Points()
-        self._top = TopPoints() if points else None
-        self._stand_alone = titles
-        self._address: _Draft | None = None  # `1 High Street` could be clause 1, until `1.` is
-        self._untitled = False  # `ARTICLE I` stood alone: its title may be the next line
+def _opening(
+    text: str, numbers: tuple[int, ...], before: str, *, restarted: bool
+) -> tuple[str, tuple[int, ...], str, str] | None:
+    """Return label, number, title and further words of the clause that a line opens, or None if it opens none."""
+    if found := _NAMED.match(text):
+        rest = found["rest"] or ""
+        label = f"{found['word'].title()} {found['path']}"
+        if found["word"].title() == "Section" and found["path"][0].isdecimal():
+            path = tuple(map(int, found["path"].split(".")))
+            return (found["path"], path, *_titled(rest)) if _follows(path, numbers, restarted=True) else None
+        is_title = not rest or found["end"] or rest[0] in "-–—" or rest == rest.title() or rest.isupper()
+        return (label, (), *_titled(rest.lstrip("-–— "))) if is_title or (len(rest) < 60 and rest[-1] != ".") else None
+    if found := _NUMBER.match(text):
+        path = tuple(map(int, found["path"].split(".")))
+        is_marked = len(path) > 1 or bool(found["end"]) or text[0] in "§Cc"
+        if is_marked and _follows(path, numbers, restarted=restarted):
+            return (found["path"], path, *_titled(found["rest"]))
+        return None
+    is_heading = len(text) <= 60 and (text.isupper() or (not before and text.istitle())) and text[-1] not in ",;"
+    known = kind_of(text.rstrip(":."), "") != "general" and text[-1] not in ".,;" and len(text.split()) <= 6
+    if numbers == () and (is_heading or known) and known:
+        return ("", (), text.rstrip(":"), "")
+    return None
 
-    def read(self, line: Line, before: str, after: str) -> None:
-        """Take the next line."""
-        if not line.text:
-            return
-        if self._untitled and is_heading(line.text):
-            self._untitled = False
-            self.drafts[-1].title = self._titles[self.drafts[-1].id] = line.text
-            return
-        found = opening_of(line, before, after)
-        if found is None and self._stand_alone:
-            found = self._titled(line.text, before, after)
-        if not self.drafts:
-            self._begin(line, found)
-            if found is None or found.style == "heading":
-                return
-        if found is None or not self._open(line, found, after):
-            self.drafts[-1].take(line, line.text)
 
-    def _titled(self, text: str, before: str, after: str) -> Opening | None:
-        """Return what a title without number or capitals opens, on a line of its own or at the head of a paragraph.
+def _titled(rest: str) -> tuple[str, str]:
+    """Return the title and the further words of what comes after a number."""
+    found = _TITLE.match(rest)
+    is_sentence = found is not None and found["rest"] is None and rest.endswith(".") and len(rest.split()) > 4
+    if found is None or is_sentence or (found["rest"] is None and len(rest.split()) > 8):
+        return "", rest
+    is_title = rest.isupper() or len(found["title"].split()) <= 8
+    has_verb = re.search(r"\b(?:shall|may|is|are|will|must|has|have)\b", found["title"]) is not None
+    return (found["title"], found["rest"] or "") if is_title and not has_verb else ("", rest)
 
-        The first of the latter has to name what contracts settle: before it stand `Date:` and the like.
-        """
-        if stands_alone(text, before, after):
-            return Opening("heading", "", (), text.rstrip(":"))
-        title = runs_in(text, before)
-        is_title = title and (self._headings or kind_of(title, "") != "general")
-        return Opening("run-in", "", (), text) if is_title else None
 
-    def _begin(self, line: Line, found: Opening | None) -> None:
-        """Open the preamble; a heading at the very top is the contract's title."""
-        if found is not None and found.style == "heading":
-            self.title = line.text[:_LONGEST_TITLE]
-        elif found is None and len(line.text) <= _LONGEST_TITLE and line.text[-1] not in ".,;":
-            self.title = line.text
-        preamble = _Draft(PREAMBLE, self.title or PREAMBLE, None, False, line, line)
-        self._ids[PREAMBLE] += 1
-        self.drafts.append(preamble)
-        if found is None:
-            preamble.take(line, line.text)
-
-    def _open(self, line: Line, found: Opening, after: str) -> bool:
-        """Open the clause that a line announces; return False where it announces none."""
-        counts = found.style in ("point", "letter", "article")  # C and I are Roman numbers as well
-        number = self._top.take(found.label) if self._top and counts else 0
-        if number:
-            label = f"({found.label})" if found.style == "point" else found.label
-            found = Opening("number", label, (number,), found.rest)
-        if found.style == "letter":
-            return False
-        if found.style == "point":
-            labels = self._points.take(found.label) if self._section else None
-            if labels is None or self._section is None:
-                return False
-            parent = self._section + "".join(labels[:-1])
-            self._add(
-                line, self._section + "".join(labels), self._titles[self._section], parent, found.rest, point=True
-            )
-            return True
-        self._untitled = found.style in ("article", "attached") and not found.rest
-        title, rest = split_title(found.rest, after, heading=bool(line.heading))
-        if found.style in ("heading", "attached", "run-in"):
-            if found.style == "heading" and self._titles_still(line):
-                return False
-            if found.rest.upper().startswith("IN WITNESS WHEREOF"):
-                title, rest = "Signatures", found.rest
-            elif found.style == "heading":  # a heading is a title as a whole
-                title, rest = found.rest, ""
-            self._open_heading(line, found, title or found.label, rest)
-            return True
-        return self._open_number(line, found, title, rest)
-
-    def _titles_still(self, line: Line) -> bool:
-        """Return whether a heading is a title of the contract below another one, such as a company's name."""
-        if len(self.drafts) > 1 or self.drafts[0].words not in ([], [self.title]) or not _CONTRACT.search(line.text):
-            return False
-        if not _CONTRACT.search(self.title):
-            self.title = self.drafts[0].title = line.text[:_LONGEST_TITLE]
+def _follows(path: tuple[int, ...], before: tuple[int, ...], *, restarted: bool) -> bool:
+    """Return whether a number can come after another one: the next, the first below it, or the next above it."""
+    if not before:
+        return path[0] == 1 or len(path) > 1 or restarted
+    if path[:-1] == before and path[-1] == 1:
         return True
-
-    def _open_heading(self, line: Line, found: Opening, title: str, rest: str) -> None:
-        """Open a clause without a number of its own."""
-        self._headings += not found.label
-        id = found.label or f"H{self._headings}"
-        self._section = self._heading = self._add(line, id, title or id, None, rest)
-        self.drafts[-1].style = found.style
-        self._level = line.heading
-        self._may_restart = True
-        self._points = Points()
-
-    def _open_number(self, line: Line, found: Opening, title: str, rest: str) -> bool:
-        """Open a numbered clause, if its number can come here."""
-        path = found.path
-        if found.style == "article":
-            return self._open_article(line, found, title, rest)
-        is_bare = line.text.startswith(f"{found.label} ") and not line.heading
-        if path == (1,) and self._address is self.drafts[-1] and not is_bare:
-            self._give_back(self.drafts.pop())
-        if not follows(path, self._number):
-            if not (self._may_restart and follows(path, ())):
-                return False
-            self._prefix, self._sections = f"{self._heading} ", {}
-        above = None if 0 < line.heading < self._level else self._heading  # a lower title heads no higher one
-        parent = self._sections.get(path[:-1]) if len(path) > 1 else above
-        inherited = self._titles.get(parent or "", "")
-        id = self._add(line, self._prefix + found.label, title or inherited or found.label, parent, rest)
-        self._enter(id, path)
-        self._may_restart = False
-        if path == (1,) and is_bare:
-            self._address = self.drafts[-1]
-        return True
-
-    def _give_back(self, address: _Draft) -> None:
-        """Put what was no clause to the words before it."""
-        above = self.drafts[-1]
-        for words in (f"{address.id} {address.title}", *address.words):
-            above.take(address.last, words)
-        self._ids[address.id] -= 1
-        self._number, self._section, self._address = (), None, None
-
-    def _open_article(self, line: Line, found: Opening, title: str, rest: str) -> bool:
-        """Open an article; its sections carry its number on (4.1) or are counted anew (Section 1)."""
-        if not follows(found.path, self._article):
-            return False
-        self._prefix, self._sections = "", {}
-        self._heading = self._add(line, found.label, title or found.label, None, rest)
-        self._article = found.path
-        self._enter(self._heading, found.path)
-        self._may_restart = True
-        return True
-
-    def _enter(self, id: str, path: Path) -> None:
-        """Go on counting from a number."""
-        self._number = path
-        self._sections = {key: value for key, value in self._sections.items() if len(key) < len(path)} | {path: id}
-        self._section, self._points = id, Points()
-
-    def _add(self, line: Line, id: str, title: str, parent: str | None, rest: str, *, point: bool = False) -> str:
-        """Add a clause under an id that no other has, and return the id."""
-        if len(self.drafts) >= _MOST_CLAUSES:
-            raise ReviewError(f"more than {_MOST_CLAUSES:,} clauses; give one contract alone")
-        self._ids[id] += 1
-        unique = id if self._ids[id] == 1 else f"{id} ({self._ids[id]})"
-        self._titles[unique] = title[:_LONGEST_TITLE]
-        draft = _Draft(unique, title[:_LONGEST_TITLE], parent, point, line, line)
-        draft.take(line, rest)
-        self.drafts.append(draft)
-        return unique
+    depth = len(path)
+    if depth > len(before):  # 2.1 right after 1, without a 2 of its own
+        return depth == len(before) + 1 and path[0] in (before[0], before[0] + 1) and path[-1] == 1
+    return (
+        path[: depth - 1] == before[: depth - 1] and before[depth - 1] < path[depth - 1] <= before[depth - 1] + 3
+    ) or (depth > 1 and path[-1] == 1 and path[0] == before[0] + 1)
 
 
-def _with_kinds(drafts: list[_Draft]) -> tuple[Clause, ...]:
-    """Return the clauses; one that says nothing of its kind has its parent's."""
-    clauses: dict[str, Clause] = {}
-    for draft in drafts:
-        above = clauses.get(draft.parent) if draft.parent else None
-        text = _HYPHENATED.sub("-", " ".join(draft.words))
-        own_title = draft.title if above is None or draft.title != above.title else ""
-        clauses[draft.id] = Clause(
-            id=draft.id,
-            title=draft.title,
-            kind="parties" if draft.id == PREAMBLE else kind_of(own_title, text, above.kind if above else "general"),
-            text=text,
-            parent=draft.parent,
-            point=draft.point,
-            page=draft.first.page,
-            line=draft.first.number,
-            last_page=draft.last.page,
-            last_line=draft.last.number,
-        )
-    return tuple(clauses.values())
+def _kinds(clauses: list[Clause], texts: list[str]) -> list[str]:
+    """Return the kinds of clauses; one that says nothing of its own has that of its title's clause."""
+    kinds: list[str] = []
+    by_title: dict[str, str] = {}
+    for clause, text in zip(clauses, texts, strict=True):
+        own = clause.kind if clause.id == PREAMBLE else kind_of(clause.title, "")
+        if own == "general":
+            own = kind_of("", text)
+        if own == "general":
+            own = by_title.get(clause.id.rpartition(".")[0], "general")
+        by_title[clause.id] = own
+        kinds.append(own)
+    return kinds
+
+
+def _type(title: str, preamble: str) -> str:
+    for place in (title, preamble[:4_000]):
+        for name, sort in rulebook()["types"].items():
+            if sort["find"] and re.search(sort["find"], place, re.IGNORECASE):
+                return str(name)
+    return "other"
+
+
+def _parties(text: str) -> dict[str, str]:
+    """Return the parties' names by the roles that a preamble gives them."""
+    parties: dict[str, str] = {}
+    for found in _ROLE.finditer(text[:6_000]):
+        name = _AFTER_NAME.split(_BEFORE_NAME.sub("", found["name"]).lstrip(" ,"), maxsplit=1)[0].strip(" ,")
+        if not _NOT_A_ROLE.fullmatch(found["role"]):
+            parties.setdefault(found["role"], name)
+    return parties

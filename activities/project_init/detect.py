@@ -62,7 +62,15 @@ _MOST_NAMED = 8
 
 
 def detect(tree: SourceTree, progress: Progress | None = None) -> TechStack:
-    """Return what a project is made of, each finding with its evidence."""
+    """Return what a project is made of, each finding with its evidence.
+
+    Args:
+        tree: The surveyed project.
+        progress: Called between the steps.
+
+    Returns:
+        The findings; the same files give the same findings.
+    """
     report = progress or (lambda _: None)
     report("reading manifests")
     manifests = read_manifests(tree)

@@ -34,7 +34,7 @@ from baton.testing import (
 )
 from tests.support import failure
 from tests.unit.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
-from tests.unit.contract_review.material import chat_service
+from tests.unit.compliance_review.service import chat_service
 from workflows.compliance_review import ComplianceReview
 
 STEPS = ["ResearchAgent", "ComplianceReviewAgent", "ExplanationWriter"]

@@ -11,15 +11,16 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from activities.contract_review.records import ContractBaton, Report
+from activities.contract_review.report import citation_faults
 from activities.contract_review.stages import STAGES
-from activities.contract_review.summary import citation_faults
-from baton import PipelineInput, Spend, StepKind, WorkerParts
+from baton import Budget, PipelineInput, Spend, StepKind, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.client import read_run
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
+from tests.chat_server import Reply, chat_server, completion
 from tests.support import failure
-from tests.unit.contract_review.material import NDA, SAAS, SERVICES, chat_service, pdf_of
+from tests.unit.contract_review.material import NDA, SAAS, SERVICES, pdf_of
 from workflows.contract_review import ContractReview
 
 STEPS = ["extract-clauses", "analyse-clauses", "score-risk", "write-summary"]
@@ -107,7 +108,7 @@ class TestContractReview:
         ("content", "message"),
         [
             pytest.param(b"", "is empty", id="an empty file"),
-            pytest.param(b"%PDF-1.7\nrubbish", "no PDF that can be read", id="a broken PDF"),
+            pytest.param(b"%PDF-1.7\nrubbish", "not a PDF that can be read", id="a broken PDF"),
         ],
     )
     async def test_fails_at_once_on_what_cannot_be_read(
@@ -127,6 +128,24 @@ class TestContractReview:
         assert [step.name for step in run.steps] == ["extract-clauses"]
         assert not (tmp_path / "out").exists()
 
+    async def test_says_of_a_form_that_it_is_no_contract(self, reviewer: Worker, tmp_path: Path) -> None:
+        """First and instead: no clause is missing from what is not a contract, and no report is written."""
+        (tmp_path / "form.txt").write_text("APPLICATION FORM\nName and address of the child, please tick a box. " * 10)
+        handle = await reviewer.client.start_workflow(
+            ContractReview.run,
+            PipelineInput(goal="g", params={"source": str(tmp_path / "form.txt"), "output": str(tmp_path / "out")}),
+            id=f"form-{tmp_path.name}",
+            task_queue=reviewer.task_queue,
+        )
+        assert "does not read as a contract" in await failure(handle)
+        assert not (tmp_path / "out").exists()
+
+    async def test_explains_what_each_agent_was_given(self, reviewer: Worker, tmp_path: Path) -> None:
+        """Every stage has a contract, so `baton explain` has an answer for each."""
+        run = await review(reviewer, NDA, tmp_path)
+        for step in STEPS:
+            assert await run.handle.query("explain", step)
+
     @pytest.mark.slow
     async def test_reads_five_megabytes(self, reviewer: Worker, tmp_path: Path) -> None:
         """A text of 5 MB passes through all four agents; the history holds references, not the text."""
@@ -142,10 +161,10 @@ class TestContractReview:
 class TestWithAModel:
     """Whole runs with a service that speaks chat completions."""
 
-    async def test_asks_at_each_stage_and_sends_the_bill(
+    async def test_asks_twice_and_sends_the_bill(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each agent's calls are charged at the environment's price; a model's finding carries the contract's words."""
+        """Each answer is charged at the environment's price; a model's finding carries the contract's words."""
         claim = {
             "clause": "3.2",
             "quote": "Support answers requests within 2 business days.",
@@ -154,61 +173,64 @@ class TestWithAModel:
             "likelihood": 4,
             "consequence": 4,
         }
-        answers = {
-            "NamedClauses": {"clauses": []},
-            "Claims": {"findings": [claim, {**claim, "quote": "The Provider pays everything."}]},
-            "Regrades": {"risks": []},
-            "Sentences": {"sentences": [{"text": "The Provider keeps all the freedom.", "clauses": ["2.3"]}]},
-        }
-        with chat_service(answers) as service:
-            _configure(monkeypatch, service.url)
+        claims = {"findings": [claim, {**claim, "quote": "The Provider pays everything."}]}
+        sentences = {"sentences": [{"text": "The Provider keeps all the freedom.", "clauses": ["2.3"]}]}
+        with chat_server(answer(claims), answer(sentences)) as server:
+            configure(monkeypatch, server.base)
             run = await review(reviewer, SAAS, tmp_path)
-        asked = [body["response_format"]["json_schema"]["name"] for _, _, body in service.asked]
-        assert set(asked) >= {"Claims", "Regrades", "Sentences"}
-        assert run.result.spend == Spend(
-            micro_usd=len(asked) * 4_500, prompt_tokens=len(asked) * 1_000, completion_tokens=len(asked) * 200
-        )
+        by_rules = run.record.history[0][0].spend + run.record.history[2][0].spend
+        assert run.result.spend.micro_usd == 2 * 3_500
+        assert by_rules.micro_usd == 0
         report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
-        assert [one.clause for one in report.analysis.findings if one.rule == "LLM-1"] == ["3.2"]
-        assert report.analysis.rejected == 1
-        assert report.summary[-1].by == "small"
-        assert all("by rules and small" in decision for decision in run.baton.decision_log)
-        assert all("CONTEXT FROM PREVIOUS AGENT" in prompt for prompt in service.prompts())
+        assert [one.clause for one in report.findings if one.rule == "LLM-1"] == ["3.2"]
+        assert report.rejected == 1
+        assert report.summary[-1].by == "model"
+        prompts = [asked.body["messages"][1]["content"] for asked in server.asked]
+        assert all("CONTEXT FROM PREVIOUS AGENT" in prompt for prompt in prompts)
 
-    async def test_goes_on_once_the_model_is_back(
+    async def test_a_useless_answer_is_paid_and_a_budget_stops_it(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A model that is overloaded once is asked again by Temporal, and the run ends as if nothing had been."""
-        calls: list[str] = []
-
-        def answer(body: dict[str, Any]) -> tuple[int, bytes]:
-            calls.append(body["response_format"]["json_schema"]["name"])
-            if calls.count("Claims") == 1 and calls[-1] == "Claims":
-                return 503, b""
-            empty: dict[str, JsonValue] = {"clauses": [], "findings": [], "risks": [], "sentences": []}
-            return 200, json.dumps({"choices": [{"message": {"content": json.dumps(empty)}}]}).encode()
-
-        with chat_service(answer) as service:
-            _configure(monkeypatch, service.url)
-            run = await review(reviewer, SAAS, tmp_path)
-        assert calls.count("Claims") == 2
-        assert [step.name for step in run.record.steps] == STEPS
+        """A model that answers `{}` again and again costs what it costs, and no more than the run may spend."""
+        with chat_server(*[Reply(completion("{}", read=100_000, written=1_000)) for _ in range(20)]) as server:
+            configure(monkeypatch, server.base)
+            handle = await reviewer.client.start_workflow(
+                ContractReview.run,
+                PipelineInput(
+                    goal="Review it",
+                    params={"source": str(SAAS), "output": str(tmp_path / "out")},
+                    budget=Budget(initial_micro_usd=1_000_000),
+                ),
+                id=f"useless-{tmp_path.name}",
+                task_queue=reviewer.task_queue,
+            )
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+            asked = len(server.asked)
+        run = await read_run(reviewer.client, handle.id)
+        assert 1 <= asked < 10
+        assert run.billed.micro_usd >= asked * 260_000
 
     async def test_does_not_try_a_wrong_key_again(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A refusal ends the run with the reason, and the key is not in it."""
-        with chat_service(lambda _: (401, b"no such key: sk-secret")) as service:
-            _configure(monkeypatch, service.url)
+        with chat_server(Reply(b"no such key: sk-secret", status=401)) as server:
+            configure(monkeypatch, server.base)
             with pytest.raises(WorkflowFailureError) as raised:
                 await review(reviewer, SAAS, tmp_path)
-        assert len(service.asked) == 1
-        assert "HTTP 401" in str(raised.value.cause)
+        assert len(server.asked) == 1
+        assert "401" in str(raised.value.cause)
         assert "sk-secret" not in str(raised.value.cause)
 
 
-def _configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Say which model to ask, as an operator does."""
+def answer(output: dict[str, Any]) -> Reply:
+    """Return a model's answer with an output."""
+    return Reply(completion(json.dumps({"baton_patch": {}, "output": output}), read=1_000, written=100))
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Configure a model as an operator does."""
     for name, value in (
         ("URL", url),
         ("MODEL", "small"),

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from activities.compliance_review.chat import Consultation, HttpChatModel, ModelAnswerError, ModelSettings
 from activities.compliance_review.deciding import undecided
 from activities.compliance_review.records import Concern
 from activities.compliance_review.refining import concerns_of
-from activities.contract_review.agents import Consultation, HttpChatModel, ModelAnswerError, ModelSettings
-from tests.unit.contract_review.material import chat_service
+from tests.unit.compliance_review.service import chat_service
 
 FACTS = {"e1": "The e-mail goes to 1 at acme.example; 0 addresses are unreadable."}
 

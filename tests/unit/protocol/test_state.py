@@ -229,14 +229,7 @@ class TestOtherSteps:
         """Who decided, when and why is part of the history."""
         state = state_of()
         decided = Decided(
-            approval="release",
-            question="1:x",
-            approved=True,
-            who="ann",
-            why="green",
-            at=AT,
-            digest="sha256:x",
-            via="update",
+            approval="release", approved=True, who="ann", why="green", at=AT, digest="sha256:x", via="update"
         )
         outcome = state.record_decision(1, decided)
 

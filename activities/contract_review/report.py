@@ -1,0 +1,282 @@
+"""Score the findings by ISO 31000:2018, and write the report, one page first; every statement says what it rests on."""
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from activities.contract_review.clauses import rulebook
+from activities.contract_review.records import Finding, Level, Report, ReviewError, Risk, Statement, Verdict
+
+REPORT, DATA = "REPORT.md", "report.json"
+_MARK = "<!-- written by baton contract_review -->"
+_BANDS: tuple[tuple[int, Level], ...] = ((15, "extreme"), (10, "high"), (5, "moderate"), (1, "low"))
+LIKELIHOOD = {
+    1: "rare: needs several things to go wrong at once",
+    2: "unlikely: not expected in the term, but has been seen",
+    3: "possible: about as likely as not in the term",
+    4: "likely: expected at least once in the term",
+    5: "almost certain: follows from the contract as written",
+}
+CONSEQUENCE = {
+    1: "minor: settled by those who work with the contract",
+    2: "limited: extra cost up to a month of fees",
+    3: "serious: extra cost up to a quarter of the yearly fees, or a dispute",
+    4: "major: extra cost up to the yearly fees, a stop of work, or a breach of law",
+    5: "critical: more than the contract is worth, or the loss of rights or of a business",
+}
+_UNKNOWN = {
+    "event": "What the finding describes happens.",
+    "treatment": "reduce",
+    "action": "Have a lawyer look at it.",
+    "lowers": [1, 1],
+}
+_TOP, _LONGEST = 5, 360
+
+
+def score(report: Report, appetite: int) -> Report:
+    """Return the report with the risk register: identified, graded, compared with the appetite, treated.
+
+    Example:
+        >>> finding = Finding(rule="REN-1", title="It renews", why="Bound again.", likelihood=4, consequence=4)
+        >>> empty = Report(document="", sha256="", pages=1, title="", type="other", clauses=(), findings=(finding,))
+        >>> scored = score(empty, appetite=6)
+        >>> scored.verdict, scored.risks[0].score, scored.risks[0].residual
+        ('do not sign', 16, 3)
+    """
+    plans = {rule["id"]: rule for rule in rulebook()["rule"]}
+    found = {finding.rule for finding in report.findings}
+    names = {"us": report.party, "them": report.other}
+    risks = [_risk(one, plans.get(one.rule, _UNKNOWN), names, appetite, found) for one in report.findings]
+    ordered = sorted(risks, key=lambda one: (-one.score, one.finding))
+    open_ = [one for one in ordered if not one.accepted]
+    verdict: Verdict = "negotiate" if open_ else "sign"
+    if any(one.level == "extreme" for one in open_):
+        verdict = "do not sign"
+    numbered = tuple(one.model_copy(update={"id": f"R-{at:02d}"}) for at, one in enumerate(ordered, 1))
+    return report.model_copy(update={"appetite": appetite, "risks": numbered, "verdict": verdict})
+
+
+def summarise(report: Report) -> Report:
+    """Return the report with its summary: what it is, what follows, the highest risks, what nobody looked at."""
+    above = [risk for risk in report.risks if not risk.accepted]
+    parties = (
+        " and ".join(f"{name} ({role})" for role, name in report.parties.items()) or "parties that it does not name"
+    )
+    first = (report.clauses[0].id,)
+    said = [
+        Statement(text=f"{report.title}: a contract of the type {report.type!r} between {parties}.", clauses=first),
+        Statement(
+            text=f"Reviewed for the {report.party}: {report.verdict}. {len(above)} of {len(report.risks)} risks are "
+            f"above the appetite of {report.appetite}.",
+            clauses=first,
+            findings=tuple(risk.finding for risk in above),
+        ),
+    ]
+    for risk in above[:_TOP]:
+        clauses = (risk.clause,) if risk.clause else ()
+        text = f"{risk.title} (score {risk.score}, {risk.level}): {risk.action}"
+        said.append(Statement(text=text, clauses=clauses, findings=(risk.finding,)))
+    if report.uncovered:
+        text = f"No rule looked at {len(report.uncovered)} of {len(report.clauses) - 1} clauses any closer: read them."
+        said.append(Statement(text=text, clauses=report.uncovered))
+    return report.model_copy(update={"summary": tuple(said)})
+
+
+def citation_faults(report: Report) -> list[str]:
+    """Return what in a report cannot be traced: empty for every report that is written.
+
+    Each clause and finding that is named exists, and each quotation is in its clause word for word. Whether a
+    statement follows from what it rests on is not checked.
+    """
+    clauses = {clause.id: clause for clause in report.clauses}
+    findings = {finding.id for finding in report.findings}
+    faults = [
+        f"finding {one.id}"
+        for one in report.findings
+        if (one.clause is None and one.absent is None)
+        or (one.clause is not None and (one.clause not in clauses or one.quote not in clauses[one.clause].text))
+    ]
+    faults += [f"risk {one.id}" for one in report.risks if one.finding not in findings]
+    return faults + [
+        f"statement {at}"
+        for at, one in enumerate(report.summary, 1)
+        if not (one.clauses or one.findings)
+        or not set(one.clauses) <= clauses.keys()
+        or not set(one.findings) <= findings
+    ]
+
+
+def check_output(out: Path) -> None:
+    """Refuse an output folder with a report that somebody else wrote.
+
+    Raises:
+        ReviewError: It has one, or is not a folder.
+    """
+    for name, mark in ((REPORT, _MARK), (DATA, '"written_by": "baton contract_review"')):
+        place = out / name
+        try:
+            if place.exists() and mark not in place.read_bytes()[:400].decode("utf-8", "replace"):
+                raise ReviewError(f"{str(place)!r} was not written by contract_review; name another output folder")
+        except OSError as error:
+            raise ReviewError(f"the output folder {str(out)!r} cannot be used ({error.strerror})") from None
+
+
+def write_report(report: Report, out: Path) -> tuple[str, str]:
+    """Write `REPORT.md` and `report.json`, each whole or not at all, and return their texts.
+
+    Raises:
+        ReviewError: A citation cannot be traced, or the folder cannot be written.
+    """
+    if faults := citation_faults(report):
+        raise ReviewError(f"the report is not written, because it cannot be traced: {', '.join(faults[:5])}")
+    check_output(out)
+    shown, data = to_markdown(report), report.model_dump_json(indent=1) + "\n"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in ((REPORT, shown), (DATA, data)):
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=out, delete=False) as file:
+                file.write(text)
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, out / name)
+    except OSError as error:
+        raise ReviewError(f"the output folder {str(out)!r} cannot be written ({error.strerror})") from None
+    return shown, data
+
+
+def to_markdown(report: Report) -> str:
+    """Return a report as Markdown. Words of the contract cannot become a heading, a link or mark-up in it."""
+    above = [risk for risk in report.risks if not risk.accepted]
+    titles = {clause.id: clause for clause in report.clauses}
+    parts = [
+        _MARK,
+        f"# Contract review: {plain(report.title)}",
+        "> The words of the contract are quoted as data: whatever they say, they instruct nobody. This is an aid to "
+        "its reader, not legal advice.",
+        "## Summary",
+        _bullets(_statement(one) for one in report.summary),
+        "## Risks",
+        _table(
+            ("Risk", "Where", "What", "Likelihood × consequence", "Level", "Accepted", "Treatment", "Left after it"),
+            [
+                (
+                    one.id,
+                    _where(one),
+                    plain(one.title),
+                    f"{one.likelihood} × {one.consequence} = {one.score}",
+                    one.level,
+                    "yes" if one.accepted else "no",
+                    one.treatment,
+                    str(one.residual),
+                )
+                for one in report.risks
+            ],
+        )
+        if report.risks
+        else "No rule found anything.",
+        *(_treatment(one) for one in above),
+        "## Findings",
+        *(
+            f"- **{one.id}**, rule {one.rule}, "
+            + (
+                _place(titles[one.clause])
+                if one.clause
+                else f"nowhere: a clause on {(one.absent or '').replace('_', ' ')}"
+            )
+            + f": {plain(one.title)}. {plain(one.why)}"
+            + (f" ({plain(one.because)})" if one.because else "")
+            + (f" “{plain(one.quote)}”" if one.quote else "")
+            + (f" Doubted: {plain(one.doubt)}" if one.doubt else "")
+            for one in report.findings
+        ),
+        "## Method",
+        f"{len(rulebook()['rule'])} rules were applied to every clause. A finding is a risk in the sense of ISO "
+        f"31000:2018: identified (6.4.2), graded (6.4.3), compared with the appetite of {report.appetite} (6.4.4), "
+        "treated (6.5). "
+        "Scores: 1 to 4 low, 5 to 9 moderate, 10 to 14 high, 15 and more extreme. A clause without a finding was not "
+        "found to be harmless.",
+        f"No rule looked any closer at: {', '.join(map(plain, report.uncovered))}." if report.uncovered else "",
+        _table(
+            ("Grade", "Likelihood", "Consequence"), [(str(at), LIKELIHOOD[at], CONSEQUENCE[at]) for at in LIKELIHOOD]
+        ),
+        f"Read: {plain(report.document)}, {report.pages} pages, SHA-256 `{report.sha256}`. "
+        + " ".join(f"{plain(note)}." for note in report.notes),
+        f"Dropped, because the contract does not have their words: {report.rejected} findings of a model."
+        if report.rejected
+        else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def plain(text: str) -> str:
+    r"""Return a text with everything escaped that Markdown could read as mark-up.
+
+    Example:
+        >>> plain("[pay](http://x) <b>")
+        '\\[pay\\](http\\://x) \\<b\\>'
+    """
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return re.sub(r"([\\`*_{}\[\]<>#|~!]|:(?=//))", r"\\\1", " ".join(cut.split()))
+
+
+def _risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetite: int, found: set[str]) -> Risk:
+    consequence = finding.consequence
+    if finding.rule.startswith("IND-") and found & {"LIA-1", "LIA-2"}:
+        consequence = 5  # an indemnity that no cap limits is worth what the claim is
+    points = finding.likelihood * consequence
+    accepted = points <= appetite
+    left = max(1, finding.likelihood - plan["lowers"][0]) * max(1, consequence - plan["lowers"][1])
+    return Risk(
+        id="R-00",
+        finding=finding.id,
+        clause=finding.clause,
+        title=finding.title,
+        event=plan["event"].format(**names),
+        likelihood=finding.likelihood,
+        consequence=consequence,
+        score=points,
+        level=next(level for least, level in _BANDS if points >= least),
+        accepted=accepted,
+        treatment="retain" if accepted else plan["treatment"],
+        action="Accept it as it is." if accepted else plan["action"].format(**names),
+        wording="" if accepted else plan.get("wording", "").format(**names),
+        residual=points if accepted else min(left, points),
+    )
+
+
+def _treatment(risk: Risk) -> str:
+    lines = [
+        f"Event: {plain(risk.event)}",
+        f"Likelihood {risk.likelihood}: {LIKELIHOOD[risk.likelihood]}",
+        f"Consequence {risk.consequence}: {CONSEQUENCE[risk.consequence]}",
+        f"Treatment: {risk.treatment}. {plain(risk.action)} That leaves {risk.residual}.",
+    ]
+    heading = f"### {risk.id}: {plain(risk.title)} ({_where(risk)}, {risk.finding})"
+    wording = f"\n\nProposed wording:\n\n> {plain(risk.wording)}" if risk.wording else ""
+    return f"{heading}\n\n{_bullets(lines)}{wording}"
+
+
+def _statement(one: Statement) -> str:
+    rests = ", ".join([*(f"clause {plain(id)}" for id in one.clauses[:12]), *one.findings[:12]])
+    more = len(one.clauses[12:]) + len(one.findings[12:])
+    author = f" *({plain(one.by)})*" if one.by else ""
+    return f"{plain(one.text)} [{rests}{f' and {more} more' if more else ''}]{author}"
+
+
+def _where(risk: Risk) -> str:
+    return f"clause {plain(risk.clause)}" if risk.clause else "missing"
+
+
+def _place(clause: Any) -> str:
+    return f"clause {plain(clause.id)} ({plain(clause.title)}, page {clause.page}, line {clause.line})"
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [headings, tuple("---" for _ in headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
