@@ -62,8 +62,7 @@ async def compress_history(
         before = given.tokens(counter)
         return Compressed(summary=given.summary, verbatim=list(given.turns), before_tokens=before, after_tokens=before)
     text, spend, reason = await _by_model(made, summariser, counter)
-    narrative = text if reason is None else await asyncio.to_thread(made.extract, counter)
-    done = made.finish(narrative, counter)
+    done = await asyncio.to_thread(made.finish, text if reason is None else None, counter)
     warnings = list(done.warnings)
     if spend.micro_usd and not within_share(spend.micro_usd, given.upstream):
         warnings.append(
@@ -111,7 +110,7 @@ async def _by_model(
     """Return what a model wrote, what that cost, and why it is not to be used, if so."""
     if summariser is None:
         return "", Spend(), "no model for summaries is set up"
-    most, nonce = made.narrative_tokens, secrets.token_hex(8)  # which nobody who spoke can know
+    most, nonce = made.room, secrets.token_hex(8)  # which nobody who spoke can know
     prompt = compression_prompt(made.replaced, earlier_summary=made.earlier, max_tokens=most, nonce=nonce)
     if reason := too_dear(prompt, most, summariser.price, made.given.upstream, counter=counter):
         return "", Spend(), reason

@@ -1,9 +1,8 @@
-"""What no compression may lose: decisions, constraints, flags and numbers, found by rules and kept word for word.
+"""Statements that compression carries word for word: decisions, constraints, flags and numbers, found by rules.
 
-A model that summarises forgets, and nobody sees what. So whoever writes the summary, what is found here is carried
-beneath it in the words in which it was said (EAAPL-MAG006 §6.4, §11). The rules err towards keeping: a sentence too
-many costs tokens. They know English, German and French by their words, and numbers in any language; a decision that
-is told in none of those words is not known for one.
+A model that summarises forgets, and nobody sees what; so these are listed beside what it writes (EAAPL-MAG006 §6.4,
+§11). The rules keep too much rather than too little. They know English, German and French by their words, and numbers
+in any language; a decision in other words is not found.
 """
 
 import re
@@ -13,8 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from baton.compression.cues import CONSTRAINT, DECISION, FLAG, LABEL, NUMBER_WORDS, REASON
-from baton.compression.sentences import lines, sentences_of_line
+from baton.wire.sentences import lines, sentences_of_line
 
 
 class PinKind(StrEnum):
@@ -30,23 +28,115 @@ class PinKind(StrEnum):
     """An amount, a date, an id, a measure: anything with a digit, or a number in words."""
 
 
-WHOLE: None = None
-"""The reach that keeps a whole sentence."""
-REACHES: tuple[int | None, ...] = (WHOLE, 4, 1)
-"""How much is kept around a number where there is less and less room: words on either side of it."""
+def _vocabulary(*texts: str) -> re.Pattern[str]:
+    """Return a pattern that finds words of vocabularies in folded text, at the beginning of a word.
+
+    A vocabulary is words and phrases in lower case, with `ss` for `ß`, with commas between them, a star for any ending.
+    """
+    words = [" ".join(word.split()) for text in texts for word in text.split(",")]
+    patterns = [re.escape(word.removesuffix("*")) + ("" if word.endswith("*") else r"(?!\w)") for word in words if word]
+    return re.compile(r"(?<!\w)(?:" + "|".join(patterns) + ")")
+
+
+_DECISION = _vocabulary(
+    """
+    decision*, decide, decided, chose, chosen, choose, agreed, approved, rejected, resolved to, resolved that,
+    settled on, opted, go with, goes with, going with, went with, signed off, we use, we'll use, we will use, we keep,
+    we'll keep, we will keep, we take, we'll take, we will take, we drop, we'll drop, we will drop, we shall, we adopt*,
+    we picked, we selected, we concluded, let's use, let's keep, let's take, let's drop, let's adopt
+    """,
+    """
+    entscheid*, entschied*, beschloss*, beschliess*, beschlüsse, beschluss*, gewählt, vereinbar*, festgelegt,
+    abgelehnt, genehmigt, freigegeben, geeinigt, wir nehmen, wir verwenden, wir nutzen, wir setzen auf,
+    wir bleiben bei
+    """,
+    """
+    décision*, décid*, choisi*, retenu*, convenu*, opté*, approuvé*, rejeté*, validé*, accordé*, adopté*, tranché*,
+    nous utilis*, on utilis*, nous gard*, on gard*, nous part*, on part sur
+    """,
+)
+
+_CONSTRAINT = _vocabulary(
+    """
+    must, mustn't, shall, may not, never, only, always, cannot, not allowed, require, required, requires, requirement*,
+    constraint*, mandatory, forbidden, prohibited, at most, at least, no more than, no less than, no later than,
+    no fewer than, no earlier than, no longer than, not exceed*, deadline*, limit is, limit of, limited to, limit to,
+    do not use, do not store, do not send, do not share, do not change, do not touch, do not deploy, don't use,
+    don't store, don't send, don't share, don't change, don't touch, don't deploy, does not use, without exception,
+    without approval
+    """,
+    """
+    muss*, müss*, darf*, dürf*, niemals, nur, immer, höchstens, mindestens, spätestens, verboten, verpflichte*,
+    vorgabe*, auflage*, bedingung*, einschränkung*, anforderung*, frist*, zwingend, nicht erlaubt, nicht zulässig,
+    nicht überschreiten, vorgeschrieben, keinesfalls
+    """,
+    """
+    doit, doivent, devons, devra, devront, jamais, uniquement, seulement, toujours, au plus, au moins, au maximum,
+    au minimum, contrainte*, exigence*, obligatoire*, interdi*, délai*, échéance*, ne peut pas, ne peuvent pas,
+    ne pouvons pas, ne pas, limité*, sans exception
+    """,
+)
+
+_FLAG = _vocabulary(
+    """
+    warn*, caution*, flag, flags, flagged, alert*, danger*, blocked, blocker*, blocking, critical*, unresolved,
+    open question*, open issue*, open point*, todo, to do, fixme, concern, concerns, concerned, breach*, violat*,
+    unlimited, high risk*, higher risk*, risk:, risks:, risk of, risk that, at risk, error:, unsafe, confidential*,
+    escalat*, not verified, not confirmed, not tested, not signed, not yet*, unverified, careful, beware, important,
+    urgent*
+    """,
+    """
+    warnung*, achtung, vorsicht*, gefahr*, gefähr*, kritisch*, blockier*, ungeklärt*, offene frage*, offene punkte,
+    risiko:, hohes risiko, risiko dass, fehler:, verstoss*, verstösse*, verletz*, vertraulich*, bedenken,
+    markiert, unbeschränkt*, unbegrenzt*, eskal*, wichtig*, dringend*, nicht geprüft, nicht bestätigt, nicht getestet,
+    nicht unterschrieben
+    """,
+    """
+    avertissement*, attention, alerte*, critique*, bloqu*, non résolu*, question ouverte, questions ouvertes,
+    risque de, risque que, risque majeur, risque élevé, risque:, risque :, erreur:, erreur :, violation*,
+    confidentiel*, signalé*, signaler, signalons, illimité*, inquiétude*, prudence, important*, non vérifié*,
+    non confirmé*, non testé*, non signé*, escalad*
+    """,
+)
+
+_REASON = _vocabulary(
+    "because, reason, reasons, rationale, since, this is because, the reason*, so that, as it",
+    "weil, denn, grund, gründe, begründung, da, damit",
+    "parce qu*, car, raison*, motif*, puisqu*, afin",
+)
+
+_LABEL = _vocabulary(
+    "decision*, decided, constraint*, requirement*, rule*, warning*, flag*, risk*, note*, todo, open question*",
+    "entscheidung*, beschluss, vorgabe*, auflage*, bedingung*, warnung*, achtung, risiko, offene frage*",
+    "décision*, contrainte*, exigence*, avertissement*, attention, alerte, risque*, questions ouvertes",
+)
+
+_NUMBER_WORDS = _vocabulary(
+    """
+    two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, fifteen, sixteen,
+    seventeen, eighteen, nineteen, twenty, thirty, forty, fifty, sixty, seventy, eighty, ninety, hundred, hundreds,
+    thousand, thousands, million, billion, dozen, half, double
+    """,
+    """
+    zwei*, drei*, vier*, fünf*, sechs*, sieb*, acht, achtzehn, achtzig*, achthundert*, achttausend*, neun*, zehn*, elf,
+    zwölf*, hundert*, tausend*, million*, milliarde*, dutzend, halb*, doppelt*, einhundert*, eintausend*, einund*
+    """,
+    """
+    deux, trois, quatre*, cinq, sept, huit, neuf, dix, onze, douze, treize, quatorze, quinze, seize, vingt*, trente,
+    quarante, cinquante, soixante, septante, nonante, cent, cents, mille, millions, milliard*, douzaine, demi*, double
+    """,
+)
 
 _LONGEST_LABELLED = 600
 _LONGEST_VALUE = 80
 _WORD = re.compile(r"\S+")
 _DIGIT = re.compile(r"\d")
 _EDGES = "\"'«»„“”‘’()[]{}<>.,;:!?…*_`"
-
-
 _SIGNS = re.compile("[⚠🚩❗‼⛔🛑]")
 _NOT_WORD = re.compile(r"\W*")
 _AFTER_LABEL = re.compile(r"\w*\s*(?:\([^)]{0,60}\)|\d{1,4})?\s*[:—–]")
 # `key:value` in one word; `key: value` and `"key": value` where the value is one word and ends the line.
-_KEY_VALUE_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,80}:(?!//)[^\s:]")
+_KEY_VALUE_WORD = re.compile(r"(?!\S{1,80}\.\w{1,8}:\d)[A-Za-z_][A-Za-z0-9_.-]{0,80}:(?!//)[^\s:]")
 _KEY_VALUE_LINE = re.compile(r"[\"'`]?[A-Za-z_][A-Za-z0-9_.-]{0,80}[\"'`]?: {0,4}[^\s:]\S{0,200},?")
 _LIST_NUMBER = re.compile(r"\d{1,2}[.)]")
 _MONTH = re.compile(
@@ -57,25 +147,25 @@ _IN_WORDS = re.compile(r"[-‐‑]")
 
 @dataclass(frozen=True)
 class Pin:
-    """A sentence that is kept.
+    """A sentence of a conversation.
 
     Attributes:
-        kind: Why.
+        kind: Why it is kept; None if it need not be.
         text: The sentence, word for word on one line; of a decision with its reason, two of them.
     """
 
-    kind: PinKind
+    kind: PinKind | None
     text: str
 
     def within(self, reach: int | None) -> str:
         """Return the sentence, or of a number as much of it as a reach allows; other kinds are always whole.
 
         Args:
-            reach: How many words to keep on either side of a number; `WHOLE` for all.
+            reach: How many words to keep on either side of a number; None for all.
 
         Example:
             >>> pin = Pin(PinKind.NUMBER, "The supplier told us that the cap is EUR 500,000 per claim and year.")
-            >>> pin.within(WHOLE) == pin.text, pin.within(1)
+            >>> pin.within(None) == pin.text, pin.within(1)
             (True, 'EUR 500,000 per')
         """
         if reach is None or self.kind is not PinKind.NUMBER:
@@ -91,47 +181,28 @@ class Pin:
         return " … ".join(self.text[words[first].start() : words[last].end()] for first, last in spans)
 
 
-def pins_of(text: str) -> list[Pin]:
-    """Return what of a text no compression may lose, in its order.
-
-    Args:
-        text: Any text, such as what was said in a turn.
-
-    Returns:
-        The pins.
+def statements(text: str) -> list[Pin]:
+    """Return the sentences of a text in order; a decision and the reason in the next sentence are one.
 
     Example:
-        >>> for pin in pins_of("We looked around. We chose Postgres. Reason: it locks rows. Pay 30 EUR! Fine."):
-        ...     print(pin.kind, "|", pin.text)
+        >>> for one in statements("We looked around. We chose Postgres. Reason: it locks rows. Pay 30 EUR! Fine."):
+        ...     print(one.kind, "|", one.text)
+        None | We looked around.
         decision | We chose Postgres. Reason: it locks rows.
         number | Pay 30 EUR!
+        None | Fine.
     """
-    parts = list(_parts(text))
     found: list[Pin] = []
     reason_taken = False
-    for (part, kind), (following, its_kind) in pairwise([*parts, ("", None)]):
+    for (part, kind), (following, its_kind) in pairwise([*_parts(text), ("", None)]):
         if reason_taken:
             reason_taken = False
             continue
-        if (
-            kind is PinKind.DECISION
-            and its_kind is not PinKind.DECISION
-            and _begins(REASON, _folded(following)) is not None
-        ):
+        is_reason = its_kind is not PinKind.DECISION and _begins(_REASON, _folded(following)) is not None
+        if kind is PinKind.DECISION and is_reason:
             part, reason_taken = f"{part} {following}", True
-        if kind is not None:
-            found.append(Pin(kind, part))
+        found.append(Pin(kind, part))
     return found
-
-
-def repinned(line: str) -> Pin:
-    """Return the pin of a line that was pinned before; whatever it is, it stays pinned.
-
-    Example:
-        >>> repinned("Postgres it is").kind, repinned("30 EUR").kind
-        (<PinKind.FLAG: 'flag'>, <PinKind.NUMBER: 'number'>)
-    """
-    return Pin(kind_of(line) or PinKind.FLAG, line)
 
 
 def kind_of(sentence: str) -> PinKind | None:
@@ -142,11 +213,11 @@ def kind_of(sentence: str) -> PinKind | None:
         ('constraint', None)
     """
     folded = _folded(sentence)
-    if DECISION.search(folded):
+    if _DECISION.search(folded):
         return PinKind.DECISION
-    if CONSTRAINT.search(folded) or _has_key_value(sentence):
+    if _CONSTRAINT.search(folded) or _has_key_value(sentence):
         return PinKind.CONSTRAINT
-    if FLAG.search(folded) or _SIGNS.search(sentence):
+    if _FLAG.search(folded) or _SIGNS.search(sentence):
         return PinKind.FLAG
     return None if next(_values(list(_WORD.finditer(sentence))), None) is None else PinKind.NUMBER
 
@@ -168,7 +239,7 @@ def _begins(vocabulary: re.Pattern[str], folded: str) -> re.Match[str] | None:
 
 def _is_labelled(folded: str) -> bool:
     """Return whether a line begins with a label, such as `Decision 3:`."""
-    label = _begins(LABEL, folded)
+    label = _begins(_LABEL, folded)
     return label is not None and _AFTER_LABEL.match(folded, label.end()) is not None
 
 
@@ -187,7 +258,7 @@ def _is_value(word: str, place: int, words: list[re.Match[str]]) -> bool:
         item = place == 0 and len(words) > 1 and _LIST_NUMBER.fullmatch(word)
         return not item or bool(_MONTH.match(words[1][0]))
     folded = _folded(word.strip(_EDGES))
-    return any(NUMBER_WORDS.match(part) for part in _IN_WORDS.split(folded))
+    return any(_NUMBER_WORDS.match(part) for part in _IN_WORDS.split(folded))
 
 
 def _has_key_value(sentence: str) -> bool:

@@ -1,24 +1,25 @@
 """Context compression: old turns give way to a summary before a handoff outgrows its receiver (EAAPL-MAG006 §6.4).
 
-What is planned here is arithmetic, so it answers alike on every replay. The order when room is short: the summary
-gets shorter, then what is kept around a number, then fewer turns stay verbatim, then the newest is cut and says so.
-What was decided, demanded, flagged or counted is never dropped; if that alone has no room, no message is built.
+The summary is one list in the order in which things were said, each line with its speaker: word for word what must not
+be lost, and as many of the other sentences as have room, or a model's narrative above the list. What gives way, in this
+order: the other sentences or the narrative, the words around numbers, all but the first and last of many like lines,
+verbatim turns, the oldest lines with numbers, the middle of the newest turn. Decisions, constraints and flags do not;
+if they alone have no room, no message is built. What is left out is named in the summary and in warnings.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
-from itertools import accumulate
-from typing import Annotated, Any
+from itertools import accumulate, groupby
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, PlainSerializer
 
 from baton.budget.records import Charge, ChargeKind
-from baton.compression.pins import REACHES, pins_of, repinned
-from baton.compression.summary import condense, cut_to
+from baton.compression.pins import Pin, PinKind, kind_of, statements
 from baton.core.history import Spend
 from baton.handoff.errors import HandoffError
 from baton.handoff.records import Turn
@@ -30,21 +31,27 @@ from baton.wire.values import Count
 COMPRESS = "baton.compress"
 """The activity that compresses a conversation; it runs only when one grows too long."""
 DEFAULT_THRESHOLD = 0.8
-"""The share of the receiver's context window above which history is compressed (S3-6.4-a)."""
+"""The share of the receiver's context window above which history is compressed."""
 DEFAULT_KEEP = 5
-"""So many of the newest turns stay verbatim (S3-6.4-e)."""
+"""So many of the newest turns stay verbatim."""
 DEFAULT_SUMMARY_TOKENS = 1_000
-"""The narrative's most tokens; what is carried word for word comes on top."""
+"""The most tokens of the narrative, or of the sentences that need not be kept."""
 LEAST_SUMMARY_TOKENS = 48
-"""The narrative's least room: before it gets less, turns give way."""
+"""The least of them: before they get less, other things give way."""
 LEAST_TURN_TOKENS = 64
 """A turn is not cut to less than this."""
+FEWEST_ALIKE = 4
+"""So many lines of one turn that differ in their digits only may be shortened to the first and the last."""
 
-PINNED = "Word for word from the compressed turns:"
-"""The line beneath the narrative, above what is carried verbatim."""
+HEADING = "From the compressed turns, in their order (- word for word, * in part):"
+"""The line above the list."""
 
 _ENDING = re.compile(r"\[Full history compressed — last \d{1,9} turns verbatim below\]\s*\Z")
-_MARKS = re.compile(r"\[(?=Full history compressed)|^(?=" + re.escape(PINNED) + "$)", re.MULTILINE)
+_MARKS = re.compile(r"\[(?=Full history compressed)|^(?=" + re.escape(HEADING) + "$)", re.MULTILINE)
+_DIGITS = re.compile(r"\d+")
+_TELLING = re.compile(r"[^\W\d_]{4,40}")  # short words are mostly articles and the like, in every language
+_FEWEST_WORDS = 4
+_LONGEST_SPEAKER = 40
 _HISTORY = ("conversationHistorySummary", "conversationHistoryVerbatim")
 
 Turns = Annotated[
@@ -76,13 +83,13 @@ class CompressInput(CompactRecord):
 
     Attributes:
         turns: The conversation, oldest turn first.
-        window: The receiver's context window in tokens, from its registry entry (C-19).
+        window: The receiver's context window in tokens, from its registry entry .
         other_tokens: What the rest of the message costs; see `other_tokens`.
         summary: The summary that came with the history, of what was before the first turn.
         threshold: The share of the window that the message may fill.
         keep: How many of the newest turns stay verbatim.
         summary_tokens: The most that the narrative may cost.
-        upstream: What the call cost whose history this is; a model's summary stays under 5 % of it (S3-9-d).
+        upstream: What the call cost whose history this is; a model's summary stays under 5 % of it .
         event: What to put on record of a summary that was paid for, but for its bill; None: nothing.
     """
 
@@ -150,17 +157,52 @@ class Compressed(CompactRecord):
         return Charge(id=id, kind=ChargeKind.COMPRESSION, spend=self.spend)
 
 
+class Line(NamedTuple):
+    """A line of the summary's list: with its speaker, and whether it is carried to every later summary."""
+
+    text: str
+    kept: bool = True
+
+    def __str__(self) -> str:
+        return f"{'-' if self.kept else '*'} {self.text}"
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A statement, the number of its turn (0 for the summary that came with the history), and who made it."""
+
+    turn: int
+    speaker: str
+    pin: Pin
+
+    def line(self, reach: int | None = None) -> Line:
+        text = self.pin.within(reach) if self.pin.kind else self.pin.text
+        return Line(f"{self.speaker}{text}", self.pin.kind is not None)
+
+
+class _Level(NamedTuple):
+    """How much is left of what is kept: so many words around a number, and whether like lines are shortened."""
+
+    reach: int | None
+    series: bool
+
+
+_LEVELS = (_Level(None, False), _Level(4, False), _Level(1, False), _Level(1, True))
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What gives way, what stays, and how much room the narrative has.
+    """What gives way, what stays, and how much room is left for what need not be kept.
 
     Attributes:
         given: What was asked for.
         before_tokens: What the message costs as it is.
         replaced: The turns that are summarised, the oldest first.
         verbatim: The turns that stay.
-        pinned: What is carried word for word.
-        narrative_tokens: The most that the narrative may cost.
+        said: Every statement of the history.
+        kept: The lines that are kept, each with the place of its statement.
+        room: The most that the narrative, or the other sentences, may cost.
+        left_out: How many lines with numbers are left out.
         cut: Whether the one turn that stays had to be cut.
     """
 
@@ -168,44 +210,46 @@ class Plan:
     before_tokens: int
     replaced: Sequence[Turn]
     verbatim: Sequence[Turn]
-    pinned: Sequence[str]
-    narrative_tokens: int
+    said: "Sequence[_Said]"
+    kept: "_Kept"
+    room: int
+    left_out: int = 0
     cut: bool = False
 
     @property
     def earlier(self) -> str:
-        """The narrative that came with the history."""
-        return read_summary(self.given.summary)[0]
+        """What a model needs to know of the summary that came with the history: what is not kept anyway."""
+        narrative, lines = read_summary(self.given.summary)
+        return "\n".join([narrative, *(line.text for line in lines if not line.kept)]).strip()
 
-    def extract(self, counter: TokenEstimator = estimate_tokens) -> str:
-        """Return a narrative that no model wrote: the sentences that say most (`baton.compression.summary`)."""
-        before = [Turn(content=self.earlier)] if self.earlier else []
-        turns = [*before, *self.replaced]
-        found = condense(turns, max_tokens=self.narrative_tokens, counter=counter, leave_out=self.pinned)
-        found = found or condense(turns, max_tokens=self.narrative_tokens, counter=counter)
-        return found or "Nothing was said in words."
-
-    def finish(self, narrative: str, counter: TokenEstimator = estimate_tokens) -> Compressed:
-        """Return the compressed history, with a narrative that is cut if it is longer than it may be.
+    def finish(self, narrative: str | None = None, counter: TokenEstimator = estimate_tokens) -> Compressed:
+        """Return the compressed history.
 
         Args:
-            narrative: What a model or `extract` wrote.
+            narrative: What a model wrote; None for the sentences that say most.
             counter: Counts the tokens of a text.
 
         Raises:
             ContextTooLargeError: The counter finds more in the whole than in its parts, and no room for it.
         """
-        given, room = self.given, self.narrative_tokens
-        plain = _MARKS.sub(lambda mark: "(" if mark[0] else "> ", narrative.strip())
-        kept = given.other_tokens + sum(turn_tokens(turn, counter) for turn in self.verbatim)
+        given, room = self.given, self.room
+        plain = _MARKS.sub(lambda mark: "(" if mark[0] else "> ", (narrative or "").strip())
+        others = [] if narrative is not None else _others(self.said, len(self.replaced), self.kept)
+        fixed = given.other_tokens + sum(turn_tokens(turn, counter) for turn in self.verbatim)
         while True:
-            summary = write_summary(cut_to(plain, room, counter), self.pinned, len(self.verbatim))
-            after = kept + counter(_json(summary))
+            chosen = _chosen(others, room, counter)
+            lines = [line for _, line in sorted([*self.kept, *chosen], key=lambda one: one[0])]
+            above = cut_to(plain if lines or plain else "Nothing was said in words.", room, counter)
+            summary = write_summary(above, lines, len(self.verbatim))
+            after = fixed + counter(_json(summary))
             if after <= given.allowed:
                 break
             if room == 0:
                 raise ContextTooLargeError(after, given.allowed, given.window, given.other_tokens)
-            room = max(0, min(room, counter(plain)) - (after - given.allowed))
+            room = max(0, min(room, counter(summary)) - (after - given.allowed))
+        warnings = ["the newest turn was cut: it does not fit the receiver's window"] if self.cut else []
+        if self.left_out:
+            warnings.append(f"{self.left_out} lines with numbers were left out: they do not fit the receiver's window")
         return Compressed(
             summary=summary,
             verbatim=list(self.verbatim),
@@ -213,132 +257,227 @@ class Plan:
             after_tokens=after,
             compressed=True,
             replaced=len(self.replaced),
-            warnings=["the newest turn was cut: it does not fit the receiver's window"] if self.cut else [],
+            warnings=warnings,
         )
 
 
-def plan(given: CompressInput, counter: TokenEstimator = estimate_tokens) -> Plan | None:
-    """Return how a history is compressed, or None if it need not be: the threshold is not exceeded (C-19).
+_Kept = list[tuple[int, Line]]
 
-    Exceeded is strictly more than the threshold's share of the receiver's window. Then all but the newest turns
-    give way, not only as many as must: the next handoff should not have to compress again.
+
+def plan(given: CompressInput, counter: TokenEstimator = estimate_tokens) -> Plan | None:
+    """Return how a history is compressed, or None if the threshold is not exceeded.
+
+    All but the newest turns give way then, not only as many as must: the next handoff should not have to compress
+    again.
 
     Args:
         given: What is to be compressed.
         counter: Counts the tokens of a text; it should not find less in a whole than in its parts.
 
-    Returns:
-        The plan.
-
     Raises:
         ContextTooLargeError: It would not fit even with the newest turn cut.
 
     Example:
-        >>> talk = [Turn(content=f"Step {n}: " + "We looked at the page. " * 9) for n in range(9)]
+        >>> talk = [Turn(role="a", content=f"Step {n}: " + "We looked at the page. " * 9) for n in range(9)]
         >>> made = plan(CompressInput(turns=talk, window=600))
-        >>> len(made.replaced), len(made.verbatim), made.pinned[0]
-        (4, 5, 'Step 0: We looked at the page.')
+        >>> len(made.replaced), len(made.verbatim), str(made.kept[0][1])
+        (4, 5, '- a: Step 0: We looked at the page.')
     """
-    costs = [turn_tokens(turn, counter) for turn in given.turns]
+    turns, total = given.turns, len(given.turns)
+    costs = [turn_tokens(turn, counter) for turn in turns]
     before = given.other_tokens + sum(costs) + counter(_json(given.summary))
     if before <= given.allowed:
         return None
-    pins = _Pins(given, counter)
-    frame = counter(_json(write_summary("", ["x"], len(costs))))
-    room = given.allowed - given.other_tokens - frame
+    said = list(_said(given))
+    prices: dict[str, int] = {}
+
+    def price(line: Line) -> int:
+        if line.text not in prices:
+            prices[line.text] = counter(_json(f"{line}\n"))
+        return prices[line.text]
+
+    def at(level: _Level, older: int) -> tuple[_Kept, int]:
+        kept = _kept(said, older, level)
+        return kept, sum(price(line) for _, line in kept)
+
+    room = given.allowed - given.other_tokens - counter(_json(write_summary("", [Line("x")], total)))
     staying = [0, *accumulate(reversed(costs))]
-    for keep in range(min(given.keep, len(costs)), 0, -1) if costs else (0,):
-        older = len(costs) - keep
-        for reach in REACHES:
-            left = room - staying[keep] - pins.tokens(reach)[older]
+    for keep in range(min(given.keep, total), 0, -1) if costs else (0,):
+        for level in _LEVELS:
+            kept, cost = at(level, total - keep)
+            left = room - staying[keep] - cost
             if left >= LEAST_SUMMARY_TOKENS:
-                turns = given.turns
-                return Plan(
-                    given,
-                    before,
-                    turns[:older],
-                    turns[older:],
-                    pins.upto(older, reach),
-                    min(left, given.summary_tokens),
-                )
-    least = _least_turn(given.turns[-1], counter) if costs else 0
-    for reach in REACHES if costs else ():
-        left = room - pins.tokens(reach)[len(costs)] - LEAST_SUMMARY_TOKENS
-        newest = cut_turn(given.turns[-1], left, counter) if left >= least else None
-        if newest:
-            pinned = pins.upto(len(costs), reach)
-            return Plan(given, before, given.turns, [newest], pinned, LEAST_SUMMARY_TOKENS, cut=True)
-    needed = given.allowed - room + pins.tokens(REACHES[-1])[len(costs)] + LEAST_SUMMARY_TOKENS + least
-    raise ContextTooLargeError(needed, given.allowed, given.window, given.other_tokens)
+                most = min(left, given.summary_tokens)
+                return Plan(given, before, turns[: total - keep], turns[total - keep :], said, kept, most)
+    least = _least_turn(turns[-1], counter) if costs else 0
+    fewest, left_out = room - LEAST_SUMMARY_TOKENS, 0
+    if costs:
+        kept, left_out = _without_numbers(at(_LEVELS[-1], total - 1)[0], said, fewest - costs[-1], price)
+        if left_out:
+            return Plan(given, before, turns[:-1], turns[-1:], said, kept, LEAST_SUMMARY_TOKENS, left_out)
+    for level in _LEVELS:
+        kept, cost = at(level, total)
+        if cost <= fewest - least:
+            break
+    else:
+        kept, left_out = _without_numbers(kept, said, fewest - least, price)
+        cost = sum(price(line) for _, line in kept)
+    newest = cut_turn(turns[-1], fewest - cost, counter) if costs and cost <= fewest - least else None
+    if newest:
+        return Plan(given, before, turns, [newest], said, kept, LEAST_SUMMARY_TOKENS, left_out, cut=True)
+    needed = given.allowed - fewest + cost + least
+    raise ContextTooLargeError(max(needed, given.allowed + 1), given.allowed, given.window, given.other_tokens)
 
 
-class _Pins:
-    """What is pinned of the first turns of a history, and what that costs, for any number of turns at once."""
-
-    def __init__(self, given: CompressInput, counter: TokenEstimator) -> None:
-        self._given, self._counter = given, counter
-        self._tokens: dict[int | None, list[int]] = {}
-        self._lines: dict[int | None, list[list[str]]] = {}
-
-    @cached_property
-    def _found(self) -> list[list[Any]]:
-        """The pins of the summary that came with the history, then those of each turn."""
-        narrative, carried = read_summary(self._given.summary)
-        # A narrative above pins has nothing that is not pinned; a summary without any may be another agent's.
-        before = [repinned(line) for line in carried] if carried else pins_of(narrative)
-        return [list(before), *(pins_of(turn.content) for turn in self._given.turns)]
-
-    def tokens(self, reach: int | None) -> list[int]:
-        """Return what the pins of no turn, of the first one, of the first two … cost at a reach."""
-        if reach not in self._tokens:
-            said: set[str] = set()
-            self._lines[reach] = []
-            for pins in self._found:
-                lines = dict.fromkeys(pin.within(reach) for pin in pins)
-                self._lines[reach].append([line for line in lines if line not in said])
-                said.update(lines)
-            costs = (sum(self._counter(_json(f"- {line}\n")) for line in lines) for lines in self._lines[reach])
-            self._tokens[reach] = list(accumulate(costs))
-        return self._tokens[reach]
-
-    def upto(self, turns: int, reach: int | None) -> list[str]:
-        """Return the pins of the first turns at a reach, each line once."""
-        self.tokens(reach)
-        return [line for lines in self._lines[reach][: turns + 1] for line in lines]
-
-
-def write_summary(narrative: str, pinned: Sequence[str], verbatim: int) -> str:
-    """Return the text of `conversationHistorySummary`: the narrative, what is pinned, and what follows (C-18).
+def write_summary(narrative: str, lines: Sequence[Line], verbatim: int) -> str:
+    """Return the text of `conversationHistorySummary`: a model's narrative, the list, and what follows.
 
     Example:
-        >>> print(write_summary("They talked.", ["We chose Postgres."], 3))
+        >>> print(write_summary("They talked.", [Line("user: We chose Postgres.")], 3))
         They talked.
         <BLANKLINE>
-        Word for word from the compressed turns:
-        - We chose Postgres.
+        From the compressed turns, in their order (- word for word, * in part):
+        - user: We chose Postgres.
         <BLANKLINE>
         [Full history compressed — last 3 turns verbatim below]
     """
-    beneath = [f"{PINNED}\n" + "\n".join(f"- {line}" for line in pinned)] if pinned else []
-    parts = [narrative, *beneath, f"[Full history compressed — last {verbatim} turns verbatim below]"]
+    listed = ["\n".join([HEADING, *map(str, lines)])] if lines else []
+    parts = [narrative, *listed, f"[Full history compressed — last {verbatim} turns verbatim below]"]
     return "\n\n".join(part for part in parts if part)
 
 
-def read_summary(summary: str) -> tuple[str, list[str]]:
-    """Return the narrative of a summary, and the lines that were carried word for word beneath it.
-
-    Args:
-        summary: A `conversationHistorySummary`, of this or of another builder.
+def read_summary(summary: str) -> tuple[str, list[Line]]:
+    """Return the narrative and the list of a `conversationHistorySummary`, of this or of another builder.
 
     Example:
-        >>> read_summary(write_summary("They talked.", ["We chose Postgres."], 3))
-        ('They talked.', ['We chose Postgres.'])
+        >>> read_summary(write_summary("They talked.", [Line("user: We chose Postgres.")], 3))
+        ('They talked.', [Line(text='user: We chose Postgres.', kept=True)])
     """
     body = _ENDING.sub("", summary).strip()
-    above, heading, beneath = f"\n{body}\n".rpartition(f"\n{PINNED}\n")
+    above, heading, beneath = f"\n{body}\n".rpartition(f"\n{HEADING}\n")
     if not heading:
         return body, []
-    return above.strip(), [line[2:] for line in beneath.split("\n") if line.startswith("- ")]
+    listed = (line for line in beneath.split("\n") if line.startswith(("- ", "* ")))
+    return above.strip(), [Line(line[2:], line[0] == "-") for line in listed]
+
+
+def _said(given: CompressInput) -> Iterator[_Said]:
+    """Yield every statement of a history in order, the summary that came with it first."""
+    narrative, lines = read_summary(given.summary)
+    for pin in statements(narrative):
+        # A narrative above a list has nothing that must be kept; a summary without one may be another builder's.
+        yield _Said(0, "", Pin(None, pin.text) if lines else pin)
+    for line in lines:
+        yield _Said(0, "", Pin((kind_of(line.text) or PinKind.FLAG) if line.kept else None, line.text))
+    for number, turn in enumerate(given.turns, 1):
+        speaker = " ".join((turn.role or "").split())[:_LONGEST_SPEAKER]
+        for pin in statements(turn.content):
+            yield _Said(number, f"{speaker}: " if speaker else "", pin)
+
+
+def _kept(said: Sequence[_Said], older: int, level: _Level) -> _Kept:
+    """Return the lines of what is kept, at a level; what was said again stands where it was said last."""
+    found: dict[str, tuple[int, Line]] = {}
+    kept = ((place, one) for place, one in enumerate(said) if one.pin.kind and one.turn <= older)
+    for _, statements_of in groupby(kept, key=lambda one: one[1].turn):
+        of_turn = list(statements_of)
+        shapes = Counter(_shape(one) for _, one in of_turn)
+        gone: Counter[str] = Counter()
+        for place, one in of_turn:
+            line, shape = one.line(level.reach), _shape(one)
+            gone[shape] += 1
+            if level.series and shapes[shape] >= FEWEST_ALIKE and 1 < gone[shape] < shapes[shape]:
+                if gone[shape] > 2:
+                    continue
+                line = Line(f"[… {shapes[shape] - 2} lines like it …]")
+            found.pop(line.text, None)
+            found[line.text] = (place, line)
+    return list(found.values())
+
+
+def _shape(said: _Said) -> str:
+    """Return what like lines have in common; decisions are never alike."""
+    return f"{said.pin.text}" if said.pin.kind is PinKind.DECISION else _DIGITS.sub("0", said.pin.text)
+
+
+def _without_numbers(kept: _Kept, said: Sequence[_Said], most: int, price: Any) -> tuple[_Kept, int]:
+    """Return what is kept without the oldest lines with numbers, and how many are left out; none, if it never fits."""
+    notice = Line("[… 9999999 lines with numbers left out …]")
+    numbers = {index for index, (place, _) in enumerate(kept) if said[place].pin.kind is PinKind.NUMBER}
+    left = most - price(notice) - sum(price(line) for index, (_, line) in enumerate(kept) if index not in numbers)
+    if left < 0 or not numbers:
+        return kept, 0
+    staying = set(range(len(kept))) - numbers
+    for index in sorted(numbers, reverse=True):
+        left -= price(kept[index][1])
+        if left < 0:
+            break
+        staying.add(index)
+    gone = len(kept) - len(staying)
+    first = min(set(range(len(kept))) - staying, default=0)
+    told = (kept[first][0], Line(f"[… {gone} lines with numbers left out …]"))
+    return [
+        told if index == first else kept[index] for index in range(len(kept)) if index in staying or index == first
+    ], gone
+
+
+def _others(said: Sequence[_Said], older: int, kept: _Kept) -> list[tuple[int, _Said]]:
+    """Return the statements that need not be kept, those first that say most.
+
+    A sentence says much if its words are used often in all the turns. The best sentence of every turn comes before the
+    second best of any, so that the summary speaks of the whole time.
+    """
+    told = {line.text.casefold() for _, line in kept}
+    found: list[tuple[int, _Said, frozenset[str]]] = []
+    for place, one in enumerate(said):
+        folded = one.line().text.casefold()
+        if one.pin.kind is None and one.turn <= older and folded not in told:
+            told.add(folded)
+            found.append((place, one, frozenset(_TELLING.findall(one.pin.text.casefold()))))
+    often = Counter(word for _, _, words in found for word in words)
+
+    def weight(words: frozenset[str]) -> float:
+        mean = sum(often[word] for word in words) / max(1, len(words))
+        return mean * min(1.0, len(words) / _FEWEST_WORDS)
+
+    seen: Counter[int] = Counter()
+    ranked = []
+    for place, one, _ in sorted(found, key=lambda entry: (-weight(entry[2]), entry[0])):
+        ranked.append((seen[one.turn], place, one))
+        seen[one.turn] += 1
+    return [(place, one) for _, place, one in sorted(ranked, key=lambda entry: entry[0])]
+
+
+def _chosen(others: Sequence[tuple[int, _Said]], room: int, counter: TokenEstimator) -> _Kept:
+    """Return as many lines as have room; the best one cut, if none has."""
+    chosen: _Kept = []
+    for place, one in others:
+        cost = counter(_json(f"{one.line()}\n"))
+        if cost <= room:
+            room -= cost
+            chosen.append((place, one.line()))
+    if others and not chosen:
+        place, one = others[0]
+        text = cut_to(one.line().text, max(0, room - counter(_json("* \n"))), counter)
+        return [(place, Line(text, kept=False))] if text else []
+    return chosen
+
+
+def cut_to(text: str, max_tokens: int, counter: TokenEstimator = estimate_tokens) -> str:
+    """Return a text that costs at most so many tokens, cut at its end and saying so by `…`.
+
+    Example:
+        >>> cut_to("one two three four", 3)
+        'one two…'
+    """
+    cost = counter(text)
+    if cost <= max_tokens:
+        return text
+    length = len(text)
+    while length and cost > max_tokens:
+        length = min(length - 1, length * max_tokens // cost)
+        cost = counter(text[:length] + "…")
+    return text[:length].rstrip() + "…" if length else ""
 
 
 def cut_turn(turn: Turn, max_tokens: int, counter: TokenEstimator = estimate_tokens) -> Turn | None:

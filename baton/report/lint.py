@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from baton.compression.sentences import sentences
 from baton.report.errors import ReportFinding, Severity
 from baton.report.paths import path_entry
 from baton.report.records import HandoffReport, Readiness, Status
+from baton.wire.sentences import sentences
 
 FEWEST_SENTENCES, MOST_SENTENCES = 2, 3
 LOW = 50

@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.artifacts.records import ArtifactRef
-from baton.compression.sentences import sentences
 from baton.core.baton import Baton
 from baton.report.errors import ReportError, Severity
 from baton.report.escaping import code_span
@@ -26,6 +25,7 @@ from baton.report.records import (
     ReportFindings,
     Status,
 )
+from baton.wire.sentences import sentences
 
 _BECAUSE, _REJECTED = " — because ", " (rejected: "
 _IN_A_SUMMARY = 3

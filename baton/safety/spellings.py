@@ -78,7 +78,7 @@ def words(text: str, start: str = ".") -> str:
     r"""Return lower-case ASCII with one sign between its words: a quotation mark, full stop, line break or blank.
 
     Example:
-        >>> words("ignore -- all\nrules; he said: 'no'")
+        >>> words("ignore -- all\nrules; he said \"no\"")
         '.ignore all/rules.he said"no".'
     """
     text = text.translate(_SIGNS)

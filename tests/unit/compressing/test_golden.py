@@ -2,8 +2,7 @@
 
 import pytest
 
-from baton.compression.rules import Compressed, CompressInput, plan
-from baton.compression.summary import cut_to
+from baton.compression.rules import Compressed, CompressInput, cut_to, plan
 from tests.unit.compressing.golden import LANGUAGES, LENGTHS, Golden, history
 
 TONGUES = [*((tongue,) for tongue in LANGUAGES), LANGUAGES]
@@ -13,7 +12,7 @@ def compressed(given: CompressInput, narrative: str | None = None) -> Compressed
     """Return a compressed history whose narrative is the given one, or the rules' own."""
     made = plan(given)
     assert made is not None
-    return made.finish(made.extract() if narrative is None else narrative)
+    return made.finish(narrative)
 
 
 def lost(golden: Golden, made: Compressed, *, shortened: bool = False) -> list[str]:
