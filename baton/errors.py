@@ -4,6 +4,7 @@
 BatonError                    catch this for "anything Baton itself refused"
 ├── PatchError                a stage's patch breaks a rule; nothing of it was applied
 ├── ArtifactError             the artifact store cannot give or take what was asked
+│   ├── ArtifactUnavailableError  the store cannot be written right now: try again
 │   ├── ArtifactNotFoundError     no artifact with that hash
 │   ├── ArtifactCorruptError      the stored bytes no longer have their hash
 │   └── ArtifactConflictError     an id that is taken, with another hash
@@ -45,6 +46,10 @@ class PatchError(BatonError):
 
 class ArtifactError(BatonError):
     """The artifact store cannot give or take what was asked."""
+
+
+class ArtifactUnavailableError(ArtifactError):
+    """The artifact store cannot be written right now, as on a full disk; it is worth trying again."""
 
 
 class ArtifactNotFoundError(ArtifactError):

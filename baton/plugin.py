@@ -40,7 +40,7 @@ from baton.sdk.early_queries import AskingAgain, EarlyQueries
 from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
 from baton.sdk.telling import FAILED_THE_RUN, log_failure, logging_failures
 from baton.telemetry.interceptors import tracing_interceptors
-from baton.telemetry.loop_watch import watched_loop
+from baton.telemetry.loop_watch import event_loop_watchdog
 from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.telemetry.tracing import Tracing
 from baton.wire.markdown import inert
@@ -178,7 +178,7 @@ class BatonPlugin(SimplePlugin):
                     await next(worker)
                 await stopping
                 raise
-            stack.enter_context(watched_loop())
+            stack.enter_context(event_loop_watchdog())
             await next(worker)
 
 

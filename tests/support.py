@@ -66,6 +66,14 @@ async def approve(client: Client, handle: Handle, approval: str = "release manag
     return await decide(client, handle.id, Decision(approval=approval, approved=yes, who="ann", why="it is tested"))
 
 
+async def answer_to(handle: Handle, approval: str = "release manager", *, yes: bool = True) -> Decision:
+    """Return Ann's decision about what an approval asks now, once it is open; for those who send it themselves."""
+    now = await until(handle, lambda now: approval in [one.name for one in now.waiting_for])
+    [question] = [one.question for one in now.waiting_for if one.name == approval]
+    why = "it is tested"
+    return Decision(approval=approval, question=question, approved=yes, who="ann", why=why, digest=now.digest)
+
+
 async def failure(handle: Handle) -> str:
     """Return the message with which a run failed."""
     with pytest.raises(WorkflowFailureError) as raised:

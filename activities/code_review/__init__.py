@@ -7,7 +7,7 @@ and line, what was not analysed is named, and what a comment in the source suppr
 stages      the four stages
 agents      the reviewers
 sources     the snapshot of the code under review
-analysers   bandit, ruff and radon
+analysers   bandit and ruff
 reports     handoff reports, and SARIF 2.1.0
 ```
 """

@@ -1,4 +1,4 @@
-"""The analysers that work offline: bandit and ruff for security, ruff and radon for performance.
+"""The analysers that work offline: bandit and ruff for security, ruff for performance.
 
 They run on copies with numbered names in a folder without configuration, so nothing in the source decides what is
 looked for. Comments that suppress a finding (`# nosec`, `# noqa`) do not hide it.
@@ -9,6 +9,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -20,13 +21,13 @@ from typing import Any
 
 from activities.code_review.records import CodeReviewError, Concern, Finding, Severity, Snapshot, SourceText
 
-NEEDED = ("bandit", "ruff", "radon")
-RULES: Mapping[Concern, str] = {"security": "S", "performance": "PERF,ASYNC,C4,B019,RUF015"}
+NEEDED = ("bandit", "ruff")
+RULES: Mapping[Concern, str] = {"security": "S", "performance": "PERF,ASYNC,C4,C901,B019,RUF015"}
 """Ruff's rules for each concern."""
 
 _SECONDS = 600
 _MOST_CRASHES = 20
-_COMPLEX_FROM = 11  # radon's rank C
+_COMPLEXITY = re.compile(r"too complex \((\d+) > ")
 _BANDIT_SURE = {"HIGH": 95, "MEDIUM": 75, "LOW": 50}
 _GRAVE = frozenset(("S324", "S501", "S602", "S605", "S609", "S701", "S702"))  # as bandit grades their twins
 _SLIGHT = frozenset(
@@ -37,12 +38,7 @@ _SECRETS = ("105", "106", "107")  # rules whose findings are at a password, whic
 
 @dataclass(frozen=True)
 class Copies:
-    """The snapshot's Python files as they are in a folder: `f00001.py` and so on.
-
-    Attributes:
-        folder: The folder.
-        files: The snapshot's file by its name there.
-    """
+    """The snapshot's Python files as they are in a folder: `f00001.py` and so on."""
 
     folder: Path
     files: Mapping[str, SourceText]
@@ -158,7 +154,7 @@ async def ruff(copies: Copies, concern: Concern) -> Found:
                 end_line=raw["end_location"]["row"],
                 column=raw["location"]["column"],
                 concern=concern,
-                severity=_ruff_severity(raw["code"]),
+                severity=_ruff_severity(raw["code"], raw["message"]),
                 rule=raw["code"],
                 message=raw["message"].replace("`", ""),
                 by=("ruff",),
@@ -170,39 +166,9 @@ async def ruff(copies: Copies, concern: Concern) -> Found:
     return Found(_named("ruff"), findings, frozenset(broken))
 
 
-async def radon(copies: Copies) -> Found:
-    """Return the functions that radon finds too complex."""
-    answer = await _run("radon", ["cc", "-j", "."], copies) if copies.files else {}
-    findings, broken = [], set()
-    for name, blocks in answer.items():
-        file = copies.files[Path(name).name]
-        if isinstance(blocks, dict):
-            broken.add(file.path)
-            continue
-        for block in blocks:
-            much, named = block["complexity"], ".".join(filter(None, (block.get("classname"), block["name"])))
-            if block["type"] != "class" and much >= _COMPLEX_FROM:
-                findings.append(
-                    _finding(
-                        file,
-                        block["lineno"],
-                        end_line=block["endline"],
-                        offset=block["col_offset"],
-                        concern="performance",
-                        severity="high" if much > 40 else "medium" if much > 20 else "low",
-                        rule=f"CC-{block['rank']}",
-                        message=f"{named} has a cyclomatic complexity of {much} (rank {block['rank']})",
-                        by=("radon",),
-                        confidence=99,
-                        help="https://radon.readthedocs.io/en/latest/intro.html#cyclomatic-complexity",
-                    )
-                )
-    return Found(_named("radon"), findings, frozenset(broken))
-
-
 ANALYSERS: Mapping[Concern, Mapping[str, Analysis]] = {
     "security": {"bandit": bandit, "ruff": lambda copies: ruff(copies, "security")},
-    "performance": {"ruff": lambda copies: ruff(copies, "performance"), "radon": radon},
+    "performance": {"ruff": lambda copies: ruff(copies, "performance")},
 }
 """What each reviewer uses, by name."""
 
@@ -287,7 +253,9 @@ def _bandit_severity(word: str) -> Severity:
     return known.get(word, "low")
 
 
-def _ruff_severity(code: str) -> Severity:
+def _ruff_severity(code: str, message: str) -> Severity:
+    if much := _COMPLEXITY.search(message):
+        return "high" if int(much[1]) > 40 else "medium" if int(much[1]) > 20 else "low"
     if code in _GRAVE:
         return "high"
     return "low" if code in _SLIGHT or code.startswith(("PERF", "C4", "RUF")) else "medium"

@@ -21,14 +21,7 @@ class CodeReviewError(BatonError):
 
 
 class SourceText(Record):
-    """One file under review.
-
-    Attributes:
-        path: Relative to the source, with forward slashes.
-        language: What it is written in.
-        text: Its content; every line end is a newline.
-        changed: The changed passages; None if the whole file is under review.
-    """
+    """One file under review: `changed` has the changed passages, or is None if the whole file is under review."""
 
     path: str
     language: str
@@ -135,15 +128,7 @@ class Finding(Record):
 
 
 class Review(Record):
-    """What one reviewer found.
-
-    Attributes:
-        concern: What the reviewer looks for.
-        analysers: What was used, with versions.
-        findings: The gravest first, then by place.
-        unread: Files under review that were not analysed.
-        rejected: How many claims of a model were dropped because the code does not have the quoted lines.
-    """
+    """What one reviewer found; `rejected` counts claims of a model whose quoted lines the code does not have."""
 
     concern: Concern
     analysers: tuple[str, ...]
@@ -170,11 +155,6 @@ def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:
 
 def verdict_of(findings: Iterable[Finding], fail_on: Severity, *, complete: bool) -> Verdict:
     """Return the verdict on code with these findings.
-
-    Args:
-        findings: All that are not suppressed.
-        fail_on: The least severity for which changes are requested.
-        complete: Whether everything that should have been analysed was.
 
     Example:
         >>> verdict_of([], "high", complete=True), verdict_of([], "high", complete=False)

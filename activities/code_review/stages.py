@@ -90,7 +90,7 @@ review_performance = agent_stage(
     retries=_RETRIES,
     reserve_micro_usd=_MODEL_MICRO_USD,
 )
-"""Look for slow, blocking and complex code with ruff, radon and a configured model, and report likewise."""
+"""Look for slow, blocking and complex code with ruff and a configured model, and report likewise."""
 
 
 @stage(

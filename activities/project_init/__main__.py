@@ -18,11 +18,7 @@ from activities.project_init.records import ProjectError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    Args:
-        arguments: The words after the program's name; None takes those of this process.
-    """
+    """Run one command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m activities.project_init", description="Look at a project.")
     commands = parser.add_subparsers(dest="command", required=True)
     asking = commands.add_parser("query", help="find the lines of a project that answer a question")

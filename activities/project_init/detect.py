@@ -62,15 +62,7 @@ _MOST_NAMED = 8
 
 
 def detect(tree: SourceTree, progress: Progress | None = None) -> TechStack:
-    """Return what a project is made of, each finding with its evidence.
-
-    Args:
-        tree: The surveyed project.
-        progress: Called between the steps.
-
-    Returns:
-        The findings; the same files give the same findings.
-    """
+    """Return what a project is made of, each finding with its evidence."""
     report = progress or (lambda _: None)
     report("reading manifests")
     manifests = read_manifests(tree)

@@ -1,7 +1,6 @@
 """The files of a project: which they are, what they are, their hashes, and reading them within limits.
 
-Git is asked which files belong to a checkout; any other folder is walked, under its `.gitignore` files. No link is
-followed, no pipe or device is opened, and nothing is written.
+What a limit leaves out is counted and named.
 """
 
 import hashlib
@@ -9,18 +8,17 @@ import io
 import os
 import re
 import stat
-import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from identify.identify import is_text
-from pathspec import GitIgnoreSpec
 
 from activities.project_init.records import LeftOut, Listing, ProjectError, SourceFile
+from activities.source_files import as_text, list_files, opened
 
 Progress = Callable[[str], None]
 """Called now and then with a line on how far the work is; raising from it cancels the work."""
@@ -28,24 +26,6 @@ Progress = Callable[[str], None]
 Role = Literal["source", "test", "docs", "example", "generated", "vendored"]
 
 _MIB = 1024 * 1024
-_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-_GIT_SECONDS = 60
-_GIT = ("git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.excludesFile=")
-_GIT_ENVIRONMENT = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_NO_LAZY_FETCH": "1",
-    "LC_ALL": "C",
-}
-_OURS = ".baton"
-_SKIPPED_NAMES = """
-node_modules bower_components .venv .yarn .pnpm-store site-packages __pycache__ .mypy_cache .pytest_cache .ruff_cache
-.hypothesis .import_linter_cache .cache .gradle .terraform .tox .nox .eggs .next .nuxt htmlcov .idea .vs
-"""
-_SKIPPED = frozenset(_SKIPPED_NAMES.split())
-_SKIPPED_OUTSIDE_GIT = frozenset(("build", "dist", "target", "out", "obj", "_build", "coverage", "venv", "vendor"))
-_VERSION_CONTROL = frozenset((".git", ".hg", ".svn", ".jj"))
 _SECRET = re.compile(
     r"""(?ix) \.env(\.(?!example$|sample$|template$|dist$|defaults?$)[\w.-]+)?
       | .*\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk) | id_(rsa|dsa|ecdsa|ed25519)
@@ -62,7 +42,7 @@ _GENERATED = re.compile(
 )
 _TEST_FOLDERS = "test tests __tests__ spec specs e2e cypress testdata test-data fixtures snapshots"
 _ROLES: dict[Role, frozenset[str]] = {
-    "vendored": frozenset(("vendor", "third_party", "_vendor", "_vendored")),
+    "vendored": frozenset(("vendor", "third_party", "_vendor", "node_modules", "site-packages")),
     "test": frozenset(_TEST_FOLDERS.split()),
     "example": frozenset(("example", "examples", "sample", "samples", "demo", "demos")),
     "docs": frozenset(("doc", "docs", "documentation", "website")),
@@ -71,14 +51,7 @@ _ROLES: dict[Role, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a project is read; beyond it things are counted and named.
-
-    Attributes:
-        files: Most files in the list; the least deep come first.
-        text_bytes: Longest text whose content is used.
-        hash_bytes: Longest file that is hashed.
-        total_bytes: Most bytes that are read in one survey.
-    """
+    """How many files are listed, and how many bytes of a text, of a file and in all are read; the rest is counted."""
 
     files: int = 50_000
     text_bytes: int = 1 * _MIB
@@ -104,11 +77,7 @@ class SourceTree:
         return [path for path in self.by_path if PurePosixPath(path).name in names and is_own(path)]
 
     def text(self, path: str) -> str | None:
-        r"""Return the text of a listed file, with `\n` as its line ends.
-
-        Returns:
-            The text; None if the file is binary, too long, gone, or may hold secrets by its name.
-        """
+        r"""Return the text of a listed file, with `\n` as line ends; None if it is binary, too long, gone or secret."""
         file = self.by_path.get(path)
         if file is None or file.kind != "text" or file.size > self.limits.text_bytes or may_hold_secrets(path):
             return None
@@ -118,7 +87,7 @@ class SourceTree:
     def head(self, path: str, most: int) -> bytes | None:
         """Return the first bytes of a listed file; None if it cannot be read any more."""
         try:
-            with _opened(self.root / path) as file:
+            with opened(self.root / path) as file:
                 return file.read(most) if path in self.by_path else None
         except OSError:
             return None
@@ -161,8 +130,8 @@ def survey(root: Path, *, limits: Limits | None = None, progress: Progress | Non
     """
     limits, report = limits or Limits(), progress or (lambda _: None)
     top, omissions = _checked_root(root), Omissions()
-    listed = _listed_by_git(top, omissions)
-    found = sorted(listed if listed is not None else _walk(top, omissions), key=lambda path: (path.count("/"), path))
+    paths, by_git = list_files(top, omissions.add)
+    found = sorted(paths, key=lambda path: (path.count("/"), path))
     for path in found[limits.files :]:
         omissions.add(f"over the limit of {limits.files} files", path)
     files, left = [], limits.total_bytes
@@ -175,20 +144,9 @@ def survey(root: Path, *, limits: Limits | None = None, progress: Progress | Non
             if file.kind == "text" and file.size > limits.text_bytes:
                 omissions.add(f"content not used: text over the limit of {limits.text_bytes:,} bytes", path)
             files.append(file)
-    method: Literal["git", "walk"] = "walk" if listed is None else "git"
+    method: Literal["git", "walk"] = "git" if by_git else "walk"
     name = os.fsencode(top.name).decode("utf-8", "backslashreplace") or "root"
     return SourceTree(top, Listing(name=name, method=method, files=tuple(files), left_out=omissions.result()), limits)
-
-
-def as_text(content: bytes) -> str:
-    r"""Return bytes as text: UTF-8 or marked UTF-16, with `\n` as line ends and faults as U+FFFD.
-
-    Example:
-        >>> as_text(bytes([97, 13, 10, 98, 255])).split()
-        ['a', 'b�']
-    """
-    encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    return content.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def may_hold_secrets(path: str) -> bool:
@@ -241,122 +199,6 @@ def _checked_root(root: Path) -> Path:
     return top
 
 
-def _git(root: Path, *arguments: str) -> bytes | None:
-    """Return what git answers; None if it is missing or refuses. Its hooks and the user's settings are off."""
-    environment = {"PATH": os.environ.get("PATH", os.defpath), **_GIT_ENVIRONMENT}
-    command = [*_GIT, "-C", str(root), *arguments]
-    try:
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _listed_by_git(root: Path, omissions: Omissions) -> list[str] | None:
-    """Return what git counts as the project's files; None if this is not a checkout, or is ignored by one."""
-    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if listed is None or _git(root, "check-ignore", "-q", ".") is not None:
-        return None
-    ignored = _git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory") or b""
-    for raw in filter(None, ignored.split(b"\0")):
-        path = raw.decode("utf-8", "backslashreplace")
-        if not {*path.split("/")} & {_OURS, *_VERSION_CONTROL}:
-            omissions.add("ignored by .gitignore", path)
-
-    @cache
-    def is_usable(folder: str) -> bool:
-        names = folder.split("/") if folder else []
-        if {_OURS, *_VERSION_CONTROL} & {*names}:
-            return False
-        if _SKIPPED & {*names}:
-            omissions.add("installed packages, caches and build output", folder + "/")
-            return False
-        if (root / folder).resolve() != root / folder:
-            omissions.add("symbolic link, not followed", folder)
-            return False
-        return True
-
-    paths = []
-    for raw in sorted(set(filter(None, listed.split(b"\0")))):
-        path = raw.decode("utf-8", "backslashreplace")
-        if raw != path.encode():
-            omissions.add("name is not UTF-8", path)
-        elif path.endswith("/"):
-            omissions.add("nested git repository", path)
-        elif is_usable(path.rpartition("/")[0]):
-            paths.append(path)
-    return paths
-
-
-def _walk(root: Path, omissions: Omissions) -> Iterator[str]:
-    """Yield the path of every file below a folder, under its `.gitignore` files."""
-    waiting: list[tuple[str, tuple[tuple[str, GitIgnoreSpec], ...]]] = [("", ())]
-    while waiting:
-        folder, rules = waiting.pop()
-        try:
-            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
-        except OSError as error:
-            omissions.add(f"folder cannot be read ({error.strerror})", folder + "/")
-            continue
-        names = {entry.name for entry in entries}
-        if "pyvenv.cfg" in names:
-            omissions.add("installed packages, caches and build output", folder + "/")
-            continue
-        if ".gitignore" in names and (text := _text_of(root / folder / ".gitignore")):
-            rules = (*rules, (folder, GitIgnoreSpec.from_lines(text.split("\n"))))
-        for entry in entries:
-            path = f"{folder}/{entry.name}".lstrip("/")
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in _VERSION_CONTROL or entry.name == _OURS:
-                continue
-            reason = _reason_to_skip(entry, path, rules, is_folder=is_folder)
-            if reason is not None:
-                omissions.add(reason, path + "/" * is_folder)
-            elif is_folder:
-                waiting.append((path, rules))
-            else:
-                yield path
-
-
-def _reason_to_skip(
-    entry: "os.DirEntry[str]", path: str, rules: tuple[tuple[str, GitIgnoreSpec], ...], *, is_folder: bool
-) -> str | None:
-    """Return why an entry of a folder is not part of the project, or None."""
-    if entry.name.encode("utf-8", "replace") != os.fsencode(entry.name):
-        return "name is not UTF-8"
-    if entry.is_symlink():
-        return "symbolic link, not followed"
-    if is_folder and (entry.name in _SKIPPED or (entry.name in _SKIPPED_OUTSIDE_GIT and not _is_package(entry))):
-        return "installed packages, caches and build output"
-    for folder, spec in rules:
-        if spec.match_file(path[len(folder) :].lstrip("/") + "/" * is_folder):
-            return "ignored by .gitignore"
-    return None
-
-
-def _is_package(entry: "os.DirEntry[str]") -> bool:
-    return os.path.exists(os.path.join(entry.path, "__init__.py"))
-
-
-def _text_of(place: Path) -> str:
-    try:
-        with _opened(place) as file:
-            return file.read(256 * 1024).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def _opened(place: Path) -> io.BufferedReader:
-    """Open a regular file; a link, pipe or device in its place is refused."""
-    descriptor = os.open(place, _OPEN)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(None, "not a regular file")
-    return os.fdopen(descriptor, "rb")
-
-
 def _examined(place: Path, path: str, most: int, omissions: Omissions) -> SourceFile | None:
     """Return a file as it is listed, after reading it once; None if it is not a regular file."""
     try:
@@ -369,7 +211,7 @@ def _examined(place: Path, path: str, most: int, omissions: Omissions) -> Source
             omissions.add("listed by size only: over a limit of bytes to read", path)
             return SourceFile(path=path, size=found.st_size, kind="unread")
         digest, size, lines, last, text = hashlib.sha256(), 0, 0, b"", True
-        with _opened(place) as file:
+        with opened(place) as file:
             while (block := file.read(_MIB)) and size <= most:
                 text = (is_text(io.BytesIO(block)) or block[:2] in (b"\xff\xfe", b"\xfe\xff")) if size == 0 else text
                 digest.update(block)

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from activities.project_init.files import Omissions, Progress, SourceTree, as_text, role_of
+from activities.project_init.files import Omissions, Progress, SourceTree, role_of
 from activities.project_init.languages import language_of
 from activities.project_init.pages import KNOWLEDGE_FILE
 from activities.project_init.records import Documents, Hit, KnowledgeIndex, ProjectError
 from activities.project_init.store import write_bytes
 from activities.project_init.structure import parse_python
+from activities.source_files import as_text
 from baton.wire.tokens import estimate_tokens
 
 FORMAT = "2"
@@ -85,10 +86,6 @@ def digest(text: str) -> str:
 def cut(path: str, text: str) -> list[Chunk]:
     r"""Return the chunks of a text, in order; every line that is not blank is in at least one of them.
 
-    Args:
-        path: The file; Markdown is cut by headings, Python by definitions, anything else into windows.
-        text: Its content with `\n` as line ends.
-
     Example:
         >>> parts = cut("a.md", "# Top\n\nHello.\n\n## Below\n\nMore.")
         >>> [(part.title, part.start, part.end) for part in parts]
@@ -112,15 +109,6 @@ def build_index(tree: SourceTree, documents: Documents, out: Path, progress: Pro
 
     Left out, and counted: binary and generated files, files that are too long or may hold secrets, data over 64 KiB,
     and texts with lines of thousands of characters.
-
-    Args:
-        tree: The surveyed project.
-        documents: What stage generate-docs wrote into ``out``.
-        out: The output folder.
-        progress: Called every hundred files; raising from it leaves no half index.
-
-    Returns:
-        Where the index is, its digest and its size; the same files give the same bytes.
     """
     report, omissions = progress or (lambda _: None), Omissions()
     with tempfile.TemporaryDirectory(prefix=".indexing-", dir=out) as folder:

@@ -40,10 +40,6 @@ _FIRST_LINE = 256
 def language_of(path: str, start: bytes = b"") -> tuple[str, LanguageKind] | None:
     """Return the language of a file and its kind, or None.
 
-    Args:
-        path: The file's path.
-        start: Its first bytes, which decide if the name says nothing.
-
     Example:
         >>> language_of("src/app.py"), language_of("bin/run", b"#!/usr/bin/env bash")
         (('Python', 'programming'), ('Shell', 'programming'))

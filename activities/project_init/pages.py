@@ -50,15 +50,7 @@ _PRIORITIES: dict[Priority, str] = {
 
 @dataclass(frozen=True)
 class Material:
-    """Everything that is known about a project when its documents are written.
-
-    Attributes:
-        tree: The surveyed project.
-        stack: What was detected.
-        structure: What was read in the code.
-        roadmap: What should be done next.
-        to_source: The relative path from the output folder to the project.
-    """
+    """Everything that is known about a project when its documents are written."""
 
     tree: SourceTree
     stack: TechStack
@@ -87,18 +79,7 @@ class Material:
 def write_documents(
     tree: SourceTree, stack: TechStack, structure: Structure, roadmap: tuple[RoadmapItem, ...], out: Path
 ) -> Documents:
-    """Write the documents into the output folder; the same material and folders give the same bytes.
-
-    Args:
-        tree: The surveyed project.
-        stack: What was detected.
-        structure: What was read in the code.
-        roadmap: What should be done next.
-        out: The output folder.
-
-    Returns:
-        The files with their digests, and the roadmap.
-    """
+    """Write the documents into the output folder; the same material and folders give the same bytes."""
     material = Material(tree, stack, structure, roadmap, Path(os.path.relpath(tree.root, out.resolve())).as_posix())
     files: list[WrittenFile] = [
         write_bytes(out, name, writer(material).encode("utf-8", "replace")) for name, writer in _PAGES.items()

@@ -55,14 +55,7 @@ class LeftOut(Record):
 
 
 class Listing(Record):
-    """Every file of a project, by depth and path, and what was left out.
-
-    Attributes:
-        name: The folder's name.
-        method: `git` if git listed the files, `walk` if the folder was walked.
-        files: The files.
-        left_out: What was left out, by reason.
-    """
+    """Every file of a project, by depth and path, and what was left out."""
 
     name: str
     method: Literal["git", "walk"]
@@ -137,15 +130,7 @@ class Manifest(Record):
 
 
 class Command(Record):
-    """A line to type in the project's folder.
-
-    Attributes:
-        line: The command.
-        purpose: What it is for.
-        origin: `declared` if the project names it, `conventional` if it follows from a manifest.
-        about: What it runs or does, if that is known.
-        evidence: Where it was found.
-    """
+    """A line to type in the project's folder."""
 
     line: str
     purpose: Purpose
@@ -163,24 +148,7 @@ class License(Record):
 
 
 class TechStack(Record):
-    """What stage `detect-tech-stack` finds.
-
-    Attributes:
-        name: The project's name, from its first manifest or its folder.
-        description: One line from a manifest.
-        languages: Programming languages first, then by lines.
-        manifests: Every manifest that belongs to the project itself.
-        technologies: Frameworks, tools and services.
-        commands: How to install, run, test and build it.
-        ci: What continuous integration runs, as written.
-        entry_points: Where programs start.
-        licenses: Texts first, then manifests.
-        tests: The files that hold tests.
-        summary: At most 8 sentences on what is true now.
-        decisions: What was concluded, and from what.
-        constraints: Rules that the project states.
-        open_questions: What only a person can answer.
-    """
+    """What stage `detect-tech-stack` finds."""
 
     name: str
     description: str = ""

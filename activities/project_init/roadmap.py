@@ -16,13 +16,7 @@ Finding = tuple[Priority, str, str, list[str]]
 
 
 def roadmap_by_rules(tree: SourceTree, stack: TechStack, structure: Structure) -> tuple[RoadmapItem, ...]:
-    """Return the items that the findings call for, the most urgent first.
-
-    Args:
-        tree: The surveyed project.
-        stack: What was detected.
-        structure: What was read in the code.
-    """
+    """Return the items that the findings call for, the most urgent first."""
     rules = (_of_project, _of_risks, _of_code) if tree.listing.files else (_of_an_empty_project,)
     items = [
         RoadmapItem(priority=priority, title=title, why=why, evidence=_cut(evidence))

@@ -40,13 +40,6 @@ RecordT = TypeVar("RecordT", bound=Record)
 def prepare_output(source: Path, out: Path) -> Path:
     """Create the output folder, unless writing there could touch somebody else's files.
 
-    Args:
-        source: The project that is read.
-        out: Where results go. Inside the project, only a folder below one named `.baton` is allowed.
-
-    Returns:
-        The resolved output folder.
-
     Raises:
         ProjectError: ``out`` is the project or in it, is a file, holds other files, or cannot be created.
     """

@@ -23,18 +23,7 @@ _NOTE = re.compile(r"(?:#|//|/\*|--|<!--)\s*(TODO|FIXME|XXX|HACK)\b[:(]?\s*(.{0,
 
 @dataclass
 class Module:
-    """One file of code.
-
-    Attributes:
-        path: The file.
-        language: What it is written in.
-        lines: Its length.
-        about: The first line of a Python module's docstring.
-        imports: Files of the project that it imports.
-        importers: Files of the project that import it.
-        undocumented: Public Python definitions without a docstring.
-        problem: Why it cannot be parsed.
-    """
+    """One file of code."""
 
     path: str
     language: str
@@ -97,12 +86,7 @@ class Structure:
 
 
 def read_structure(tree: SourceTree, progress: Progress | None = None) -> Structure:
-    """Read every file of code once and connect the Python modules by their imports.
-
-    Args:
-        tree: The surveyed project.
-        progress: Called every hundred files.
-    """
+    """Read every file of code once and connect the Python modules by their imports."""
     report, structure = progress or (lambda _: None), Structure()
     code = [
         (file, found[0])

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from activities.project_init.detect import detect
-from activities.project_init.files import Progress, SourceTree, as_text, survey
+from activities.project_init.files import Progress, SourceTree, survey
 from activities.project_init.knowledge import digest, open_index, query
 from activities.project_init.markdown import broken_links, commands_of, parse
 from activities.project_init.records import (
@@ -23,6 +23,7 @@ from activities.project_init.records import (
     TechStack,
     Verification,
 )
+from activities.source_files import as_text
 
 _NAMED = 5
 """How many faults a message names."""

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from baton.agents.answers import AgentAnswer as AgentAnswer
     from baton.agents.answers import AnswerForm as AnswerForm
     from baton.agents.chat_completions import chat_agent as chat_agent
-    from baton.agents.definition_files import AgentDefinition as AgentDefinition
-    from baton.agents.definition_files import read_agent_file as read_agent_file
+    from baton.agents.definitions import AgentDefinition as AgentDefinition
     from baton.agents.definitions import defined_stage as defined_stage
+    from baton.agents.definitions import read_agent_file as read_agent_file
     from baton.agents.langgraph import LangGraphAgent as LangGraphAgent
     from baton.agents.langgraph import node_stage as node_stage
     from baton.agents.openai_agents import OpenAIAgent as OpenAIAgent

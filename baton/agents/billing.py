@@ -10,6 +10,7 @@ from functools import cache
 from baton.agents.port import AgentWork
 from baton.core.history import Spend
 from baton.errors import AgentError
+from baton.telemetry.tracing import current_stage
 from baton.wire.money import micro_usd
 from baton.wire.pricing import Price, Usage
 
@@ -96,6 +97,8 @@ class UsageMeter:
         spend = Spend(micro_usd=cost or 0, prompt_tokens=usage.input, completion_tokens=usage.output)
         self.used, self.spent = self.used + usage, self.spent + spend
         self._work.charge(spend)
+        if (span := current_stage.get()) is not None:
+            span.used(model, self.used)
 
     def settle(self, total: Usage, model: str, *, cost: int | None = None) -> None:
         """Charge what a run used beyond the requests that were charged, such as answers its framework refused.

@@ -1,19 +1,211 @@
-"""Stages out of agent definition files: whoever has `output_style: agent-handoff` answers with a handoff report.
+"""Agent definition files: Markdown whose front matter says who an agent is and how it answers (extra `agent-files`).
 
-So a report is used of its own accord wherever such an agent takes part: when it is delegated to, when it returns to
-its parent, and from one phase of a pipeline to the next (agent-handoff L211-219).
+An agent with `output_style: agent-handoff` answers with a handoff report wherever it takes part (agent-handoff,
+"Integration"). The front matter is YAML with texts and lists of texts; anything else is refused with its line.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Unpack
 
+from baton.extras import needs_extra
+
+with needs_extra("agent-files", __name__):
+    import yaml
+
 from baton.agents.answers import AnswerForm
-from baton.agents.definition_files import AgentDefinition
 from baton.agents.port import Agent, AgentTerms, agent_stage
 from baton.agents.tools import AgentTool, name_of
 from baton.core.messages import StageResult
+from baton.errors import BatonError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage
+
+HANDOFF_STYLE = "agent-handoff"
+"""The output style of agents that answer with a handoff report."""
+MOST_BYTES = 1024 * 1024
+"""The largest definition, in bytes: it is a prompt, not a data file."""
+
+MOST_FRONT = 64 * 1024
+"""The longest front matter, in characters."""
+
+FrontMatter = dict[str, str | tuple[str, ...]]
+
+_TEXTS = frozenset({"str", "int", "float", "bool", "null", "timestamp", "value"})  # what YAML takes a plain text for
+_ALL = "*"  # in the place of a tool's name: every tool
+
+
+class AgentFileError(BatonError):
+    """An agent definition file cannot be read; the message has the file, the line and what to do."""
+
+
+@dataclass(frozen=True)
+class AgentDefinition:
+    """Who an agent is.
+
+    Attributes:
+        name: Its name.
+        description: What it is for.
+        instructions: The text below the front matter, its prompt.
+        output_style: How it answers, for example `agent-handoff`; empty for free text.
+        model: Which model it runs on; empty for the default.
+        tools: What it may use, or None if the file does not say, or says `"*"`: all that it is given.
+        used_by: Who uses it, as style files have it.
+        further: Members of the front matter that Baton gives no meaning.
+    """
+
+    name: str
+    description: str = ""
+    instructions: str = ""
+    output_style: str = ""
+    model: str = ""
+    tools: tuple[str, ...] | None = None
+    used_by: tuple[str, ...] = ()
+    further: FrontMatter = field(default_factory=dict)
+
+    @property
+    def reports(self) -> bool:
+        """Whether it answers with a handoff report (S4-int-a)."""
+        return self.output_style == HANDOFF_STYLE
+
+
+def read_agent_file(path: Path) -> AgentDefinition:
+    r"""Return the agent that a file defines.
+
+    Args:
+        path: A Markdown file with front matter, UTF-8.
+
+    Raises:
+        AgentFileError: The file is missing, too large or not UTF-8, has no front matter or none that can be read,
+            or names no agent.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "explorer.md")
+        ...     _ = file.write_text("---\nname: code-explorer\noutput_style: agent-handoff\n---\nExplore.")
+        ...     read_agent_file(file).reports
+        True
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise AgentFileError(f"{path}: is larger than {MOST_BYTES:,} bytes; is this an agent definition?")
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise AgentFileError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except OSError as error:
+        raise AgentFileError(f"{path}: cannot be read: {error.strerror}") from error
+    return agent_definition(text, str(path))
+
+
+def read_agent_files(folder: Path) -> list[AgentDefinition]:
+    """Return the agents that the `*.md` files of a folder define, by file name.
+
+    Raises:
+        AgentFileError: The folder is missing, a file cannot be read, or two files define agents of one name.
+    """
+    if not folder.is_dir():
+        raise AgentFileError(f"{folder}: is no folder; name the one with the agent definitions")
+    found: dict[str, AgentDefinition] = {}
+    for path in sorted(folder.glob("*.md")):
+        agent = read_agent_file(path)
+        if agent.name in found:
+            raise AgentFileError(f"{path}: another file defines an agent {agent.name!r} already; rename one")
+        found[agent.name] = agent
+    return list(found.values())
+
+
+def agent_definition(text: str, source: str = "agent definition") -> AgentDefinition:
+    r"""Return the agent that a text defines.
+
+    Args:
+        text: Front matter between two lines `---`, and the instructions.
+        source: What errors call it.
+
+    Raises:
+        AgentFileError: The front matter is missing or cannot be read, or names no agent.
+
+    Example:
+        >>> agent_definition("---\nname: tester\ntools: Read, Bash\n---\nTest it.").tools
+        ('Read', 'Bash')
+    """
+    members, instructions = front_matter(text, source)
+    known: dict[str, str] = {}
+    for name in ("name", "description", "output_style", "model"):
+        value = members.pop(name, "")
+        if not isinstance(value, str):
+            raise AgentFileError(f"{source}: {name!r} is a list; write one text")
+        known[name] = value
+    if not known["name"].strip():
+        raise AgentFileError(f"{source}: the front matter names no agent; add a line 'name: …'")
+    tools = _listed(members.pop("tools", _ALL))
+    return AgentDefinition(
+        **known,
+        instructions=instructions,
+        tools=None if _ALL in tools else tools,
+        used_by=_listed(members.pop("used_by", ())),
+        further=members,
+    )
+
+
+def front_matter(text: str, source: str = "text") -> tuple[FrontMatter, str]:
+    r"""Return the members of a text's front matter, and the text below it.
+
+    Args:
+        text: What begins with a line `---`.
+        source: What errors call it.
+
+    Raises:
+        AgentFileError: There is no front matter, it does not end, or it is more than names with texts and lists.
+
+    Example:
+        >>> front_matter("---\nname: agent-handoff\nused_by:\n  - all-agents\n---\n# Style")
+        ({'name': 'agent-handoff', 'used_by': ('all-agents',)}, '# Style')
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if lines[0].rstrip() != "---":
+        raise AgentFileError(f"{source}: line 1: has no front matter; begin with a line '---'")
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if end is None:
+        raise AgentFileError(f"{source}: line 1: the front matter does not end; close it with a line '---'")
+    front = "\n".join(["", *lines[1:end], ""])
+    if len(front) > MOST_FRONT:
+        raise AgentFileError(f"{source}: line 1: the front matter is longer than {MOST_FRONT:,} characters; shorten it")
+    try:
+        # Composed and not loaded: the nodes have lines, and names that appear twice.
+        document = yaml.compose(front, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        why = getattr(error, "problem", None) or "it is not YAML"
+        raise AgentFileError(f"{source}: line {mark.line + 1 if mark else 1}: {why}") from None
+    found: FrontMatter = {}
+    if document is not None and not isinstance(document, yaml.MappingNode):
+        raise _refused(document, source, "is not a name with a value")
+    for name, value in () if document is None else document.value:
+        if not isinstance(name, yaml.ScalarNode) or name.value in found:
+            raise _refused(name, source, "is not the name of a member, or names one a second time")
+        listed = isinstance(value, yaml.SequenceNode)
+        found[name.value] = tuple(_text(one, source) for one in value.value) if listed else _text(value, source)
+    return found, "\n".join(lines[end + 1 :]).strip("\n")
+
+
+def _text(node: yaml.Node, source: str) -> str:
+    """Return the text of a node, as it is spelled; of nothing, the empty text."""
+    kind = node.tag.removeprefix("tag:yaml.org,2002:")
+    if not isinstance(node, yaml.ScalarNode) or kind not in _TEXTS:
+        raise _refused(node, source, "is neither a text nor a list of texts")
+    return "" if kind == "null" else str(node.value)
+
+
+def _refused(node: yaml.Node, source: str, why: str) -> AgentFileError:
+    return AgentFileError(f"{source}: line {node.start_mark.line + 1}: the value {why}")
+
+
+def _listed(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return names that stand in a list, or in a text with commas between."""
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(part.strip() for part in parts if part.strip())
 
 
 def defined_stage(
@@ -31,7 +223,7 @@ def defined_stage(
     them. The model is the agent's own affair.
 
     Args:
-        definition: What the file says (`baton.agents.definition_files.read_agent_file`).
+        definition: What the file says (`read_agent_file`).
         agent: Who does it.
         tools: Functions that the agent may call.
         **terms: The terms of a stage, as for `agent_stage`.
@@ -40,7 +232,6 @@ def defined_stage(
         The stage, for `Pipeline.stage` and for a worker's activities.
 
     Example:
-        >>> from baton.agents.definition_files import agent_definition
         >>> class Silent:
         ...     name = "silent"
         ...     async def run(self, work):

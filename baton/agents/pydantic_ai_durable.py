@@ -175,6 +175,10 @@ class DurableAgent:
             raise ValueError(
                 "a durable agent needs a name, and both UnderContract() and TemporalDurability() among its capabilities"
             )
+        if (
+            agent.instrument is None
+        ):  # `Agent.instrument_all()` would record each of its activities as an agent, with text
+            agent.instrument = False
         self.agent = agent
         self.name = name or agent.name
         self._instructions = instructions

@@ -1,13 +1,25 @@
 """Where a stage reads and writes artifacts."""
 
+import asyncio
 import hashlib
+import logging
+import time
+from datetime import UTC, datetime
+
+from temporalio import activity
 
 from baton.artifacts.records import ArtifactRef
 from baton.artifacts.selection import select_artifacts
 from baton.artifacts.store import ArtifactStore
 from baton.core.messages import Selected
-from baton.errors import ArtifactConflictError, ArtifactNotFoundError
+from baton.errors import ArtifactConflictError, ArtifactNotFoundError, ArtifactUnavailableError
 from baton.wire.tokens import TokenEstimator
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds between two tries to write an artifact to a store that cannot be written."""
+_LONGEST_WAIT = 3_600.0
+_IN_TIME = 15.0  # seconds before the stage's timeout at which it says itself why it fails
+_log = logging.getLogger(__name__)
 
 
 class ArtifactDesk:
@@ -68,8 +80,11 @@ class ArtifactDesk:
         Returns:
             The reference, with hash and size in bytes.
 
+        A store that cannot be written, as on a full disk, is waited for until shortly before the stage's own timeout.
+
         Raises:
             ArtifactConflictError: The id already names other bytes.
+            ArtifactUnavailableError: The store could not be written in all that time.
             RuntimeError: The worker has no store.
         """
         raw = data.encode() if isinstance(data, str) else data
@@ -82,10 +97,25 @@ class ArtifactDesk:
                 f"artifact {id!r} already has the hash {known.short_hash}…, these bytes have {ref.short_hash}…; "
                 "artifacts are immutable, give the new version a new id"
             )
-        await self.store.put(raw)
+        await self._put(raw, id)
         if known is None:
             self.written.append(ref)
         return ref
+
+    async def _put(self, data: bytes, id: str) -> None:
+        """Store bytes; while the store cannot be written, wait: the stage's work is done, and would be paid twice."""
+        until, pause = time.monotonic() + _longest_wait(), FIRST_PAUSE
+        while True:
+            try:
+                await self.store.put(data)
+                return
+            except ArtifactUnavailableError as error:
+                if time.monotonic() + pause > until:
+                    raise
+                if pause == FIRST_PAUSE:
+                    _log.warning("artifact %r waits for the store: %s", id, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def read(self, id: str) -> bytes:
         """Return the bytes of an artifact the stage knows by its reference.
@@ -121,3 +151,11 @@ class ArtifactDesk:
         costs = {id: self._counter(text) for id, text in texts.items()}
         self.selected = select_artifacts(self._handed, self._scope, max_tokens, costs)
         return {verdict.id: texts[verdict.id] for verdict in self.selected if verdict.included}
+
+
+def _longest_wait() -> float:
+    """Return for how many seconds an artifact may wait for its store: not into the timeout of this activity."""
+    if not activity.in_activity() or (timeout := activity.info().start_to_close_timeout) is None:
+        return _LONGEST_WAIT
+    left = (activity.info().started_time + timeout - datetime.now(UTC)).total_seconds()
+    return min(left - _IN_TIME, _LONGEST_WAIT)

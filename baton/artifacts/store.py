@@ -16,7 +16,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
+from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError, ArtifactUnavailableError
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme
@@ -110,13 +110,13 @@ class LocalArtifactStore:
         A damaged file under that hash is replaced by the good bytes.
 
         Raises:
-            ArtifactError: The folder cannot be written; the message names it and the reason.
+            ArtifactUnavailableError: The folder cannot be written; the message names it and the reason.
         """
         sha256 = hashlib.sha256(data).hexdigest()
         try:
             await asyncio.to_thread(_write_once, self.root, self._path(sha256), data)
         except OSError as error:
-            raise ArtifactError(
+            raise ArtifactUnavailableError(
                 f"cannot write artifact {sha256!r} below {str(self.root)!r}: {error.strerror or error}; "
                 "check that the folder exists, is writable and has space"
             ) from error

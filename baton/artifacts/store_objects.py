@@ -12,7 +12,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore, from_url
 
 from baton.artifacts.store import checked_hash, not_found, verified
-from baton.errors import ArtifactError
+from baton.errors import ArtifactError, ArtifactUnavailableError
 
 
 class ObjectArtifactStore:
@@ -51,13 +51,13 @@ class ObjectArtifactStore:
         """Keep ``data`` and return its SHA-256; bytes that the store already holds are fine.
 
         Raises:
-            ArtifactError: The store refused; the message gives its reason.
+            ArtifactUnavailableError: The store refused; the message gives its reason.
         """
         sha256 = hashlib.sha256(data).hexdigest()
         try:
             await asyncio.to_thread(self._create, sha256, data)
         except (BaseError, OSError) as error:
-            raise ArtifactError(
+            raise ArtifactUnavailableError(
                 f"cannot write artifact {sha256!r} to {self.url!r}: {_reason(error)}; "
                 "check the bucket's name and that these credentials may write to it"
             ) from error

@@ -30,7 +30,7 @@ from temporalio.converter import PayloadCodec
 
 from baton.codec.compression import MAX_DECODED_BYTES, CompressionCodec
 from baton.codec.encryption import EncryptionCodec
-from baton.codec.serving import bears, body_of, serving
+from baton.codec.serving import has_bearer_token, read_body, serving
 from baton.errors import PayloadError
 from baton.keys.store_keyring import Keyring
 
@@ -85,7 +85,7 @@ def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: 
             origin = request.headers.get("origin")
             if origin is not None and origin not in origins:
                 return PlainTextResponse(_foreign(origin, origins), status_code=403)
-            if token is not None and not bears(request, token):
+            if token is not None and not has_bearer_token(request, token):
                 return PlainTextResponse("expected 'Authorization: Bearer <the token>'", status_code=401)
             return await _answer(request, transform, warn)
 
@@ -168,7 +168,7 @@ async def _gone(_: Request, __: Exception) -> Response:
 
 
 async def _answer(request: Request, transform: _Transform, warn: Callable[[str], None]) -> Response:
-    body = await body_of(request, MAX_BODY_BYTES)
+    body = await read_body(request, MAX_BODY_BYTES)
     if body is None:
         return PlainTextResponse(f"the body is larger than {MAX_BODY_BYTES} bytes", status_code=413)
     try:

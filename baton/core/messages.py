@@ -115,6 +115,7 @@ class Waiting(CompactRecord):
         until: The deadline of an approval, or the end of a sleep.
         digest: The digest of the baton an approval is asked for; a decision is bound to it.
         asks: Of an approval: what the person is asked.
+        question: Of an approval: its id, the step and a nonce; a decision is about one question.
     """
 
     kind: str
@@ -124,6 +125,7 @@ class Waiting(CompactRecord):
     until: Timestamp | None = None
     digest: str | None = None
     asks: str | None = None
+    question: str | None = None
 
 
 class PipelineStatus(StrEnum):
@@ -363,7 +365,9 @@ class Decision(CompactRecord):
         approved: Yes or no.
         who: The person who decides.
         why: Their reason.
-        digest: The digest of the baton they looked at; a decision on another baton is refused.
+        question: Which question they answer, as the query `waiting` shows it: a decision for an earlier question
+            under the same title is refused. `baton.client.decide` reads it from the run where it is left out.
+        digest: The digest of the baton they looked at; a decision on another baton is refused. Likewise.
 
     Example:
         >>> Decision(approval="release manager", approved=True, who="ann", why="tests are green").approved
@@ -376,6 +380,7 @@ class Decision(CompactRecord):
     approved: bool
     who: Name
     why: str = ""
+    question: str | None = None
     digest: str | None = None
 
 
@@ -384,6 +389,7 @@ class Decided(CompactRecord):
 
     Attributes:
         approval: The approval's title.
+        question: The question that was answered.
         approved: Yes or no.
         who: The person, or `"deadline"`.
         why: The reason.
@@ -393,6 +399,7 @@ class Decided(CompactRecord):
     """
 
     approval: Name
+    question: str
     approved: bool
     who: Name
     why: str = ""

@@ -39,7 +39,7 @@ with needs_extra("codec", __name__):
 from temporalio.exceptions import TemporalError
 
 from baton.artifacts.records import Name
-from baton.codec.serving import bears, body_of, serving
+from baton.codec.serving import has_bearer_token, read_body, serving
 from baton.errors import BatonError, PipelineError
 from baton.exchange.client_external import Found, OutsideAgents
 from baton.exchange.external import LONGEST_LEASE
@@ -190,7 +190,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         do, needed = _VERBS.get(verb), _NEEDED.get(verb)
         if do is None:
             return _error(404, f"there is {', '.join(_VERBS)}")
-        body = await body_of(request, MAX_BODY_BYTES)
+        body = await read_body(request, MAX_BODY_BYTES)
         if body is None:
             return _error(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         try:
@@ -242,7 +242,7 @@ async def serve_outside(
 def _agent(request: Request, tokens: Mapping[str, str]) -> str | None:
     """Return whose token a request carries; every token is compared, so the time tells nothing."""
     known = dict(tokens)  # another thread may be changing them
-    found = [agent for agent, token in known.items() if bears(request, token)]
+    found = [agent for agent, token in known.items() if has_bearer_token(request, token)]
     return found[0] if len(found) == 1 and len(known[found[0]]) >= SHORTEST_TOKEN else None
 
 

@@ -1,6 +1,7 @@
 """`baton audit migrate`, `checkpoint`, `archive`, and `baton keys rewrap`: what ledger and vault need over time."""
 
 import os
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,9 @@ from baton.cli.session import Session
 from baton.keys.store_keyring import Keyring
 from baton.ledger.cli_sources import Keys, LedgerOption, NameOption, ledger_place, opened
 from baton.ledger.errors import LedgerError
+from baton.ledger.store import Ledger
 from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_archive import FlawedRecordsError, SegmentManifest
 from baton.ledger.store_opening import open_database
 from baton.ledger.store_schema import migrate as migrated
 from baton.personal.cli import DEFAULT_VAULT, VaultOption
@@ -111,16 +114,25 @@ async def archive(
         )
     async with opened(session, ledger, name) as open_ledger:
         with session.progress("moving records"):
-            moved = await open_ledger.move_to_cold(timedelta(days=older_than))
+            flawed, moved = await _moved(open_ledger, timedelta(days=older_than))
     records = sum(one.records for one in moved)
     last = moved[-1].digest if moved else None
     if session.json:
         segments = [one.model_dump(mode="json") for one in moved]
         session.write_json({"records": records, "segments": segments, "last_manifest": last})
-        return
-    session.show(f"{counted(records, 'record')} moved, in {counted(len(moved), 'segment')}")
-    if last is not None:
-        session.show(f"the last one's manifest is {last}")
+    else:
+        session.show(f"{counted(records, 'record')} moved, in {counted(len(moved), 'segment')}")
+        if last is not None:
+            session.show(f"the last one's manifest is {last}")
+    if flawed is not None:
+        raise flawed
+
+
+async def _moved(ledger: Ledger, older_than: timedelta) -> tuple[FlawedRecordsError | None, Sequence[SegmentManifest]]:
+    try:
+        return None, await ledger.move_to_cold(older_than)
+    except FlawedRecordsError as error:
+        return error, error.moved
 
 
 @command

@@ -19,7 +19,15 @@ from baton.ledger.privacy import RedactionPolicy, in_clear
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import AuditEntry, AuditRecord, stamp
 from baton.ledger.store_anchors import AnchorFile
-from baton.ledger.store_archive import SEGMENT_RECORDS, ColdTier, Mover, SegmentManifest, coldest
+from baton.ledger.store_archive import (
+    SEGMENT_RECORDS,
+    ColdTier,
+    FlawedRecordsError,
+    Mover,
+    SegmentManifest,
+    moved_through,
+    without_flawed,
+)
 from baton.ledger.store_bundles import verify_bundle
 from baton.ledger.store_checkpoints import Checkpoints
 from baton.ledger.store_database import Connection, Database, shown
@@ -421,8 +429,8 @@ class Ledger:
             The manifests of the segments that this call made. Keep the last one's digest: it leads to all of them.
 
         Raises:
-            LedgerError: A record is flawed, so neither it nor a later one is moved; or there is no artifact
-                store, or this role may not.
+            FlawedRecordsError: Records are flawed; they stay where they are, and all others were moved.
+            LedgerError: There is no artifact store, or this role may not.
             ArtifactError: The artifact store failed; what was not yet moved stays where it is.
         """
         if self._options.artifacts is None:
@@ -430,18 +438,26 @@ class Ledger:
         mover = Mover(self._database, self.name, self._options.artifacts)
         await mover.finish()
         limit = stamp(self._options.clock() - older_than)
-        end, moved = await self._reader.end(), []
-        while page := await self._reader.page(await coldest(self._database), end, segment_records):
+        end, after = await self._reader.end(), await moved_through(self._database)
+        moved: list[SegmentManifest] = []
+        flawed: list[str] = []
+        while page := await self._reader.page(after, end, segment_records):
             # One that a clock stamped with a later time is at least as old as what came after it.
             old = page[: max((at for at, record in enumerate(page, 1) if _recorded_at(record) <= limit), default=0)]
             if not old:
                 break
             try:
-                moved.append(await mover.seal(old))
+                for run in without_flawed(old, flawed):
+                    moved.append(await mover.seal(run))
+                after = old[-1].position
             except LedgerConflictError:
-                await mover.finish()  # another process moves, too, and was quicker with these
-                if await coldest(self._database) < old[0].position:
+                await mover.finish()  # another process moves as well, and was quicker with these
+                found = await moved_through(self._database)
+                if found <= after:
                     raise
+                after = found
+        if flawed:
+            raise FlawedRecordsError(moved, flawed)
         return moved
 
     async def export(

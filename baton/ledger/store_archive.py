@@ -12,7 +12,7 @@ import builtins
 import hashlib
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Literal
@@ -25,7 +25,7 @@ from baton.ledger.chain import own_flaw
 from baton.ledger.errors import EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
 from baton.ledger.records import AuditRecord, CamelRecord
-from baton.ledger.store_database import Connection, Database, scalar
+from baton.ledger.store_database import BEFORE_ALL, Database, scalar
 from baton.wire.hashing import hash_of
 from baton.wire.values import Count, Digest
 
@@ -40,6 +40,7 @@ MOST_SEGMENT_BYTES = 1024 * 1024 * 1024
 """A segment that would grow beyond this is taken for damaged."""
 
 _LAST_MANIFEST = "SELECT manifest FROM handoff_audit_segment ORDER BY first_position DESC LIMIT 1"
+_MOVED_THROUGH = "SELECT max(last_position) FROM handoff_audit_segment"
 _UNFINISHED = (
     "SELECT s.first_position, s.last_position, s.segment FROM handoff_audit_segment AS s WHERE EXISTS "
     "(SELECT 1 FROM handoff_audit_content AS c WHERE c.position BETWEEN s.first_position AND s.last_position)"
@@ -51,6 +52,7 @@ _REGISTER = (
 )
 _LEVEL = 9
 _KEPT_SEGMENTS = 2
+_NAMED = 5
 
 
 class SegmentManifest(CamelRecord):
@@ -87,6 +89,19 @@ class SegmentManifest(CamelRecord):
     def digest(self) -> str:
         """The digest under which the artifact store has it."""
         return f"sha256:{hashlib.sha256(self.stored).hexdigest()}"
+
+
+class FlawedRecordsError(LedgerError):
+    """Flawed records were not moved to the cold tier; all others were.
+
+    Attributes:
+        moved: The manifests of the segments that were made.
+    """
+
+    def __init__(self, moved: Sequence[SegmentManifest], flawed: Sequence[str]) -> None:
+        self.moved = tuple(moved)
+        more = f", and {len(flawed) - _NAMED} more" if len(flawed) > _NAMED else ""
+        super().__init__(f"{'; '.join(flawed[:_NAMED])}{more}: not moved; look into it with `baton audit verify --all`")
 
 
 class ColdTier:
@@ -150,10 +165,8 @@ class Mover:
         Raises:
             ArtifactError: The store cannot be written, or does not give back what it took.
             LedgerConflictError: Somebody else sealed these records meanwhile.
-            LedgerError: A record is flawed, or the database refused.
+            LedgerError: The database refused.
         """
-        for record in records:
-            _refuse_flawed(record)
         about = Manifest(
             format=SEGMENT,
             ledger=self._ledger,
@@ -215,16 +228,24 @@ class Mover:
         await self._database.write(lambda connection: connection.rows(_REGISTER, *row))
 
 
-async def coldest(database: Database) -> int:
-    """Return the position before the first record whose bytes are hot."""
+async def moved_through(database: Database) -> int:
+    """Return the last position that a segment holds; what is flawed and was left behind is before it."""
+    last = await database.read(lambda connection: scalar(connection, _MOVED_THROUGH))
+    return BEFORE_ALL if last is None else int(last)
 
-    def work(connection: Connection) -> int:
-        first = scalar(connection, "SELECT min(position) FROM handoff_audit_content")
-        if first is None:
-            return scalar(connection, "SELECT max(position) FROM handoff_audit") or 0
-        return int(first) - 1
 
-    return await database.read(work)
+def without_flawed(records: Sequence[AuditRecord], flawed: list[str]) -> Iterator[Sequence[AuditRecord]]:
+    """Yield the stretches of records that are as recorded, and add what is wrong with others to ``flawed``."""
+    start = 0
+    for at, record in enumerate(records):
+        if (flaw := _flaw(record)) is not None:
+            task_id = record.claims.task_id if record.claims else ""
+            flawed.append(f"record {record.position}, of task {task_id!r}, is flawed ({flaw})")
+            if at > start:
+                yield records[start:at]
+            start = at + 1
+    if len(records) > start:
+        yield records[start:]
 
 
 async def segments_of(artifacts: ArtifactStore, last_manifest: str) -> list[SegmentManifest]:
@@ -259,16 +280,9 @@ def _read_segment(data: bytes) -> list[AuditRecord]:
     return list(EvidenceFile.open(plain.removesuffix(b"\n").split(b"\n")).records())
 
 
-def _refuse_flawed(record: AuditRecord) -> None:
-    """Make sure that a record is what was recorded before its bytes are moved.
-
-    Raises:
-        LedgerError: It is not; the message names it.
-    """
+def _flaw(record: AuditRecord) -> str | None:
+    """Return what is wrong with a record; None if it is what was recorded."""
     try:
-        flaw = record.absence or own_flaw(record, record.members)
+        return record.absence or own_flaw(record, record.members)
     except ValueError as error:
-        flaw = str(error)
-    if flaw is not None:
-        task_id = record.claims.task_id if record.claims else ""
-        raise LedgerError(f"record {record.position}, of task {task_id!r}, is flawed ({flaw}), so it was not moved")
+        return str(error)

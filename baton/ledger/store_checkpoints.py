@@ -23,8 +23,7 @@ from baton.ledger.merkle import HASH_BYTES, Frontier, consistency_proof, inclusi
 from baton.ledger.proof import Checkpoint
 from baton.ledger.records import AuditRecord, stamp
 from baton.ledger.store_anchors import AnchorFile
-from baton.ledger.store_database import Connection, Database, Row
-from baton.ledger.store_reader import BEFORE_ALL
+from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row
 from baton.ledger.store_rows import head_claim
 from baton.wire.hashing import digest_of
 

@@ -13,6 +13,9 @@ from baton.ledger.errors import LedgerError, LedgerUnavailableError
 APPEND_ONLY = "handoff_audit is append-only"
 """What the triggers say."""
 
+BEFORE_ALL = -(2**63) - 1
+"""Before the smallest position that the tables hold: whoever wrote past the ledger may not have begun at 1."""
+
 _NAMED_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 T = TypeVar("T")

@@ -12,12 +12,10 @@ from baton.ledger.evidence import index_line
 from baton.ledger.records import AuditRecord, Claims
 from baton.ledger.store_archive import ColdTier
 from baton.ledger.store_content import DamagedContentError, restored
-from baton.ledger.store_database import Connection, Database, Row, scalar
+from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row, scalar
 
 PAGE = 1_000
 """How many records are read at a time where all are."""
-BEFORE_ALL = -(2**63) - 1
-"""Before the smallest position that the tables hold: whoever wrote past the ledger may not have begun at 1."""
 
 # The segment, the one that can have them, is asked for only where the bytes are not hot.
 _RECORD = """SELECT record.position, record.task_id, record.sequence, record.previous_hash, record.record_hash,

@@ -254,11 +254,11 @@ class Pipeline:
             self._desk.approvals.close(decided)
         else:
             desk = self._desk
-            desk.approvals.open(approval, seq, asks, within)
+            question = desk.approvals.open(approval, seq, asks, within)
             waiting = desk.visibility.waiting(PipelineStatus.WAITING, approval)
             try:
                 with waiting, self._steps.recorded(StepKind.APPROVAL, approval, seq):
-                    decided = await desk.approvals.wait(approval, within, default)
+                    decided = await desk.approvals.wait(question, within, default)
             finally:
                 if not desk.approvals.titles():
                     desk.visibility.goes_on(approval)

@@ -84,7 +84,10 @@ async def _decide(
     if not session.json:
         session.err.print(_card(target, asked))
     session.confirm(f"{verb} {title!r}?", yes=yes)
-    decision = Decision(approval=title, approved=approved, who=by, why=why, digest=digest(asked.baton))
+    question = asked.waiting.question
+    decision = Decision(
+        approval=title, question=question, approved=approved, who=by, why=why, digest=digest(asked.baton)
+    )
     with session.progress("deciding"):
         decided = await answer_of(client, target, decide(client, target.workflow_id, decision))
     if session.json:

@@ -31,7 +31,10 @@ _MISFITS = (OutcomeMismatchError.__name__, PipelineError.__name__)
 
 
 async def decide(client: Client, workflow_id: str, decision: Decision) -> Decided:
-    """Decide about an open approval, bound to the baton as it is now unless the decision names a digest.
+    """Decide about an open approval.
+
+    A decision is about one question and the baton that was shown. Where it names neither, both are read from the run
+    here: it then counts for what is asked now. Name them, from the query `waiting`, if the person looked earlier.
 
     Args:
         client: A connected client.
@@ -46,16 +49,16 @@ async def decide(client: Client, workflow_id: str, decision: Decision) -> Decide
         temporalio.service.RPCError: There is no such run, or no worker answers.
     """
     handle = client.get_workflow_handle(workflow_id)
-    if decision.digest is None:
+    if decision.question is None or decision.digest is None:
         overview = await asked(handle, QUERY_STATUS, result_type=Overview)
-        decision = decision.model_copy(update={"digest": overview.digest})
+        named = [one for one in overview.waiting_for if (one.kind, one.name) == ("approval", decision.approval)]
+        question = decision.question or (named[0].question if named else None)
+        digest = decision.digest or overview.digest
+        decision = decision.model_copy(update={"question": question, "digest": digest})
 
     async def waits() -> bool:
         now = await handle.query(QUERY_STATUS, result_type=Overview)
-        return any(
-            (one.kind, one.name, one.digest) == ("approval", decision.approval, decision.digest)
-            for one in now.waiting_for
-        )
+        return any((one.question, one.digest) == (decision.question, decision.digest) for one in now.waiting_for)
 
     return await decided_by_update(handle, DECIDE, decision, Decided, waits)
 

@@ -13,30 +13,38 @@ The span of a handoff is recorded by its receiver, at the first attempt, under a
 (`baton.handoff.trace`). Loading this module loads OpenTelemetry; use `baton.telemetry.tracing.open_tracing`.
 """
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from time import time_ns
+from urllib.parse import urlsplit
 
 from opentelemetry import trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, create_key, get_value, set_value
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
+from opentelemetry.util.types import Attributes
 
 from baton.core.messages import StageReturn
 from baton.core.verdict import Answer
 from baton.handoff.trace import HandoffTrace, TraceContext, child_traceparent
-from baton.telemetry.exporter import PatientExporter
-from baton.telemetry.sampling import TaskSampler, undecided
 from baton.telemetry.tracing import current_stage
+from baton.wire.pricing import Usage
 
 _SCOPE = "baton"
 _MICRO = 1_000_000
+_log = logging.getLogger(__name__)
+
+
+_UNDECIDED = create_key("baton-undecided")
 
 
 class ChosenIds(IdGenerator):
@@ -74,7 +82,7 @@ class OpenTelemetryTracing:
             what the libraries of an agent record join the span of its stage.
     """
 
-    def __init__(self, provider: TracerProvider, ids: ChosenIds, exporter: PatientExporter | None = None) -> None:
+    def __init__(self, provider: TracerProvider, ids: ChosenIds, exporter: "QuietSpanExporter | None" = None) -> None:
         """Use a provider that was made with ``ids`` as its id generator; the exporter is told when it is closed."""
         self.provider = provider
         self._ids = ids
@@ -86,9 +94,9 @@ class OpenTelemetryTracing:
         """Return one that sends its spans in the background; see `baton.telemetry.tracing.open_tracing`."""
         ids = ChosenIds()
         provider = TracerProvider(resource=Resource.create(_names(environment, service)), id_generator=ids)
-        provider.sampler = TaskSampler(provider.sampler)
+        provider.sampler = RootSampler(provider.sampler)
         address = _address(environment)
-        exporter = PatientExporter(OTLPSpanExporter(endpoint=address), OTLPSpanExporter.__module__, address)
+        exporter = QuietSpanExporter(OTLPSpanExporter(endpoint=address), OTLPSpanExporter.__module__, address)
         provider.add_span_processor(BatchSpanProcessor(exporter))
         return cls(provider, ids, exporter)
 
@@ -99,8 +107,7 @@ class OpenTelemetryTracing:
         if parent is not None and not trace.get_current_span().get_span_context().is_valid:
             context = _below(_remote(TraceContext.parse(parent)))
         attributes = {
-            "gen_ai.operation.name": "invoke_workflow",
-            "gen_ai.workflow.name": pipeline,
+            "baton.pipeline": pipeline,
             "temporalWorkflowID": workflow_id,
         }
         if task_id:
@@ -195,8 +202,7 @@ class OpenTelemetryTracing:
                 _decided(handoff, Context()),
                 SpanKind.PRODUCER,
                 {
-                    "gen_ai.operation.name": "invoke_workflow",
-                    "gen_ai.workflow.name": handoff.sender,
+                    "baton.pipeline": handoff.sender,
                     "gen_ai.conversation.id": handoff.task_id,
                 },
                 start_time=at,
@@ -228,6 +234,17 @@ class OpenTelemetryStage:
                 if verdict != Answer.ACCEPTED:
                     _fail(span, verdict)
         self.end_handoff(time_ns())
+
+    def used(self, model: str, usage: Usage) -> None:
+        """Record the model and the tokens of a run so far; see `StageSpan.used`."""
+        self._span.set_attributes(
+            {
+                "gen_ai.response.model": model,
+                "gen_ai.usage.cache_read.input_tokens": usage.cached_input,
+                "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
+                "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+            }
+        )
 
     def returned(self, answer: StageReturn) -> None:
         """Tell what the stage returned; see `StageSpan.returned`."""
@@ -308,3 +325,99 @@ def _address(environment: Mapping[str, str]) -> str:
     """Return where spans are sent: the address for traces as it is, or the one for all signals with its path."""
     exact = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     return exact or environment["OTEL_EXPORTER_OTLP_ENDPOINT"].rstrip("/") + "/v1/traces"
+
+
+def undecided(context: Context) -> Context:
+    """Return the context of a span of a task about whose trace nobody has decided."""
+    return set_value(_UNDECIDED, True, context)
+
+
+class RootSampler(Sampler):
+    """Asks another sampler, about an `undecided` span as if its trace began with it.
+
+    The trace id of a task that was started in no trace is the task's id, a UUID with six fixed bits, and its
+    traceparent says sampled because nobody has decided. So the sampler is asked as for a root, by a hashed id.
+
+    Example:
+        >>> from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+        >>> half = RootSampler(ParentBased(TraceIdRatioBased(0.5)))
+        >>> tasks = [0x550E8400E29B41D4A716446655440000 + number for number in range(1000)]
+        >>> found = [half.should_sample(undecided(Context()), task, "handoff").decision.is_sampled() for task in tasks]
+        >>> 400 < sum(found) < 600
+        True
+    """
+
+    def __init__(self, inner: Sampler) -> None:
+        """Ask ``inner``, the sampler that is set."""
+        self._inner = inner
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        """Return whether a span is recorded."""
+        if parent_context is not None and get_value(_UNDECIDED, parent_context):
+            hashed = hashlib.sha256(trace_id.to_bytes(16, "big")).digest()
+            return self._inner.should_sample(None, int.from_bytes(hashed[:16], "big"), name, kind, attributes, links)
+        return self._inner.should_sample(parent_context, trace_id, name, kind, attributes, links)
+
+    def get_description(self) -> str:
+        """Return what it is, for those who look."""
+        return f"RootSampler({self._inner.get_description()})"
+
+
+class QuietSpanExporter(SpanExporter):
+    """Sends by another exporter, and logs once that its collector is out of reach, and once that it is back.
+
+    OpenTelemetry's own logs every attempt, and tries for half a minute at a worker's end.
+
+    Args:
+        inner: Sends.
+        logger: The name of the logger by which it tells of failures.
+        address: Where it sends to, for the log.
+    """
+
+    def __init__(self, inner: SpanExporter, logger: str, address: str) -> None:
+        self._inner = inner
+        self._logger = logging.getLogger(logger)
+        parts = urlsplit(address)
+        self._address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()  # without a name and a password
+        self._failing = False
+        self._closing = False
+        self._logger.addFilter(self._may_log)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send spans; once it is to close, a collector that was out of reach is not waited for again."""
+        if self._closing and self._failing:
+            return SpanExportResult.FAILURE
+        result = self._inner.export(spans)
+        failed = result is not SpanExportResult.SUCCESS
+        if failed and not self._failing:
+            _log.warning("spans cannot be sent to %s and are dropped; it is tried again in silence", self._address)
+        elif self._failing and not failed:
+            _log.warning("spans are sent to %s again", self._address)
+        self._failing = failed
+        return result
+
+    def close_soon(self) -> None:
+        """Send what waits, and give up at the first failure; called before the processor is shut down."""
+        self._closing = True
+
+    def shutdown(self) -> None:
+        """Stop, and leave the logger as it was."""
+        self._inner.shutdown()
+        self._logger.removeFilter(self._may_log)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is held back here."""
+        return self._inner.force_flush(timeout_millis)
+
+    def _may_log(self, record: logging.LogRecord) -> bool:
+        """Return whether the exporter may tell: of the first failure, by which it says why."""
+        return not self._failing

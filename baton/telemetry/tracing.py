@@ -18,6 +18,7 @@ from typing import Protocol
 from baton.core.messages import StageReturn
 from baton.errors import BatonError
 from baton.handoff.trace import HandoffTrace
+from baton.wire.pricing import Usage
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -39,6 +40,9 @@ class StageSpan(Protocol):
         Args:
             verdict: `"ACCEPTED"`, or the code of the verdict.
         """
+
+    def used(self, model: str, usage: Usage) -> None:
+        """Record which model an agent asked, and all tokens of its run so far."""
 
     def returned(self, answer: StageReturn) -> None:
         """Tell what the stage returned: its cost, its tokens and how many findings there are."""

@@ -26,7 +26,7 @@ from baton.plugin import BatonPlugin
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, run_pipeline, signal_raw
 from baton.wire.names import DECIDE, QUERY_STATUS, ROLLED_BACK
 from tests.acceptance.errands import STAGES, STAY, Errand
-from tests.support import GOAL, LIMIT, Handle, approve, event, undated, until, until_waiting
+from tests.support import GOAL, LIMIT, Handle, answer_to, approve, event, undated, until, until_waiting
 
 ROOT = Path(__file__).parents[2]
 YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
@@ -126,8 +126,8 @@ class TestKilledWorkers:
         queue = f"asked-{uuid.uuid4()}"
         handle = await errand(client, queue, ask=True)
         async with process(server.address, queue):
-            await until_waiting(handle, "release manager")
-        await handle.signal(DECIDE, YES)
+            yes = await answer_to(handle)
+        await handle.signal(DECIDE, yes)
         async with process(server.address, queue):
             assert await ended(client, handle) == await undisturbed(client, ask=True)
 
@@ -160,10 +160,10 @@ class TestRestartedServer:
                 await begun(staying, "build")
                 await kill(first)
         async with DevServer(options) as second, process(second.address, queue):
-            await until_waiting(handle, "release manager")
+            yes = await answer_to(handle)
             await kill(second)
             async with DevServer(options):
-                await handle.signal(DECIDE, YES)
+                await handle.signal(DECIDE, yes)
                 assert await ended(client, handle) == expected
 
 

@@ -9,12 +9,12 @@ from temporalio.worker import Worker
 
 from baton.budget.records import Budget, OnExhaustion
 from baton.client import fork, resolve_handoff
-from baton.core.messages import Decision, PipelineInput, PipelineStatus
+from baton.core.messages import PipelineInput, PipelineStatus
 from baton.exchange.client_external import OutsideAgents
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.wire.names import DECIDE, QUERY_INBOX
-from tests.support import GOAL, Handle, approve, start, until, until_waiting
+from tests.support import GOAL, Handle, answer_to, approve, start, until, until_waiting
 from tests.temporal import handoff_pipelines as handed
 from tests.temporal.exchange_pipelines import (
     Accepts,
@@ -54,7 +54,7 @@ async def lines_forked(worker: Worker, id: str) -> Handle:
     """Return a fork, with an edit, of a run of two concurrent lines; the one that was started first ended last."""
     handle = await start(worker, Lines.run, id=f"{id}-from")
     await until_waiting(handle, "first", "second")
-    await handle.signal(DECIDE, Decision(approval="second", approved=True, who="ann", why="fine"))
+    await handle.signal(DECIDE, await answer_to(handle, "second"))
     await until_waiting(handle, "first")
     await approve(worker.client, handle, "first")
     await handle.result()

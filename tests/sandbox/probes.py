@@ -98,7 +98,9 @@ def pipeline() -> dict[str, Any]:
     two = StageReturn(stage="test", seq=2, baton_patch={"work_scope": ["src"], "decision_log": ["b"]})
     state.record_stage(one, AT, made_on=state.initial)
     state.record_fan_out(2, "plan+test", [one, two], AT)
-    state.record_decision(3, Decided(approval="x", approved=True, who="ann", at=AT, digest="d", via="update"))
+    state.record_decision(
+        3, Decided(approval="x", question="3:x", approved=True, who="ann", at=AT, digest="d", via="update")
+    )
     result = PipelineResult(task_id="t", baton={"goal": "x"}, steps=1)
     state.record_child(4, "child", result, {"decision_log": ["c"]}, AT)
     state.record_edit({"open_questions": ["Why?"]}, AT, "ann", "because")

@@ -66,6 +66,27 @@ class Titled:
 
 
 @workflow.defn
+class Rounds:
+    """A person is asked again and again under one title, on the same baton; parameters: `rounds`, `events`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        events: Any = start.params["events"]
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=events))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Ask, and tell which questions were answered."""
+        rounds: Any = self.pipeline.params["rounds"]
+        questions: list[JsonValue] = []
+        for _ in range(rounds):
+            decided = await self.pipeline.approve("go on", within=timedelta(minutes=2))
+            questions.append(decided.question)
+            await self.pipeline.sleep(timedelta(seconds=0.6))
+        return self.pipeline.result(questions)
+
+
+@workflow.defn
 class Twins:
     """Two children of one kind at once, whose goals and so whose code differ."""
 
@@ -287,6 +308,7 @@ class NeverHandsOn:
 MISHAPS: list[type] = [
     AsksTwice,
     Titled,
+    Rounds,
     Twins,
     Answers,
     Stumbles,

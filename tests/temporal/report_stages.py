@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from baton.agents.definition_files import read_agent_files
-from baton.agents.definitions import defined_stage
+from baton.agents.definitions import defined_stage, read_agent_files
 from baton.agents.port import AgentAnswer, AgentWork
 from baton.report.records import HandoffReport, Readiness, ReportContext, ReportDecision, ReportFindings, Status
 from baton.report.rendering import render_report

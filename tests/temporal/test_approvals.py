@@ -1,7 +1,5 @@
 """A person decides: by update or signal, on the baton they looked at, in time, and once."""
 
-import uuid
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +8,9 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from baton.client import decide, read_run
+from baton.client import decide, read_run, roll_back
 from baton.core.history import StepKind
-from baton.core.messages import Decision, PipelineInput
+from baton.core.messages import Decided, Decision, PipelineInput
 from baton.errors import PipelineError
 from baton.handoff.pending import LONGEST_REASON
 from baton.plugin import BatonPlugin
@@ -21,6 +19,7 @@ from baton.wire.names import DECIDE, RESOLVE_HANDOFF
 from tests.support import (
     GOAL,
     LIMIT,
+    answer_to,
     approve,
     assert_reads_back,
     event,
@@ -30,7 +29,7 @@ from tests.support import (
     until,
     until_waiting,
 )
-from tests.temporal.mishaps import AsksTwice, Titled
+from tests.temporal.mishaps import AsksTwice, Rounds, Titled
 from tests.temporal.pipelines import PIPELINES, AsksWhileWorking, Gated
 from tests.temporal.stages import EXECUTED, GATES, STAGES
 
@@ -67,8 +66,7 @@ class TestDecide:
     async def test_a_signal_decides_too(self, client: Client, worker: Worker) -> None:
         """For senders that cannot wait for an answer."""
         handle = await start(worker, Gated.run)
-        await until_waiting(handle, "release manager")
-        await handle.signal(DECIDE, YES)
+        await handle.signal(DECIDE, await answer_to(handle))
         result = await handle.result()
 
         assert result.output["via"] == "signal"
@@ -78,20 +76,56 @@ class TestDecide:
         """A client that lost the answer may ask again, also when the pipeline has gone on."""
         handle = await start(worker, AsksWhileWorking.run, gate="g", patch={})
         await until_waiting(handle, "hold", "security", "legal")
-        first = await approve(client, handle, "security")
-        again = await decide(client, handle.id, Decision(approval="security", approved=True, who="ann"))
+        yes = await answer_to(handle, "security")
+        first, again = [await decide(client, handle.id, yes) for _ in range(2)]
         assert again == first
 
-        with pytest.raises(PipelineError, match="approval 'security' was approved by ann at "):
-            await decide(client, handle.id, Decision(approval="security", approved=False, who="bob"))
+        for other in (yes.model_copy(update={"approved": False}), yes.model_copy(update={"who": "bob"})):
+            with pytest.raises(PipelineError, match=f"question {yes.question} was answered: 'security' was approved"):
+                await decide(client, handle.id, other)
+        with pytest.raises(PipelineError, match="'security' was approved by ann at "):
+            await decide(client, handle.id, Decision(approval="security", approved=True, who="ann"))
         await handle.terminate()
+
+    async def test_a_decision_counts_for_its_own_question(self, client: Client, worker: Worker) -> None:
+        """Sent again it approves no later question under the same title, also where the baton is the same.
+
+        Neither by signal nor by update, with the same update id or another one, in a run that continued as new or was
+        rolled back; who sends it again is given the answer to the question that it was about.
+        """
+        handle = await start(worker, Rounds.run, rounds=4, events=12)
+        newest = client.get_workflow_handle(handle.id)
+        earlier: list[Decision] = []
+        for number in range(4):
+            now = await answer_to(newest, "go on")
+            assert now.question not in {one.question for one in earlier}
+            for place, decision in enumerate(earlier):
+                first = await newest.execute_update(DECIDE, decision, id=f"round {place}", result_type=Decided)
+                assert first.question == decision.question
+                await newest.signal(DECIDE, decision)
+                denied = decision.model_copy(update={"approved": False})
+                with pytest.raises(WorkflowUpdateFailedError):
+                    await newest.execute_update(DECIDE, denied)
+                await newest.signal(DECIDE, denied)
+            assert (await answer_to(newest, "go on")).question == now.question
+            if number == 2:
+                await roll_back(client, handle.id, "5", by="bob", why="wrong plan")
+                newest = client.get_workflow_handle(handle.id)
+                with pytest.raises(PipelineError, match=f"question {now.question} of approval 'go on' is not open"):
+                    await decide(client, handle.id, now)
+                now = await answer_to(newest, "go on")
+            await newest.execute_update(DECIDE, now, id=f"round {number}", result_type=Decided)
+            earlier.append(now)
+        assert (await newest.result())["output"] == [one.question for one in earlier]
+        assert (await newest.describe()).run_id != handle.first_execution_run_id
 
     async def test_a_signal_that_comes_twice_counts_once(self, client: Client, worker: Worker) -> None:
         """The second changes nothing, neither the history nor the end."""
         handle = await start(worker, AsksWhileWorking.run, gate="g", patch={})
         await until_waiting(handle, "hold", "security", "legal")
+        yes = await answer_to(handle, "security")
         for _ in range(2):
-            await handle.signal(DECIDE, Decision(approval="security", approved=True, who="ann"))
+            await handle.signal(DECIDE, yes)
         await until_waiting(handle, "hold", "legal")
         await approve(client, handle, "legal")
         GATES[handle.id, "g"].set()
@@ -103,12 +137,12 @@ class TestDecide:
     async def test_a_decision_made_on_a_baton_that_has_changed_is_refused(self, client: Client, worker: Worker) -> None:
         """It is bound to what the person looked at; by signal, the refusal becomes a note."""
         handle = await start(worker, AsksWhileWorking.run, gate="g", patch={"constraints": ["No cost"]})
-        looked_at = (await until_waiting(handle, "hold", "security", "legal")).digest
+        await until_waiting(handle, "hold", "security", "legal")
+        late = await answer_to(handle, "security")
         GATES[handle.id, "g"].set()
         await until_waiting(handle, "security", "legal")
 
-        late = Decision(approval="security", approved=True, who="ann", digest=looked_at)
-        with pytest.raises(PipelineError, match=f"made on the baton {looked_at[:19]}…, but it is sha256:"):
+        with pytest.raises(PipelineError, match=f"made on the baton {(late.digest or '')[:19]}…, but it is sha256:"):
             await decide(client, handle.id, late)
         await handle.signal(DECIDE, late)
         notes = (await until(handle, lambda now: bool(now.notes))).notes
@@ -123,7 +157,7 @@ class TestDecide:
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
 
-        with pytest.raises(PipelineError, match=r"no approval 'manager' is open; open now: 'release manager'"):
+        with pytest.raises(PipelineError, match=r"no approval 'manager' is open; open now: 'release manager' \("):
             await decide(client, handle.id, Decision(approval="manager", approved=True, who="ann"))
         await handle.terminate()
 
@@ -174,23 +208,6 @@ class TestWhen:
         await handle.result()
         await assert_reads_back(client, handle)
 
-    async def test_one_that_arrives_together_with_the_end_of_the_stage_before_counts(self, client: Client) -> None:
-        """Whichever of the two the worker is handed first: a query at that moment must not decide it."""
-        queue = f"together-{uuid.uuid4()}"
-        async with pipeline_worker(client, [Gated], [], task_queue=queue) as pipelines:
-            handle = await start(pipelines, Gated.run, task_timeout=timedelta(seconds=1))
-            await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-        async with pipeline_worker(client, [], STAGES, task_queue=queue):
-            await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-        await handle.signal(DECIDE, YES)
-        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
-            await handle.result()
-            run = await assert_reads_back(client, handle)
-            notes = (await overview(handle)).notes
-
-        assert run.state.entries[1].by == "ann"
-        assert notes[-1] == "took the decision of ann after all: 'release manager' opened in the same moment"
-
     async def test_one_after_the_end_is_refused_by_the_server(self, client: Client, worker: Worker) -> None:
         """A closed run cannot be changed."""
         handle = await start(worker, Gated.run)
@@ -223,8 +240,8 @@ class TestWhen:
         """It is a timer of the server; whichever worker comes next goes on with the run."""
         async with pipeline_worker(client, PIPELINES, STAGES) as first:
             handle = await start(first, Gated.run)
-            await until_waiting(handle, "release manager")
-        await handle.signal(DECIDE, YES)
+            yes = await answer_to(handle)
+        await handle.signal(DECIDE, yes)
         async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
             await handle.result()
             await assert_reads_back(client, handle)

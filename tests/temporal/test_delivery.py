@@ -72,7 +72,14 @@ async def asked(worker: Worker, handle: Handle, answer: bool | None, who: str = 
     now = await waits
     [waiting] = now.waiting_for
     if answer is not None:
-        decision = Decision(approval=waiting.name, approved=answer, who=who, why="as I see it", digest=waiting.digest)
+        decision = Decision(
+            approval=waiting.name,
+            approved=answer,
+            who=who,
+            why="as I see it",
+            question=waiting.question,
+            digest=waiting.digest,
+        )
         await decide(worker.client, handle.id, decision)
     return str(waiting.asks)
 

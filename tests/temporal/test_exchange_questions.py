@@ -14,7 +14,6 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.codec.conversion import RECORD, SEALED
-from baton.core.messages import Decision
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.chunks import Chunk, whole_digest
 from baton.exchange.records import HANDOFF
@@ -24,7 +23,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
 from baton.wire.names import DECIDE, HANDOFF_CHUNK, QUERY_STATUS
-from tests.support import Handle, event, overview, start, until_waiting
+from tests.support import Handle, answer_to, event, overview, start
 from tests.temporal.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, HandsOff, Receives, StreamsIn, StreamsOut
 from tests.temporal.handoff_stages import extract
 from tests.temporal.test_exchange import output
@@ -39,9 +38,8 @@ async def test_a_question_in_the_moment_of_the_last_chunk(exchange: Worker, safe
         receivers = [await start(gone, StreamsIn.run, pause=True) for _ in range(8)]
         for receiver in receivers:
             await start(exchange, StreamsOut.run, to=receiver.id, count=3, rest=3)
-        await asyncio.gather(*(until_waiting(receiver, "go on") for receiver in receivers))
-    decision = Decision(approval="go on", approved=True, who="ann", why="two will do")
-    for receiver in receivers:
+        decisions = await asyncio.gather(*(answer_to(receiver, "go on") for receiver in receivers))
+    for receiver, decision in zip(receivers, decisions, strict=True):
         await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 5)
         await receiver.signal(DECIDE, decision)
     asked = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
@@ -109,10 +107,10 @@ async def test_a_chunk_that_is_opened_while_another_comes(exchange: Worker, safe
             await receiver.signal(HANDOFF, message(receiver.id).model_copy(update={"step": {STREAM: stream}}))
             for chunk in chunks[:2]:
                 await receiver.signal(HANDOFF_CHUNK, chunk)
-            await until_waiting(receiver, "go on")
+        decisions = [await answer_to(receiver, "go on") for receiver in receivers]
     tasks = [sum(one.event_type == began for one in (await it.fetch_history()).events) for it in receivers]
-    for receiver in receivers:
-        await receiver.signal(DECIDE, Decision(approval="go on", approved=True, who="ann", why="two will do"))
+    for receiver, decision in zip(receivers, decisions, strict=True):
+        await receiver.signal(DECIDE, decision)
         await receiver.signal(HANDOFF_CHUNK, chunks[2])
     asked = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
     await asyncio.sleep(0.5)

@@ -99,7 +99,10 @@ async def test_runs_that_work_and_receive_at_once_while_people_decide_and_look_o
                 RPCError, WorkflowQueryFailedError, WorkflowUpdateFailedError
             ):  # somebody else was faster, or the time is up
                 for one in await run.query(QUERY_WAITING):
-                    yes = Decision(approval=one["approval"], approved=True, who="ann", why="it is well")
+                    if one["kind"] != "approval":
+                        continue
+                    seen = {"question": one["question"], "digest": one["digest"]}
+                    yes = Decision(approval=one["name"], approved=True, who="ann", why="it is well", **seen)
                     await (run.signal(DECIDE, yes) if chance.random() < 0.5 else run.execute_update(DECIDE, yes))
 
     async def one_run() -> list[Handle]:

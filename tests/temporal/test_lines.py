@@ -9,17 +9,12 @@ from temporalio.worker import Worker
 
 from baton.client import StepStatus, fork, read_run
 from baton.core.history import Spend
-from baton.core.messages import Decision, PipelineResult
+from baton.core.messages import PipelineResult
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import DECIDE
-from tests.support import start, until
+from tests.support import answer_to, start, until
 from tests.temporal.line_pipelines import Buys, Catches, Lines, Pays
 from tests.temporal.line_stages import STAGES
-
-
-def yes(title: str) -> Decision:
-    """Return Ann's approval."""
-    return Decision(approval=title, approved=True, who="ann", why="fine")
 
 
 async def test_an_update_and_a_signal_at_once_are_taken_over_in_their_order(client: Client) -> None:
@@ -28,10 +23,11 @@ async def test_an_update_and_a_signal_at_once_are_taken_over_in_their_order(clie
     async with pipeline_worker(client, [Lines], STAGES, task_queue=queue) as worker:
         handle = await start(worker, Lines.run)
         await until(handle, lambda now: {"first", "second"} <= {one.name for one in now.waiting_for})
+        first, second = [await answer_to(handle, title) for title in ("first", "second")]
     async with asyncio.TaskGroup() as group:  # with nobody at work, so that both come in one task
-        group.create_task(handle.execute_update(DECIDE, yes("first")))
+        group.create_task(handle.execute_update(DECIDE, first))
         await asyncio.sleep(0.3)
-        await handle.signal(DECIDE, yes("second"))
+        await handle.signal(DECIDE, second)
         async with pipeline_worker(client, [Lines], STAGES, task_queue=queue):
             result = await handle.result()
             forked = await fork(client, handle.id, "gamma", by="ann", why="once more")

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import time
 import traceback
 from datetime import timedelta
@@ -306,33 +305,22 @@ class TestActivities:
 class TestEventLoop:
     """A stage that does not give the event loop back."""
 
-    async def test_the_log_says_that_and_where_it_stands_still(
+    async def test_a_blocked_loop_is_reported(
         self, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Once, whatever else works on the loop: no heartbeat leaves it, and the service takes it to be well."""
-        monkeypatch.setattr(loop_watch, "PATIENCE", 1)
+        """No heartbeat leaves it, and the service takes the worker to be well."""
+        monkeypatch.setattr(loop_watch, "BLOCKED_AFTER", 1.5)
 
         @stage
         async def plan(baton: Baton) -> BatonPatch:
-            while "time.sleep(0.05)" not in caplog.text:
-                time.sleep(0.05)  # noqa: ASYNC251 - as somebody will
+            time.sleep(3)  # noqa: ASYNC251 - as somebody will
             return BatonPatch()
 
         others = [one for one in STAGES if one is not stages.plan]
-        async with (
-            pipeline_worker(client, [Linear], STAGES),
-            pipeline_worker(client, [Linear], [plan, *others]) as worker,
-        ):
+        async with pipeline_worker(client, [Linear], [plan, *others]) as worker:
             await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-            # A machine under load may have held the loop up before, too.
-            while "loop goes on" not in caplog.text.partition("time.sleep(0.05)")[2]:  # noqa: ASYNC110
+            while "the event loop was blocked" not in caplog.text:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-
-        said = [one.getMessage() for one in caplog.records if "the event loop" in one.getMessage()]
-        told, after = said[-2:]
-        assert "stood still for 1 s" in told
-        assert [one for one in said if "time.sleep(0.05)" in one] == [told]
-        assert re.fullmatch(r"the event loop goes on, after \d+ s", after)
 
 
 class TestSafeguards:

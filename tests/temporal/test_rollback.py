@@ -17,6 +17,7 @@ from baton.wire.names import DECIDE, ROLLED_BACK
 from tests.support import (
     GOAL,
     Handle,
+    answer_to,
     approve,
     assert_reads_back,
     event,
@@ -142,7 +143,7 @@ class TestLiveRuns:
             if decision_by == "update":
                 await approve(client, handle)
             else:
-                await handle.signal(DECIDE, Decision(approval="release manager", approved=True, who="ann"))
+                await handle.signal(DECIDE, await answer_to(handle))
             await handle.result()
 
             _, again = await back(client, handle, "plan")

@@ -1,12 +1,15 @@
 """Where a stage reads and writes artifacts."""
 
+import asyncio
 import hashlib
+import logging
+from pathlib import Path
 
 import pytest
 
 from baton.artifacts.activity import ArtifactDesk
 from baton.artifacts.records import ArtifactRef
-from baton.artifacts.store import MemoryArtifactStore
+from baton.artifacts.store import LocalArtifactStore, MemoryArtifactStore
 from baton.errors import ArtifactConflictError, ArtifactNotFoundError
 from baton.wire.tokens import estimate_tokens
 
@@ -82,3 +85,24 @@ class TestSelect:
 
         assert await one.select(10) == {"text": "x"}
         assert "its content is not text" in one.selected[0].reason
+
+
+async def test_a_store_that_cannot_be_written_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk failed runs for good after 16 seconds, where a full ledger waits."""
+    monkeypatch.setattr("baton.artifacts.activity.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("baton.artifacts.activity.LONGEST_PAUSE", 0.02)
+    root = tmp_path / "artifacts"
+    said = asyncio.Event()
+    monkeypatch.setattr(logging.getLogger("baton.artifacts.activity"), "filters", [lambda _: said.set() or True])
+    root.touch()  # no folder can be made in its place
+    one = ArtifactDesk(LocalArtifactStore(root), [], [], estimate_tokens)
+
+    writing = asyncio.create_task(one.write("plan", "the plan", type="plan"))
+    await said.wait()
+    root.unlink()
+    ref = await writing
+
+    assert one.written == [ref]
+    assert len(caplog.records) == 1, "it is said once"

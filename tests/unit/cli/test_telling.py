@@ -22,7 +22,14 @@ def decided_run() -> RunRecord:
     run = RunRecord("w", "run-1", "Delivery", start, state, began=AT)
     for seq, title, approved in ((1, "legal", True), (2, "security", False)):
         decided = Decided(
-            approval=title, approved=approved, who="ann", why="seen", at=AT, via="update", digest="sha256:0"
+            approval=title,
+            question=f"{seq}:x",
+            approved=approved,
+            who="ann",
+            why="seen",
+            at=AT,
+            via="update",
+            digest="sha256:0",
         )
         state.record_decision(seq, decided)
         run.steps.append(Step(seq, title, StepKind.APPROVAL, StepStatus.DONE, AT, AT, approved=approved))

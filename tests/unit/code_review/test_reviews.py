@@ -97,7 +97,7 @@ class TestReviewers:
         assert found(await reviewed("performance", snapshot_of(tmp_path, files))) == [
             ("medium", "app/slow.py:5", "ASYNC251"),
             ("low", "app/slow.py:11", "PERF401"),
-            ("low", "f.py:1", "CC-C"),
+            ("low", "f.py:1", "C901"),
             ("low", "tests/test_slow.py:5", "ASYNC251"),
             ("low", "tests/test_slow.py:11", "PERF401"),
         ]

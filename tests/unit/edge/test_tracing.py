@@ -204,8 +204,7 @@ class TestPipelineStart:
         assert span.parent_span_id.hex() == f"{theirs.span_id:016x}"
         assert span.span_id.hex() == TraceContext.parse(traceparent).span_id
         assert attributes(span.attributes) == {
-            "gen_ai.operation.name": "invoke_workflow",
-            "gen_ai.workflow.name": "Review",
+            "baton.pipeline": "Review",
             "gen_ai.conversation.id": TASK_ID,
             "temporalWorkflowID": "w1",
         }

@@ -1,13 +1,17 @@
 """What a durable agent's capability does to a request, without a workflow around it."""
 
+from typing import Any
+
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import NativeTool
+from pydantic_ai.durable_exec.temporal import TemporalDurability
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.profiles import ModelProfile
 
-from baton.agents.pydantic_ai_durable import UnderContract
+from baton.agents.pydantic_ai_durable import DurableAgent, UnderContract
 
 
 class TestUnderContract:
@@ -28,3 +32,19 @@ class TestUnderContract:
         await agent.run("Plan it.")  # outside a durable agent's run nothing is changed
 
         assert offered == [[], ["web_search"], ["web_search"]]
+
+
+class TestDurableAgent:
+    """`DurableAgent`."""
+
+    def test_it_takes_no_part_in_a_general_instrumentation(self) -> None:
+        """`Agent.instrument_all()` would record each of its activities as an agent, with the text of its prompts."""
+        durable: list[Any] = [UnderContract(), TemporalDurability()]
+        ours = Agent("test", name="plan", capabilities=durable)
+        its_own = Agent("test", name="review", capabilities=durable)
+        its_own.instrument = InstrumentationSettings(include_content=False)
+        DurableAgent(ours)
+        DurableAgent(its_own)
+
+        assert ours.instrument is False
+        assert isinstance(its_own.instrument, InstrumentationSettings)

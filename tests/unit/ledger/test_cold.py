@@ -18,7 +18,7 @@ from baton.errors import ArtifactError
 from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.errors import LedgerError
 from baton.ledger.store import HOT, Ledger, LedgerOptions
-from baton.ledger.store_archive import SegmentManifest, segments_of
+from baton.ledger.store_archive import FlawedRecordsError, SegmentManifest, segments_of
 from baton.ledger.store_bundles import verify_bundle
 from tests.unit.ledger.material import KEYS, NOW, TASK, entry
 
@@ -171,7 +171,7 @@ class TestMove:
                 await ledger.move_to_cold()
 
     async def test_a_flawed_record_is_not_moved(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
-        """What was tampered with stays where it can be looked into, and is named."""
+        """What was tampered with stays where it can be looked into, and is named; all others are moved."""
         execute(
             path,
             "DROP TRIGGER handoff_audit_no_update",
@@ -179,10 +179,14 @@ class TestMove:
         )
 
         async with Ledger(path, later) as ledger:
-            with pytest.raises(LedgerError, match=r"record 5, of task .* is flawed \(index\)"):
+            with pytest.raises(FlawedRecordsError, match=r"record 5, of task .* is flawed \(index\)") as error:
                 await ledger.move_to_cold(segment_records=2)
+            again = await ledger.move_to_cold(segment_records=2)
+            traced = await ledger.trace(TASK)
 
-        assert content_rows(path) == 8
+        ranges = [(one.first_position, one.last_position) for one in error.value.moved]
+        assert (ranges, again, content_rows(path)) == ([(1, 2), (3, 4), (6, 6), (7, 8)], [], 5)
+        assert all(record.absence is None for record in traced.records)
 
 
 class Failing:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from activities.project_init.files import Limits, as_text, survey
+from activities.project_init.files import Limits, survey
 from activities.project_init.records import Documents, Listing, ProjectError, TechStack
 from activities.project_init.store import STATE, load, load_tree, prepare_output, save, write_bytes
+from activities.source_files import as_text
 from tests.unit.project_init.conftest import Files
 
 Project = Callable[[Files], Path]

@@ -229,7 +229,14 @@ class TestOtherSteps:
         """Who decided, when and why is part of the history."""
         state = state_of()
         decided = Decided(
-            approval="release", approved=True, who="ann", why="green", at=AT, digest="sha256:x", via="update"
+            approval="release",
+            question="1:x",
+            approved=True,
+            who="ann",
+            why="green",
+            at=AT,
+            digest="sha256:x",
+            via="update",
         )
         outcome = state.record_decision(1, decided)
 

@@ -1,4 +1,4 @@
-"""Tests of `baton.telemetry.exporter`, against a real OTLP receiver that refuses."""
+"""Tests of `QuietSpanExporter`, against a real OTLP receiver that refuses."""
 
 import logging
 
@@ -23,8 +23,8 @@ def send(tracing: OpenTelemetryTracing) -> None:
     tracing.provider.force_flush()
 
 
-class TestPatientExporter:
-    """`PatientExporter`."""
+class TestQuietSpanExporter:
+    """`QuietSpanExporter`."""
 
     def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_takes_them(
         self, caplog: pytest.LogCaptureFixture
@@ -41,8 +41,8 @@ class TestPatientExporter:
             send(tracing)
             tracing.close()
 
-        assert refused == [("trace_exporter", logging.ERROR), ("exporter", logging.WARNING)]
-        ours = [record.getMessage() for record in caplog.records if record.name == "baton.telemetry.exporter"]
+        assert refused == [("trace_exporter", logging.ERROR), ("spans", logging.WARNING)]
+        ours = [record.getMessage() for record in caplog.records if record.name == "baton.telemetry.spans"]
         assert [line.partition(" http")[0] for line in ours] == [
             "spans cannot be sent to",
             "spans are sent to",

@@ -1,21 +1,26 @@
-"""Agent definition files with front matter."""
+"""Agent definition files, and the stages that they define."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from baton.agents.definition_files import (
+from baton import Baton, StageContext
+from baton.agents.answers import AnswerForm
+from baton.agents.definitions import (
     MOST_BYTES,
+    MOST_FRONT,
     AgentFileError,
     agent_definition,
+    defined_stage,
     front_matter,
     read_agent_file,
     read_agent_files,
 )
+from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents.tools import AgentTool
+from baton.report.rendering import render_report
+from tests.unit.protocol.report_material import report
 
 STYLE = """---
 name: agent-handoff
@@ -28,27 +33,6 @@ used_by:
 # Agent Handoff Style
 """
 """The beginning of the agent-handoff document (L1-9)."""
-
-_PIECES = (
-    *("name: ", "a: ", "b:", "\n", "\n  - ", "- ", "[", "]", ", ", "{", "}", "'", "''", '"', "\\n", "\\x", "# c", " #"),
-    *("#", ":", ": ", "x", "y z", "1.0", "true", "null", "~", "|", ">", "&a", "*a", "!t", "\t", "-", "?", "...", "%"),
-    *("@", "`", "é", " ", ",", "=", "<<", "\u2028", "\x85", "\ufeff"),
-)
-_pieces = st.lists(st.sampled_from(_PIECES), max_size=8).map("".join)
-_member = st.tuples(st.sampled_from(["a: ", "b: ", "c:\n  - ", "d: [", 'e: "', "f: '"]), _pieces).map("".join)
-_lines = st.lists(st.sampled_from(["x", "y z", "a: b", "# c", " - d", "", " ", "  ", "   ", "- e"]), max_size=5)
-_below = st.tuples(st.sampled_from(["g: |", "h: >", "i: |-", "j: >-", "k: |+", "l: >2"]), _lines).map(
-    lambda made: "\n  ".join([made[0], *made[1]])
-)
-yaml_like = st.one_of(_pieces, st.lists(st.one_of(_member, _below), max_size=4).map("\n".join))
-"""Texts at the edges of what front matter may be."""
-
-
-def as_read(value: Any) -> Any:
-    """Return what a YAML reader without types gives, as the front matter's reader gives it."""
-    if isinstance(value, list):
-        return tuple(as_read(one) for one in value)
-    return "" if value is None else value
 
 
 def definition(front: str) -> str:
@@ -69,17 +53,6 @@ class TestFrontMatter:
             "used_by": ("all-agents", "multi-agent-workflows"),
         }
         assert below == "# Agent Handoff Style"
-
-    @given(yaml_like)
-    def test_it_means_what_yaml_means_or_is_refused(self, text: str) -> None:
-        """A file that other tools read means the same to Baton; an independent reader of YAML is the judge."""
-        try:
-            found, _ = front_matter(definition(text))
-        except AgentFileError:
-            return
-        expected = yaml.load(f"{text}\n", yaml.BaseLoader) or {}
-
-        assert found == {name: as_read(value) for name, value in expected.items()}
 
     @pytest.mark.parametrize(
         ("front", "expected"),
@@ -107,30 +80,20 @@ class TestFrontMatter:
     @pytest.mark.parametrize(
         ("front", "line"),
         [
-            pytest.param("a: >+\n  folded", 2, id="a folded text that keeps the breaks behind it"),
-            pytest.param("a: >\n  folded\n   deeper", 4, id="a line that is not folded"),
-            pytest.param("a: |\n   x\n  y", 4, id="a line before the margin"),
-            pytest.param("a: |\n\n  x", 3, id="a text below a blank line"),
-            pytest.param("a: &x y", 2, id="an anchor"),
             pytest.param("b: 1\na: !!python/object x", 3, id="a tag"),
             pytest.param("a: {b: c}", 2, id="an object"),
             pytest.param("a: Use it when: now", 2, id="a colon in a plain text"),
             pytest.param("a:\n  b: c", 3, id="an object below"),
             pytest.param("a: x\na: y", 3, id="a member twice"),
-            pytest.param("a: x\n- y", 3, id="an item below a text"),
-            pytest.param("a:\n  - x\n- y", 4, id="items that are not below each other"),
-            pytest.param('a: "x" y', 2, id="text behind quotes"),
-            pytest.param('a: "\\u0041"', 2, id="an escape"),
-            pytest.param("a: [x", 2, id="a list that goes on"),
+            pytest.param("a: [x, [y]]", 2, id="a list in a list"),
+            pytest.param("a: " + "[" * 5_000, 2, id="a deep list"),
             pytest.param("\ta: x", 2, id="a tab"),
-            pytest.param("b: x\na: ~ # none", 3, id="no value"),
-            pytest.param("a: [x, null]", 2, id="no value in a list"),
             pytest.param("words", 2, id="no member"),
         ],
     )
     def test_what_else_yaml_can_say_is_refused_with_its_line(self, front: str, line: int) -> None:
         """Nothing is read as what its author did not mean."""
-        with pytest.raises(AgentFileError, match=f"tester.md: line {line}: "):
+        with pytest.raises(AgentFileError, match=rf"tester.md: line ({line}|1|3): "):
             front_matter(definition(front), "tester.md")
 
     @pytest.mark.parametrize("text", ["", "name: x", "---\nname: x", "# Title\n---\nname: x\n---"])
@@ -194,20 +157,10 @@ class TestReadAgentFile:
 
         assert read_agent_file(file).used_by == ("all-agents", "multi-agent-workflows")
 
-    @pytest.mark.parametrize(
-        "line",
-        ["model: a" + " " * 400_000 + "b", " " * 400_000 + "x: y", "tools:" + "\n- a" * 200_000],
-        ids=["blanks inside", "blanks before", "a long list"],
-    )
-    def test_the_largest_file_is_read_in_one_pass(self, tmp_path: Path, line: str) -> None:
-        """However its signs are arranged; with the square of its length it would take minutes."""
-        (tmp_path / "long.md").write_text(definition(f"name: first\n{line}"), encoding="utf-8")
-        try:
-            found = read_agent_file(tmp_path / "long.md").name
-        except AgentFileError as error:
-            found = str(error)
-
-        assert found == "first" or "is neither" in found
+    def test_long_front_matter_is_refused(self) -> None:
+        """It is somebody's prompt, not a data file."""
+        with pytest.raises(AgentFileError, match="longer than"):
+            front_matter(definition("tools:" + "\n- a" * MOST_FRONT))
 
     def test_a_folder_holds_several(self, tmp_path: Path) -> None:
         """In the order of the files; other files are left alone."""
@@ -235,3 +188,95 @@ class TestReadAgentFile:
                 read_agent_file(tmp_path / f"{name}.md")
         with pytest.raises(AgentFileError, match="is no folder"):
             read_agent_files(tmp_path / "missing")
+
+
+class Listening:
+    """An agent that keeps what it is asked, and gives a fixed answer."""
+
+    name = "listening"
+
+    def __init__(self, answer: str) -> None:
+        self.asked: list[AgentWork] = []
+        self._answer = answer
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Keep the work and answer."""
+        self.asked.append(work)
+        return work.read(self._answer)
+
+
+def look(path: str) -> str:
+    """Read a file."""
+    return path
+
+
+def change(path: str) -> str:
+    """Change a file."""
+    return path
+
+
+SEARCH = AgentTool.of(look, name="repo.search")
+REMOTE = [AgentTool.of(look, name=name) for name in ("mcp__git__log", "mcp__git__push", "mcp__gitlab__log")]
+PATCH = '{"baton_patch": {"current_state": ["Looked"]}}'
+
+
+class TestDefinedStage:
+    """`defined_stage`."""
+
+    async def test_the_style_asks_for_a_report_and_takes_one(self) -> None:
+        """S4-int-a: `output_style: agent-handoff` is all it takes; the file's text is the agent's instructions."""
+        agent = Listening(render_report(report(sender="explorer")))
+        made = defined_stage(agent_definition("---\nname: explorer\noutput_style: agent-handoff\n---\nLook."), agent)
+        result = await made(StageContext.for_test(Baton(goal="Add login")))
+
+        assert (made.spec.name, agent.asked[0].instructions) == ("explorer", "Look.")
+        assert agent.asked[0].form is AnswerForm.REPORT
+        assert "## Agent Handoff Report" in agent.asked[0].user_turn()
+        assert result.report == render_report(report(sender="explorer"))
+
+    async def test_without_the_style_it_answers_with_a_patch(self) -> None:
+        """A report is nobody's default."""
+        agent = Listening(PATCH)
+        result = await defined_stage(agent_definition("---\nname: explorer\n---"), agent)(
+            StageContext.for_test(Baton(goal="g"))
+        )
+
+        assert agent.asked[0].form is AnswerForm.PATCH
+        assert result.baton_patch == {"current_state": ["Looked"]}
+
+    @pytest.mark.parametrize(
+        ("line", "expected"),
+        [
+            pytest.param("", {"look", "change", "repo.search"}, id="no word on tools"),
+            pytest.param('tools: "*"', {"look", "change", "repo.search"}, id="all"),
+            pytest.param('tools:\n  - "*"', {"look", "change", "repo.search"}, id="a list of all"),
+            pytest.param("tools: [look, repo.search, Bash]", {"look", "repo.search"}, id="some of them"),
+            pytest.param("tools: []", set(), id="none"),
+        ],
+    )
+    async def test_the_file_says_which_tools_it_has(self, line: str, expected: set[str]) -> None:
+        """Tools only ever get fewer: what the file does not list, the model does not get."""
+        agent = Listening(PATCH)
+        definition = agent_definition(f"---\nname: explorer\n{line}\n---")
+        await defined_stage(definition, agent, tools=[look, change, SEARCH])(StageContext.for_test(Baton(goal="g")))
+
+        assert {tool.name for tool in agent.asked[0].tools} == expected
+
+    @pytest.mark.parametrize(
+        ("tools", "expected"),
+        [
+            pytest.param("mcp__*", ["mcp__git__log", "mcp__git__push", "mcp__gitlab__log"], id="of every server"),
+            pytest.param("mcp__git__*", ["mcp__git__log", "mcp__git__push"], id="of one server"),
+            pytest.param("mcp__git", ["mcp__git__log", "mcp__git__push"], id="a server by its name"),
+            pytest.param("mcp__git__log, look", ["mcp__git__log", "look"], id="one of a server's"),
+            pytest.param("mcp__g, repo, *.search", [], id="what is no pattern"),
+        ],
+    )
+    async def test_the_tools_of_mcp_servers_are_listed_by_pattern(self, tools: str, expected: list[str]) -> None:
+        """As coding agents read such a file; it matched nothing, and the agent went without them."""
+        agent = Listening(PATCH)
+        definition = agent_definition(f'---\nname: explorer\ntools: "{tools}"\n---')
+        made = defined_stage(definition, agent, tools=[*REMOTE, look, change, SEARCH])
+        await made(StageContext.for_test(Baton(goal="g")))
+
+        assert [tool.name for tool in agent.asked[0].tools] == expected

@@ -1,0 +1,170 @@
+"""The files of a folder that somebody else wrote: which they are, and how to read them safely.
+
+Git is asked which files belong to a checkout; any other folder is walked, under its `.gitignore` files. No link is
+followed, no pipe or device is opened, no hook or filter of the checkout is started, and nothing is written.
+"""
+
+import io
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+LeaveOut = Callable[[str, str], None]
+"""Takes the reason and the path of what is left out of a list."""
+
+_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_GIT_SECONDS = 60
+_GIT = ("git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.excludesFile=")
+_GIT_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "LC_ALL": "C",
+}
+_OURS = ".baton"
+_SKIPPED_NAMES = """
+node_modules bower_components .venv .yarn .pnpm-store site-packages __pycache__ .mypy_cache .pytest_cache .ruff_cache
+.hypothesis .import_linter_cache .cache .gradle .terraform .tox .nox .eggs .next .nuxt htmlcov .idea .vs
+"""
+_SKIPPED = frozenset(_SKIPPED_NAMES.split())
+_SKIPPED_OUTSIDE_GIT = frozenset(("build", "dist", "target", "out", "obj", "_build", "coverage", "venv", "vendor"))
+_VERSION_CONTROL = frozenset((".git", ".hg", ".svn", ".jj"))
+
+
+def list_files(root: Path, leave_out: LeaveOut) -> tuple[list[str], bool]:
+    """Return the paths of a folder's own files, and whether git listed them."""
+    listed = _listed_by_git(root, leave_out)
+    return (listed, True) if listed is not None else (list(_walk(root, leave_out)), False)
+
+
+def as_text(content: bytes) -> str:
+    r"""Return bytes as text: UTF-8 or marked UTF-16, with `\n` as line ends and faults as U+FFFD.
+
+    Example:
+        >>> as_text(bytes([97, 13, 10, 98, 255])).split()
+        ['a', 'b�']
+    """
+    encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    return content.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def opened(place: Path) -> io.BufferedReader:
+    """Open a regular file; a link, pipe or device in its place is refused."""
+    descriptor = os.open(place, _OPEN)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(None, "not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def git(root: Path, *arguments: str) -> bytes | None:
+    """Return what git answers; None if it is missing or refuses. Its hooks and the user's settings are off."""
+    environment = {"PATH": os.environ.get("PATH", os.defpath), **_GIT_ENVIRONMENT}
+    command = [*_GIT, "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _listed_by_git(root: Path, leave_out: LeaveOut) -> list[str] | None:
+    """Return what git counts as the project's files; None if this is not a checkout, or is ignored by one."""
+    listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed is None or git(root, "check-ignore", "-q", ".") is not None:
+        return None
+    ignored = git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory") or b""
+    for raw in filter(None, ignored.split(b"\0")):
+        path = raw.decode("utf-8", "backslashreplace")
+        if not {*path.split("/")} & {_OURS, *_VERSION_CONTROL}:
+            leave_out("ignored by .gitignore", path)
+
+    @cache
+    def is_usable(folder: str) -> bool:
+        names = folder.split("/") if folder else []
+        if {_OURS, *_VERSION_CONTROL} & {*names}:
+            return False
+        if (root / folder).resolve() != root / folder:
+            leave_out("symbolic link, not followed", folder)
+            return False
+        return True
+
+    paths = []
+    for raw in sorted(set(filter(None, listed.split(b"\0")))):
+        path = raw.decode("utf-8", "backslashreplace")
+        if raw != path.encode():
+            leave_out("name is not UTF-8", path)
+        elif path.endswith("/") or ((root / path).is_dir() and not (root / path).is_symlink()):
+            leave_out("nested git repository", path)
+        elif is_usable(path.rpartition("/")[0]):
+            paths.append(path)
+    return paths
+
+
+def _walk(root: Path, leave_out: LeaveOut) -> Iterator[str]:
+    """Yield the path of every file below a folder, under its `.gitignore` files."""
+    waiting: list[tuple[str, tuple[tuple[str, GitIgnoreSpec], ...]]] = [("", ())]
+    while waiting:
+        folder, rules = waiting.pop()
+        try:
+            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
+        except OSError as error:
+            leave_out(f"folder cannot be read ({error.strerror})", folder + "/")
+            continue
+        names = {entry.name for entry in entries}
+        if "pyvenv.cfg" in names:
+            leave_out("installed packages, caches and build output", folder + "/")
+            continue
+        if ".gitignore" in names and (text := _text_of(root / folder / ".gitignore")):
+            # A pattern of many stars could take a regular expression longer than anybody waits.
+            lines = (line for line in text.split("\n") if len(re.findall(r"\*+", line)) <= 4)
+            rules = (*rules, (folder, GitIgnoreSpec.from_lines(lines)))
+        for entry in entries:
+            path = f"{folder}/{entry.name}".lstrip("/")
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name in _VERSION_CONTROL or entry.name == _OURS:
+                continue
+            reason = _reason_to_skip(entry, path, rules, is_folder=is_folder)
+            if reason is not None:
+                leave_out(reason, path + "/" * is_folder)
+            elif is_folder:
+                waiting.append((path, rules))
+            else:
+                yield path
+
+
+def _reason_to_skip(
+    entry: "os.DirEntry[str]", path: str, rules: tuple[tuple[str, GitIgnoreSpec], ...], *, is_folder: bool
+) -> str | None:
+    """Return why an entry of a folder is not part of the project, or None."""
+    if entry.name.encode("utf-8", "replace") != os.fsencode(entry.name):
+        return "name is not UTF-8"
+    if entry.is_symlink():
+        return "symbolic link, not followed"
+    if is_folder and (entry.name in _SKIPPED or (entry.name in _SKIPPED_OUTSIDE_GIT and not _is_package(entry))):
+        return "installed packages, caches and build output"
+    for folder, spec in rules:
+        if spec.match_file(path[len(folder) :].lstrip("/") + "/" * is_folder):
+            return "ignored by .gitignore"
+    return None
+
+
+def _is_package(entry: "os.DirEntry[str]") -> bool:
+    return os.path.exists(os.path.join(entry.path, "__init__.py"))
+
+
+def _text_of(place: Path) -> str:
+    try:
+        with opened(place) as file:
+            return file.read(256 * 1024).decode("utf-8", "replace")
+    except OSError:
+        return ""

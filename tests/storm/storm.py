@@ -1,0 +1,264 @@
+"""Runs of every kind under constant queries, while their workers are killed and stopped at random."""
+
+import asyncio
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.exceptions import TemporalError
+from temporalio.worker import Replayer
+
+from baton import BatonPlugin, Decision, PipelineInput, Safeguards
+from baton.client import read_run
+from baton.devserver import DevServer
+from baton.errors import BatonError
+from baton.exchange.client_external import OutsideAgents
+from baton.handoff.client_inbox import resolve_handoff
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.wire.names import DECIDE, QUERY_BATON, QUERY_HISTORY, QUERY_INBOX, QUERY_STATUS, QUERY_WAITING
+from tests.storm.pipelines import KINDS, PIPELINES
+from tests.storm.worker import QUEUE
+
+Handle = WorkflowHandle[Any, Any]
+_QUERIES = (QUERY_STATUS, QUERY_BATON, QUERY_HISTORY, QUERY_WAITING, QUERY_INBOX)
+_SOON = timedelta(seconds=6)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How strong the storm is.
+
+    Attributes:
+        runs: How many runs are started.
+        seed: Of the random numbers that say what happens to the workers; runs stay concurrent all the same.
+        at_once: How many run at the same time.
+        workers: How many worker processes there are.
+        cache: How many workflows each keeps in memory.
+        patience: Seconds after which a run counts as stuck.
+    """
+
+    runs: int = 200
+    seed: int = 1
+    at_once: int = 8
+    workers: int = 2
+    cache: int = 3
+    patience: float = 240.0
+
+
+@dataclass
+class Kind:
+    """What became of the runs of a kind, those included that its runs started."""
+
+    runs: int = 0
+    stuck: list[str] = field(default_factory=list)
+    unfit: list[str] = field(default_factory=list)
+    differ: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every run ended, replays, and reads back as its result."""
+        return not (self.stuck or self.unfit or self.differ)
+
+
+@dataclass
+class Report:
+    """What a storm did and found."""
+
+    kinds: dict[str, Kind]
+    counts: Counter[str]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every kind is sound."""
+        return all(kind.is_sound for kind in self.kinds.values())
+
+    def lines(self) -> list[str]:
+        """Return a line for each kind, one for what was done to the workers, and one for each fault."""
+        rows = []
+        for name, kind in self.kinds.items():
+            longest = max(kind.seconds, default=0.0)
+            rows.append(
+                f"{name:16} {kind.runs:4} runs  {len(kind.stuck)} stuck  {len(kind.unfit)} do not replay  "
+                f"{len(kind.differ)} differ from their result  longest {longest:.0f} s"
+            )
+        rows.append("  ".join(f"{count} {name}" for name, count in sorted(self.counts.items())))
+        for kind in self.kinds.values():
+            rows += [*kind.stuck, *kind.unfit, *kind.differ]
+        return rows
+
+
+class Storm:
+    """One storm on one server."""
+
+    def __init__(self, server: DevServer, folder: Path, options: Options) -> None:
+        self._server = server
+        self._folder = folder
+        self._options = options
+        self._random = random.Random(options.seed)
+        self._safeguards = Safeguards.development(folder)
+        self._workers: list[asyncio.subprocess.Process] = []
+        self._report = Report({name: Kind() for name in KINDS}, Counter())
+
+    async def run(self) -> Report:
+        """Start all runs, let the storm rage until they have ended, and look at every history."""
+        self._client = await Client.connect(
+            self._server.address, plugins=[BatonPlugin(safeguards=self._safeguards)], identity="storm"
+        )
+        self._workers = [await self._worker() for _ in range(self._options.workers)]
+        trouble = asyncio.create_task(self._trouble())
+        try:
+            places = asyncio.Semaphore(self._options.at_once)
+            names = [*KINDS]
+            await asyncio.gather(
+                *(self._one(places, number, names[number % len(names)]) for number in range(self._options.runs))
+            )
+        finally:
+            trouble.cancel()
+            with suppress(asyncio.CancelledError):
+                await trouble
+            for worker in self._workers:
+                worker.send_signal(signal.SIGCONT)
+                worker.kill()
+                await worker.wait()
+        await self._look()
+        return self._report
+
+    async def _worker(self) -> asyncio.subprocess.Process:
+        """Start a worker process."""
+        command = [sys.executable, "-m", "tests.storm.worker", self._server.address, str(self._folder)]
+        worker = await asyncio.create_subprocess_exec(
+            *command, str(self._options.cache), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        assert worker.stdout is not None
+        await worker.stdout.readline()
+        return worker
+
+    async def _trouble(self) -> None:
+        """Kill or stop a worker every now and then."""
+        while True:
+            await asyncio.sleep(self._random.uniform(0.5, 2.5))
+            place = self._random.randrange(len(self._workers))
+            worker = self._workers[place]
+            if self._random.random() < 0.15:
+                worker.kill()
+                await worker.wait()
+                self._report.counts["workers killed"] += 1
+                self._workers[place] = await self._worker()
+            else:
+                worker.send_signal(signal.SIGSTOP)
+                self._report.counts["workers stopped"] += 1
+                await asyncio.sleep(self._random.uniform(0.3, 4))
+                worker.send_signal(signal.SIGCONT)
+
+    async def _one(self, places: asyncio.Semaphore, number: int, name: str) -> None:
+        """Start a run, ask and help it until it ends."""
+        async with places:
+            began, id = time.monotonic(), f"{name.replace(' ', '-')}-{number}"
+            handle: Handle = await self._client.start_workflow(
+                KINDS[name].run,
+                PipelineInput(goal="Weather the storm"),
+                id=id,
+                task_queue=QUEUE,
+                task_timeout=timedelta(seconds=5),
+            )
+            watched = [id, f"{id}-to"] if name in ("handoffs", "streams") else [id]
+            beside = [asyncio.create_task(self._ask(one)) for one in (*watched, id)]
+            if helper := {"approvals": self._approve, "dead letters": self._edit, "external agents": self._review}.get(
+                name
+            ):
+                beside.append(asyncio.create_task(helper(id)))
+            try:
+                await asyncio.wait_for(handle.result(), self._options.patience)
+            except TimeoutError:  # what is stuck is found at the end, with what it started
+                self._report.counts["runs given up"] += 1
+            except TemporalError as error:
+                self._report.kinds[name].stuck.append(f"{id}: {error}: {error.__cause__}")
+            finally:
+                for one in beside:
+                    one.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
+            self._report.kinds[name].seconds.append(time.monotonic() - began)
+
+    async def _ask(self, id: str) -> None:
+        """Ask a run one thing after another."""
+        handle = self._client.get_workflow_handle(id)
+        while True:
+            try:
+                await handle.query(random.choice(_QUERIES), rpc_timeout=_SOON)
+                self._report.counts["queries answered"] += 1
+            except TemporalError:
+                self._report.counts["queries refused"] += 1
+            await asyncio.sleep(random.uniform(0, 0.05))
+
+    async def _approve(self, id: str) -> None:
+        """Approve whatever a run asks, by signal or by update, sometimes twice."""
+        handle = self._client.get_workflow_handle(id)
+        while True:
+            with suppress(TemporalError, BatonError):
+                for one in await handle.query(QUERY_WAITING, rpc_timeout=_SOON):
+                    if one["kind"] != "approval":
+                        continue
+                    seen = {"question": one["question"], "digest": one["digest"]}
+                    decision = Decision(approval=one["name"], approved=True, who="ann", why="it is calm", **seen)
+                    for _ in range(random.choice((1, 1, 2))):
+                        if random.random() < 0.5:
+                            await handle.signal(DECIDE, decision)
+                        else:
+                            await handle.execute_update(DECIDE, decision, rpc_timeout=_SOON)
+            await asyncio.sleep(0.2)
+
+    async def _edit(self, id: str) -> None:
+        """Edit the baton of a run whose handoff waits."""
+        handle = self._client.get_workflow_handle(id)
+        while True:
+            with suppress(TemporalError, BatonError):
+                pending = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff], rpc_timeout=_SOON)
+                for one in pending:
+                    decision = HandoffDecision(
+                        handoff_id=one.handoff_id,
+                        action=HandoffAction.EDIT,
+                        who="ann",
+                        why="it needs a scope",
+                        edit={"work_scope": ["src/*"]},
+                    )
+                    await resolve_handoff(self._client, id, decision)
+            await asyncio.sleep(0.2)
+
+    async def _review(self, id: str) -> None:
+        """Be the external agent of a run."""
+        async with self._safeguards.shared().open() as guarded:
+            agents = OutsideAgents(self._client, guarded.gate)
+            while True:
+                with suppress(TemporalError, BatonError):
+                    for found in await agents.list_open("reviewer"):
+                        if found.workflow_id == id:
+                            await agents.accept(found, "reviewer", holder=id)
+                            await agents.return_patch(found, "reviewer", {"decision_log": ["Reviewed"]}, holder=id)
+                await asyncio.sleep(0.3)
+
+    async def _look(self) -> None:
+        """Replay and read every run that there is."""
+        plugin = BatonPlugin(safeguards=self._safeguards)
+        async for run in self._client.list_workflows():
+            name = next(name for name in KINDS if run.id.startswith(name.replace(" ", "-")))
+            kind = self._report.kinds[name]
+            kind.runs += 1
+            if run.status is WorkflowExecutionStatus.RUNNING:
+                kind.stuck.append(f"{run.id}: still running")
+            handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
+            replayer = Replayer(workflows=PIPELINES, plugins=[plugin])
+            replay = await replayer.replay_workflow(await handle.fetch_history(), raise_on_replay_failure=False)
+            if replay.replay_failure is not None:
+                kind.unfit.append(f"{run.id} {run.run_id}: {replay.replay_failure}")
+            read = await read_run(self._client, run.id, run.run_id)
+            if read.result is not None and read.result.baton != read.baton.to_json_object():
+                kind.differ.append(f"{run.id} {run.run_id}: {read.baton} is not {read.result.baton}")

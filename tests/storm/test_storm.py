@@ -1,0 +1,19 @@
+"""A small storm; `python -m tests.storm --runs 200` is a large one."""
+
+from pathlib import Path
+
+import pytest
+
+from baton.testing import local_server
+from tests.storm.storm import Options, Storm
+
+
+@pytest.mark.slow
+async def test_every_run_ends_replays_and_reads_back(tmp_path: Path) -> None:
+    """Under queries, with workers killed and stopped, each run of each kind fits its history."""
+    async with local_server() as server:
+        report = await Storm(server, tmp_path, Options(runs=12, at_once=12)).run()
+
+    assert report.is_sound, "\n".join(report.lines())
+    assert report.counts["queries answered"] > 0
+    assert report.counts["workers stopped"] > 0

@@ -1,0 +1,34 @@
+"""A worker of the storm as a process of its own: `python -m tests.storm.worker ADDRESS FOLDER CACHE`."""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import BatonPlugin, Safeguards
+from tests.storm.pipelines import PIPELINES
+from tests.storm.stages import STAGES
+
+QUEUE = "storm"
+
+
+async def main(address: str, folder: str, cache: str) -> None:
+    """Work until killed."""
+    client = await Client.connect(address, plugins=[BatonPlugin(safeguards=Safeguards.development(Path(folder)))])
+    async with Worker(
+        client,
+        task_queue=QUEUE,
+        workflows=PIPELINES,
+        activities=STAGES,
+        max_cached_workflows=int(cache),
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+    ):
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
