@@ -9,6 +9,7 @@ artifact store and token counter.
 import asyncio
 import dataclasses
 import inspect
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
@@ -136,6 +137,8 @@ class BatonPlugin(SimplePlugin):
         # A stage's bill is in its heartbeats: by default the SDK keeps them back for 0.8 of the heartbeat timeout.
         pause = config.get("max_heartbeat_throttle_interval", _HEARTBEAT_PAUSE)
         config["max_heartbeat_throttle_interval"] = min(pause, _HEARTBEAT_PAUSE)
+        if grace := _grace(config.get("graceful_shutdown_timeout")):
+            config["graceful_shutdown_timeout"] = grace
         if self._stores_here:  # more at a time gains nothing from a disk, and costs a task for every small payload
             config["max_workflow_task_external_storage_concurrency"] = 1
         given = list(config.get("activities") or [])
@@ -180,6 +183,15 @@ class BatonPlugin(SimplePlugin):
                 raise
             stack.enter_context(event_loop_watchdog())
             await next(worker)
+
+
+def _grace(given: timedelta | None) -> timedelta | None:
+    """Return how long stages may take to finish after a stop: what the worker says, or `BATON_GRACE_SECONDS`.
+
+    Raises:
+        ValueError: The variable is not a number of seconds.
+    """
+    return given or timedelta(seconds=float(os.environ.get("BATON_GRACE_SECONDS") or 0)) or None
 
 
 def _check_init(kind: type) -> None:

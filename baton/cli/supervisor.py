@@ -17,7 +17,7 @@ from baton.errors import BatonError
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _HEALTHY_SECONDS = 60.0
 _LOOKS_EVERY = 1.0
-_GRACE_SECONDS = 20.0  # what worker.py gives its stages if the environment says nothing else
+_GRACE_SECONDS = 20.0  # how long stages may take to finish, unless the environment says otherwise
 _ENDING_SECONDS = 10.0  # that a worker may take beyond it
 
 
@@ -74,6 +74,7 @@ def worker_environment(inherited: Mapping[str, str], *, address: str, namespace:
         "TEMPORAL_NAMESPACE": namespace,
         "TEMPORAL_CONFIG_FILE": os.devnull,
         "BATON_ARTIFACTS": artifacts,
+        "BATON_GRACE_SECONDS": inherited.get("BATON_GRACE_SECONDS") or f"{_GRACE_SECONDS:g}",
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -49,9 +49,10 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
     """Return who the run is and how it stands: four lines at most, and its notes."""
     status = standing(run, waits)
     ended = run.ended or datetime.now(UTC)
-    took = length(between(run.reset or run.began, ended))  # it did nothing between its end and its roll-back
+    began = run.first_began or run.began
+    took = length(between(run.reset or began, ended))  # it did nothing between its end and its roll-back
     facts = [
-        f"since {moment(run.began)}" if run.ended is None else moment(run.began),
+        f"since {moment(began)}" if run.ended is None else moment(began),
         *([f"reset {moment(run.reset, run.began)}"] if run.reset else []),
         f"for {took}" if run.ended is None else f"took {took}",
         counted(len(run.steps), "step"),

@@ -1,17 +1,21 @@
 """`baton show`: one run on a page."""
 
+import shlex
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
 from baton.cli.command import command
-from baton.cli.output import json_text, plain
+from baton.cli.output import Command, json_text, plain
 from baton.cli.session import Session
 from baton.cli.targets import AtOption, RunArgument, Target
 from baton.client import RunRecord, Step, read_run
 from baton.runs.cli_cards import baton_card, baton_markdown, heading, repair_hints, waits_card
 from baton.runs.client_waiting import Waits, waits
+
+_LONGEST_OUTPUT = 2_000  # characters
 
 
 @command
@@ -49,12 +53,24 @@ def _print(session: Session, record: RunRecord, waited: Waits | None, step: Step
         return
     session.show(baton_card(record.baton, goal=record.baton.goal != record.start.goal))
     if record.result is not None and record.result.output is not None:
-        session.show("", Text.assemble(("Output: ", "bold"), plain(json_text(record.result.output, lines=True))))
+        session.show("", *output_rows(record))
     card = waits_card(record, waited) if waited else None
     if card:
         session.show("", card)
     for hint in repair_hints(record):
         session.show(hint)
+
+
+def output_rows(record: RunRecord) -> list[RenderableType]:
+    """Return the run's output, as much as fits on a page, and the command for the rest."""
+    assert record.result is not None  # noqa: S101 - asked for runs with a result only
+    text = json_text(record.result.output, lines=True)
+    shown = Text.assemble(("Output: ", "bold"), plain(text[:_LONGEST_OUTPUT]))
+    left = len(text) - _LONGEST_OUTPUT
+    if left <= 0:
+        return [shown]
+    whole = f"baton show {shlex.quote(f'{record.workflow_id}/{record.run_id}')} --json"
+    return [shown, plain(f"… and {left:,} characters more, in the member `output` of", "dim"), Command(f"  {whole}")]
 
 
 def _as_json(record: RunRecord, waited: Waits | None, step: Step | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from baton.errors import BatonError
 from baton.runs.client_events import time_of
 from baton.runs.client_executions import PAUSED, describe
 from baton.runs.client_news import News, news_of
-from baton.runs.client_reader import rebuild
+from baton.runs.client_reader import first_began, rebuild
 from baton.runs.client_record import RunRecord, RunStatus
 
 _POLL = timedelta(seconds=60)  # the server answers after 20 s at the latest, with nothing if there is nothing
@@ -83,6 +83,7 @@ async def follow(
                 yield Followed(told, [], lost=batch.message)
                 continue
             run = await _fold(client, workflow_id, run_id, batch)
+            run.first_began = told.first_began if told else await first_began(client, run)
             has_ended = run.status is not RunStatus.RUNNING
             if after and told is None:
                 if run.last_event < after and not has_ended:

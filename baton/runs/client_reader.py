@@ -1,18 +1,20 @@
 """From a workflow's event history to a `RunRecord`: the baton after every stage, with no worker running."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.baton import Baton
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
 from baton.runs.client_events import decoded, first_baton, parsed, pausings, time_of
-from baton.runs.client_executions import history
+from baton.runs.client_executions import describe, history
 from baton.runs.client_failures import with_failures
 from baton.runs.client_folding import fold
 from baton.runs.client_record import RunRecord, RunStatus
@@ -35,7 +37,21 @@ async def read_run(client: Client, workflow_id: str, run_id: str | None = None) 
         temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
     """
     run_id, events = await history(client, workflow_id, run_id)
-    return await rebuild(workflow_id, run_id, events, client.data_converter)
+    run = await rebuild(workflow_id, run_id, events, client.data_converter)
+    run.first_began = await first_began(client, run)
+    return run
+
+
+async def first_began(client: Client, run: RunRecord) -> datetime | None:
+    """Return when the first run of a chain that continued as new started; None if the server no longer has it."""
+    if run.previous_run_id is None or run.first_run_id is None:
+        return run.began
+    try:
+        return (await describe(client, run.workflow_id, run.first_run_id)).start_time
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
 
 
 async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent], converter: DataConverter) -> RunRecord:
@@ -70,6 +86,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         start=start,
         state=state,
         began=time_of(events[0]),
+        first_run_id=started.first_execution_run_id or None,
         previous_run_id=started.continued_execution_run_id or None,
         notes=[one.note for one in start.roll_backs],
         pausings=[*pausings(events)],

@@ -82,7 +82,9 @@ class RunRecord:
         steps: The steps, in order of their numbers.
         timers: The timers that run, the oldest first; none in a run that has ended.
         status: How the run stands.
-        began: When it started.
+        began: When the run started.
+        first_run_id: The first run of the chain that continued as new up to this one.
+        first_began: When that started, if the server still has it.
         reset: When it was last rolled back, or reset in another way; None if it never was.
         ended: When it closed.
         failure: Why it failed, was terminated or was left.
@@ -117,6 +119,8 @@ class RunRecord:
     timers: list[Timer] = field(default_factory=list)
     status: RunStatus = RunStatus.RUNNING
     began: datetime | None = None
+    first_run_id: str | None = None
+    first_began: datetime | None = None
     reset: datetime | None = None
     ended: datetime | None = None
     failure: str | None = None
@@ -257,6 +261,7 @@ class RunRecord:
             "task_id": self.task_id,
             "status": self.status.value,
             "began": self.began.isoformat() if self.began else None,
+            "first_began": self.first_began.isoformat() if self.first_began else None,
             "reset": self.reset.isoformat() if self.reset else None,
             "ended": self.ended.isoformat() if self.ended else None,
             "failure": self.failure,

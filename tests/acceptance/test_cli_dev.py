@@ -7,6 +7,7 @@ import socket
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,58 @@ from temporalio.api.common.v1 import Payload, Payloads
 from baton.codec.compression import CompressionCodec
 from baton.codec.conversion import data_converter
 from baton.keys.store_keyring import Keyring
-from tests.acceptance.operating import WORKER, Operator
+from tests.acceptance.operating import ROOT, WORKER, Operator
 
 STUBBORN = """\
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("up", flush=True)
 time.sleep(600)
+"""
+
+SLOW = """\
+import asyncio, pathlib
+from temporalio import workflow
+from baton import Baton, BatonPatch, Pipeline, PipelineInput, PipelineResult, stage
+
+
+@stage
+async def slow(baton: Baton) -> BatonPatch:
+    print("begun", flush=True)
+    await asyncio.sleep(4)
+    pathlib.Path("finished").touch()
+    return BatonPatch(current_state=["Done"])
+
+
+@workflow.defn
+class Slow:
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(slow)
+        return self.pipeline.result()
+"""
+OWN_WORKER = """\
+import asyncio
+from temporalio.worker import Worker
+from baton import WorkerParts
+from baton.artifacts.store import open_store
+from baton.client import connect, run_and_leave
+from baton.plugin import BatonPlugin
+from slow import Slow, slow
+
+
+async def main() -> None:
+    client = await connect(plugins=[BatonPlugin(WorkerParts(artifacts=open_store(".baton/artifacts")))])
+    async with Worker(client, task_queue="baton", workflows=[Slow], activities=[slow]):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    run_and_leave(main())
 """
 
 Ready = tuple[asyncio.subprocess.Process, dict[str, Any]]
@@ -182,6 +228,23 @@ class TestDev:
             code, said = await stopped(process, signal.SIGINT)
 
         assert (code, said) == (0, "stopped\n")
+        assert left_behind(operator) == []
+
+    async def test_ctrl_c_lets_the_stages_of_a_worker_of_ones_own_finish(self, operator: Operator) -> None:
+        """As it says: the README's worker, in the midst of a stage that takes some seconds."""
+        (operator.folder / "slow.py").write_text(SLOW, encoding="utf-8")
+        (operator.folder / "worker.py").write_text(OWN_WORKER, encoding="utf-8")
+        here = replace(operator, variables={"PYTHONPATH": f"{operator.folder}:{ROOT}"})
+        async with running(here, "--ephemeral", "--port", "0", "--ui-port", "0") as (process, ready):
+            assert process.stderr is not None
+            client = Operator(operator.folder, {"TEMPORAL_ADDRESS": ready["address"]})
+            await client("run", "Slow", "-g", "Take some time")
+            while b"begun" not in await process.stderr.readline():
+                pass
+            code, _ = await stopped(process, signal.SIGINT)
+
+        assert code == 0
+        assert (operator.folder / "finished").exists()
         assert left_behind(operator) == []
 
     async def test_a_terminal_that_is_closed_stops_everything(self, operator: Operator) -> None:

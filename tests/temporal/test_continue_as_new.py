@@ -1,5 +1,7 @@
 """Long pipelines go on in a new run, in the middle of whatever their code is doing."""
 
+from datetime import timedelta
+
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -43,6 +45,9 @@ class TestContinuing:
         assert run.previous_run_id is not None
         first = await assert_reads_back(client, client.get_workflow_handle(handle.id, run_id=run.previous_run_id))
         assert (first.status, first.next_run_id) == (RunStatus.CONTINUED_AS_NEW, run.run_id)
+        assert first.began is not None
+        assert run.first_began is not None
+        assert abs(run.first_began - first.began) < timedelta(seconds=1)
         assert run.state.entries[: len(first.state.entries)] == first.state.entries
         assert run.state.outcomes[: len(first.state.outcomes)] == first.state.outcomes
 

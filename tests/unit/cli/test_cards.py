@@ -11,9 +11,10 @@ from rich.console import Console, RenderableType
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.baton import Baton
 from baton.core.history import StepKind
-from baton.core.messages import PipelineInput
+from baton.core.messages import PipelineInput, PipelineResult
 from baton.core.state import PipelineState
 from baton.runs.cli_cards import heading, repair_hints, standing, waits_card
+from baton.runs.cli_show import output_rows
 from baton.runs.client_timers import Timer
 from baton.runs.client_waiting import Build, Pending, Unchosen, Waits
 
@@ -173,3 +174,15 @@ class TestRepairHints:
         assert "baton fork r-1 --at 3 " in anew
         [again, _] = hints(run(*steps, status=RunStatus.FAILED, failure="ValueError: of its own"))
         assert "--to 1 " in again, "where no step says it, the first is where things began to go wrong"
+
+
+class TestOutput:
+    """What a run returned."""
+
+    def test_a_large_one_is_cut_and_the_command_for_the_rest_is_named(self) -> None:
+        """A terminal is not flooded."""
+        for size in (10, 5_000_000):
+            result = PipelineResult(task_id="t", baton={"goal": "Add login"}, steps=1, output="x" * size)
+            lines = [line for row in output_rows(run(result=result)) for line in shown(row)]
+            assert sum(map(len, lines)) < 4_000
+            assert ("baton show r-1/run-1 --json" in lines) is (size > 10)
