@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from baton.artifacts.records import ArtifactRef as ArtifactRef
+    from baton.artifacts.store import MemoryArtifactStore as MemoryArtifactStore
+    from baton.artifacts.store import open_store as open_store
     from baton.budget.records import Budget as Budget
+    from baton.budget.records import OnExhaustion as OnExhaustion
+    from baton.compression.summariser import Summariser as Summariser
+    from baton.contract.compiler import DEFAULT_PROCESSORS as DEFAULT_PROCESSORS
+    from baton.contract.draft import Draft as Draft
+    from baton.contract.draft import Processor as Processor
+    from baton.contract.output_schemas import OutputSchema as OutputSchema
+    from baton.contract.output_schemas import OutputSchemas as OutputSchemas
     from baton.contract.workflow import ContractTerms as ContractTerms
     from baton.core.baton import Baton as Baton
     from baton.core.baton import BatonPatch as BatonPatch
@@ -54,11 +63,18 @@ if TYPE_CHECKING:
     from baton.errors import ServerError as ServerError
     from baton.errors import StageFailedError as StageFailedError
     from baton.exchange.workflow import Exchange as Exchange
+    from baton.exchange.workflow_broadcast import hand_off_to_all as hand_off_to_all
     from baton.exchange.workflow_external import Outside as Outside
+    from baton.exchange.workflow_messages import Receiver as Receiver
     from baton.exchange.workflow_streams import Streams as Streams
+    from baton.handoff.errors import BudgetExhaustedError as BudgetExhaustedError
     from baton.handoff.relay import HandoffTerms as HandoffTerms
+    from baton.handoff.routing import ReceiverRequirements as ReceiverRequirements
     from baton.handoff.store_safeguards import Safeguards as Safeguards
+    from baton.keys.store_keyring import Keyring as Keyring
     from baton.local import run as run
+    from baton.personal.errors import SubjectErasedError as SubjectErasedError
+    from baton.personal.records import Erased as Erased
     from baton.pipelines.activity_context import StageContext as StageContext
     from baton.pipelines.activity_context import WorkerParts as WorkerParts
     from baton.pipelines.activity_stage import Stage as Stage
@@ -69,6 +85,10 @@ if TYPE_CHECKING:
     from baton.pipelines.workflow_outcomes import ContinueAfter as ContinueAfter
     from baton.plugin import BatonPlugin as BatonPlugin
     from baton.runs.client_connection import connect as connect
+    from baton.safety.detector import detect as detect
+    from baton.safety.scan import Category as Category
+    from baton.safety.scan import ScanPolicy as ScanPolicy
+    from baton.safety.scan import Suspicion as Suspicion
     from baton.wire.fencing import fence as fence
     from baton.wire.tokens import TokenEstimator as TokenEstimator
     from baton.wire.tokens import estimate_tokens as estimate_tokens
@@ -78,7 +98,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "artifacts.records": "ArtifactRef",
-    "budget.records": "Budget",
+    "budget.records": "Budget OnExhaustion",
     "contract.workflow": "ContractTerms",
     "core.baton": "Baton BatonPatch",
     "core.history": "Conflict HistoryEntry Outcome Spend StepKind snapshots",
@@ -106,6 +126,20 @@ _HOMES = {
     "pipelines.workflow_function": "pipeline",
     "plugin": "BatonPlugin",
     "runs.client_connection": "connect",
+    "handoff.errors": "BudgetExhaustedError",
+    "safety.scan": "Category ScanPolicy Suspicion",
+    "safety.detector": "detect",
+    "exchange.workflow_messages": "Receiver",
+    "exchange.workflow_broadcast": "hand_off_to_all",
+    "handoff.routing": "ReceiverRequirements",
+    "keys.store_keyring": "Keyring",
+    "personal.records": "Erased",
+    "personal.errors": "SubjectErasedError",
+    "compression.summariser": "Summariser",
+    "artifacts.store": "open_store MemoryArtifactStore",
+    "contract.output_schemas": "OutputSchema OutputSchemas",
+    "contract.compiler": "DEFAULT_PROCESSORS",
+    "contract.draft": "Draft Processor",
     "wire.fencing": "fence",
     "wire.tokens": "TokenEstimator estimate_tokens",
     "worker": "run_worker",

@@ -1,39 +1,39 @@
-"""What services and operators call: connect, read, decide, roll back, fork.
+"""What services and operators call: connect, read, decide, roll back, fork. Each name is loaded on first use.
 
-Starting a pipeline needs nothing of Baton's own: it is `client.start_workflow(Delivery.run, PipelineInput(…))`
-of the ordinary Temporal client, with `BatonPlugin` among its plugins.
+Starting a pipeline needs nothing of Baton's own: it is `client.start_workflow(Delivery.run, PipelineInput(...))` of the
+ordinary Temporal client, with `BatonPlugin` among its plugins.
 """
 
-from baton.handoff.client_inbox import WaitingHandoff, inbox, resolve_handoff, run_inbox
-from baton.runs.client_connection import Connection, connect
-from baton.runs.client_ending import run_and_leave
-from baton.runs.client_fork import forked_input
-from baton.runs.client_operations import decide, fork
-from baton.runs.client_reader import read_run, rebuild
-from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
-from baton.runs.client_rollback import RollbackPoint, RolledBackRun, find_point, roll_back
-from baton.sdk.leaving import leave
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Connection",
-    "RollbackPoint",
-    "RolledBackRun",
-    "RunRecord",
-    "RunStatus",
-    "Step",
-    "StepStatus",
-    "WaitingHandoff",
-    "connect",
-    "decide",
-    "find_point",
-    "fork",
-    "forked_input",
-    "inbox",
-    "leave",
-    "read_run",
-    "rebuild",
-    "resolve_handoff",
-    "roll_back",
-    "run_and_leave",
-    "run_inbox",
-]
+if TYPE_CHECKING:
+    from baton.exchange.client import hand_off_to as hand_off_to
+    from baton.exchange.client_external import OutsideAgents as OutsideAgents
+    from baton.exchange.client_http import serve_outside as serve_outside
+    from baton.handoff.client_inbox import WaitingHandoff as WaitingHandoff
+    from baton.handoff.client_inbox import inbox as inbox
+    from baton.handoff.client_inbox import resolve_handoff as resolve_handoff
+    from baton.handoff.client_inbox import run_inbox as run_inbox
+    from baton.ledger.store import Ledger as Ledger
+    from baton.ledger.store import LedgerOptions as LedgerOptions
+    from baton.runs.client_connection import Connection as Connection
+    from baton.runs.client_connection import connect as connect
+    from baton.runs.client_ending import run_and_leave as run_and_leave
+    from baton.runs.client_fork import forked_input as forked_input
+    from baton.runs.client_operations import decide as decide
+    from baton.runs.client_operations import fork as fork
+    from baton.runs.client_reader import read_run as read_run
+    from baton.runs.client_reader import rebuild as rebuild
+    from baton.runs.client_record import RunRecord as RunRecord
+    from baton.runs.client_record import RunStatus as RunStatus
+    from baton.runs.client_record import Step as Step
+    from baton.runs.client_record import StepStatus as StepStatus
+    from baton.runs.client_rollback import RollbackPoint as RollbackPoint
+    from baton.runs.client_rollback import RolledBackRun as RolledBackRun
+    from baton.runs.client_rollback import find_point as find_point
+    from baton.runs.client_rollback import roll_back as roll_back
+    from baton.sdk.leaving import leave as leave
+else:
+    from baton.lazy import lazy_exports
+
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

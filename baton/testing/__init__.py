@@ -30,6 +30,8 @@ use it as well, and must not pay for the rest.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from baton.handoff.sealed import SealError as SealError
+    from baton.handoff.store_signing import open_sealed as open_sealed
     from baton.testing.agents import RecordedAgent as RecordedAgent
     from baton.testing.agents import ScriptedAgent as ScriptedAgent
     from baton.testing.agents import Scripts as Scripts

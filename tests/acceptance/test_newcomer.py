@@ -19,7 +19,13 @@ from baton.devserver import DevServer
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(?:python|ini)\n# (?P<name>\w+\.(?:py|ini))\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("guide", "contracts", "handoffs"))]
+PAGES = [
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in ("guide", "contracts", "handoffs", "budget", "exchange", "personal-data", "safety")
+    ),
+]
 EXAMPLE = re.compile(r"^```python\n(?!# \w+\.py\n)(.*?)^```$", re.MULTILINE | re.DOTALL)
 READER = """
 import asyncio
@@ -142,7 +148,7 @@ def test_the_examples_of_the_pages_fit_the_library(newcomer: tuple[Path, Path, d
     folder, bin_folder, variables = newcomer
     for page in PAGES:
         examples = "\n".join(EXAMPLE.findall((ROOT / page).read_text(encoding="utf-8")))
-        (tmp_path / f"{Path(page).stem.lower()}_page.py").write_text(
+        (tmp_path / f"{Path(page).stem.lower().replace('-', '_')}_page.py").write_text(
             READER.format(names=", ".join(baton.__all__)) + textwrap.indent(examples, "    ")
         )
     files = sorted(tmp_path.glob("*.py"))

@@ -128,6 +128,15 @@ def test_every_name_of_the_library_is_there(page: Path) -> None:
     assert missing == []
 
 
+@each_page
+def test_every_import_is_from_a_front_door(page: Path) -> None:
+    """A reader learns four modules, and no page shows where a name really stands."""
+    doors = {"baton", "baton.agents", "baton.client", "baton.testing"}
+    found = set(re.findall(r"(?m)^(?:from|import) (baton[\w.]*)", read(page)))
+
+    assert found - doors == set()
+
+
 def test_pages_and_code_know_the_same_variables() -> None:
     """No page names a variable that nothing reads, and nothing reads one that no page and no help tells of."""
     told = {name for page in [*PAGES, ROOT / "deploy" / ".env.example"] for name in VARIABLE.findall(read(page))}
