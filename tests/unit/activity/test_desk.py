@@ -95,7 +95,12 @@ async def test_a_store_that_cannot_be_written_is_waited_for(
     monkeypatch.setattr("baton.artifacts.activity.LONGEST_PAUSE", 0.02)
     root = tmp_path / "artifacts"
     said = asyncio.Event()
-    monkeypatch.setattr(logging.getLogger("baton.artifacts.activity"), "filters", [lambda _: said.set() or True])
+
+    def heard(_: logging.LogRecord) -> bool:
+        said.set()
+        return True
+
+    monkeypatch.setattr(logging.getLogger("baton.artifacts.activity"), "filters", [heard])
     root.touch()  # no folder can be made in its place
     one = ArtifactDesk(LocalArtifactStore(root), [], [], estimate_tokens)
 
