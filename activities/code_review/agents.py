@@ -106,7 +106,7 @@ class Reviewer:
 
 
 async def _with_claim(analyse: Analysis, copies: Copies) -> ToolAnswer:
-    """Run an analyser; the sentence on what it found is what later contracts are told."""
+    """Run an analyser; later contracts have the sentence on what it found."""
     found = await analyse(copies)
     return ToolAnswer(found, claim=found.claim)
 

@@ -21,7 +21,7 @@ class CodeReviewError(BatonError):
 
 
 class SourceText(Record):
-    """One file under review: `changed` has the changed passages, or is None if the whole file is under review."""
+    """One file under review: `changed` has the changed lines, or is None if the whole file is under review."""
 
     path: str
     language: str
@@ -29,7 +29,7 @@ class SourceText(Record):
     changed: Passages | None = None
 
     def covers(self, first: int, last: int) -> bool:
-        """Return whether a passage of lines is under review.
+        """Return whether any of these lines is under review.
 
         Example:
             >>> one = SourceText(path="a.py", language="Python", text="", changed=((3, 5),))

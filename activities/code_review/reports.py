@@ -200,7 +200,7 @@ def _sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
             },
         )
         key = json.dumps([finding.rule, finding.path, finding.code])
-        seen[key] += 1  # equal lines are told apart by their order
+        seen[key] += 1  # the order distinguishes equal lines
         region = {"startLine": finding.line, "startColumn": finding.column, "endLine": finding.end_line}
         place = {"artifactLocation": {"uri": quote(finding.path), "uriBaseId": "SRCROOT"}, "region": region}
         results.append(

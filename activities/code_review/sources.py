@@ -107,11 +107,11 @@ def snapshot_of_changes(tree: Tree, base: str) -> Snapshot:
         base: A commit, branch or tag; its common ancestor with the checkout's commit is compared with.
 
     Raises:
-        CodeReviewError: There is no such commit, or the folder is not a checkout.
+        CodeReviewError: The commit does not exist, or the folder is not a checkout.
     """
     commit = git(tree.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
     if commit is None:
-        raise CodeReviewError(f"there is no commit {base!r} in {str(tree.root)!r}; {_remedy(tree.root)}")
+        raise CodeReviewError(f"the commit {base!r} does not exist in {str(tree.root)!r}; {_remedy(tree.root)}")
     start = (git(tree.root, "merge-base", commit.decode().strip(), "HEAD") or commit).decode().strip()
     blobs, links = _contents(tree.root, start)
     moved = _moved(tree.root, start)
@@ -306,7 +306,7 @@ def _path(patch: PatchedFile) -> str:
 
 
 def _why_unseen(tree: Tree, path: str, patches: list[PatchedFile]) -> str | None:
-    """Return why nobody can say which lines a diff changes; None if it can be said."""
+    """Return why it is unknown which lines a diff changes; None if it is known."""
     if any(patch.is_binary_file for patch in patches):
         return "changed as a binary file, so the diff does not show how"
     lines = [line.value for patch in patches for hunk in patch for line in hunk]
@@ -345,7 +345,7 @@ def _both_sides(tree: Tree, path: str, patches: list[PatchedFile], name: str) ->
         after = _applied(after, patch, backwards=False) if after is not None else None
     if after is None:
         raise CodeReviewError(
-            f"the diff {name!r} cannot be reviewed: it does not fit {path!r}; make it against it anew"
+            f"the diff {name!r} cannot be reviewed: it does not fit {path!r}; make a new one from that text"
         )
     return old, after
 

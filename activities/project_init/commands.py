@@ -143,9 +143,9 @@ def _of_runners(tree: SourceTree) -> Iterator[Command]:
 
 
 def _of_scripts(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[Command]:
-    """Yield the scripts of `package.json` and `composer.json`."""
+    """Yield the scripts of `package.json`."""
     for manifest in manifests:
-        call = f"{_node_manager(tree)} run" if manifest.ecosystem == "node" else "composer run"
+        call = f"{_node_manager(tree)} run"
         text = tree.text(manifest.path) or ""
         for name, body in manifest.scripts.items():
             if not _NPM_HOOK.fullmatch(name):
@@ -202,7 +202,5 @@ def _customs(tree: SourceTree, manifest: Manifest, tests: tuple[str, ...]) -> It
         yield "install", "npm ci" if "package-lock.json" in tree.by_path else f"{manager} install"
     elif manifest.ecosystem == "rust":
         yield from (("build", "cargo build"), ("test", "cargo test"))
-    elif manifest.ecosystem == "go":
-        yield from (("build", "go build ./..."), ("test", "go test ./..."))
     else:
-        yield "install", "composer install"
+        yield from (("build", "go build ./..."), ("test", "go test ./..."))

@@ -17,7 +17,7 @@ from activities.project_init.records import EntryPoint, Evidence, License, Manif
 UNKNOWN = "LicenseRef-unrecognised"
 _PACKAGES = """
 web framework: fastapi=FastAPI django=Django flask=Flask starlette=Starlette aiohttp=aiohttp express=Express
-  next=Next.js github.com/gin-gonic/gin=Gin axum=Axum actix-web=Actix laravel/framework=Laravel symfony/symfony=Symfony
+  next=Next.js github.com/gin-gonic/gin=Gin axum=Axum actix-web=Actix
 user interface: react=React vue=Vue svelte=Svelte @angular/core=Angular textual=Textual streamlit=Streamlit
 database: sqlalchemy=SQLAlchemy psycopg=psycopg asyncpg=asyncpg pymongo=PyMongo redis=redis prisma=Prisma sqlx=SQLx
 jobs and messaging: temporalio=Temporal celery=Celery kafka-python=Kafka pika=RabbitMQ
@@ -53,9 +53,8 @@ LOCKS = {
     "node": ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"),
     "rust": ("Cargo.lock",),
     "go": ("go.sum",),
-    "php": ("composer.lock",),
 }
-_NAMES = {"python": "Python", "node": "Node", "rust": "Rust", "go": "Go", "php": "PHP"}
+_NAMES = {"python": "Python", "node": "Node", "rust": "Rust", "go": "Go"}
 _RUST_TEST = re.compile(r"#\[(\w+::)*test\b|#\[cfg\(test\)\]")
 _MAIN = re.compile(r"^if\s+__name__\s*==\s*[\"']__main__[\"']\s*:", re.MULTILINE)
 _MOST_NAMED = 8
@@ -142,7 +141,8 @@ def _technologies(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator
                 yield Technology(name=name, category=category, version=wanted.requirement, evidence=wanted.evidence)
     for path in compose_files(tree):
         text = tree.text(path) or ""
-        services = (read_yaml(text) or {}).get("services") if isinstance(read_yaml(text), dict) else None
+        document = read_yaml(text)
+        services = document.get("services") if isinstance(document, dict) else None
         for name, service in list(services.items())[:100] if isinstance(services, dict) else ():
             image = service.get("image") if isinstance(service, dict) else None
             line = next((at for at, each in enumerate(text.split("\n"), 1) if each.strip() == f"{name}:"), None)

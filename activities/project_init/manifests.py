@@ -1,4 +1,4 @@
-"""What the manifests of a project declare: Python, Node, Rust, Go and PHP, each read by its format's own library."""
+"""What the manifests of a project declare: Python, Node, Rust and Go, each read by its format's own library."""
 
 import json
 import re
@@ -211,37 +211,13 @@ def _go_mod(source: Source) -> Manifest:
     )
 
 
-def _composer(source: Source) -> Manifest:
-    data = _table({"": json.loads(source.text)}, "")
-    groups = {"require": "runtime", "require-dev": "development"}
-    runtime = _table(data, "require").get("php")
-    scripts = _table(data, "scripts")
-    return Manifest(
-        path=source.path,
-        ecosystem="php",
-        name=_line(data.get("name")),
-        description=_line(data.get("description")),
-        license=_line(data.get("license")),
-        runtime=f"PHP {runtime}" if runtime else "",
-        builder="composer",
-        dependencies=tuple(
-            source.dependency(name, wanted, group)
-            for key, group in groups.items()
-            for name, wanted in _table(data, key).items()
-            if "/" in name
-        ),
-        scripts={name: body if isinstance(body, str) else "" for name, body in scripts.items()},
-    )
-
-
 _READERS: dict[str, Callable[[Source], Manifest | None]] = {
     "pyproject.toml": _pyproject,
     "package.json": _package_json,
     "Cargo.toml": _cargo,
     "go.mod": _go_mod,
-    "composer.json": _composer,
 }
-_ECOSYSTEMS: dict[Any, Any] = {_package_json: "node", _cargo: "rust", _go_mod: "go", _composer: "php"}
+_ECOSYSTEMS: dict[Any, Any] = {_package_json: "node", _cargo: "rust", _go_mod: "go"}
 
 
 def _table(data: object, *names: str) -> Mapping[str, Any]:

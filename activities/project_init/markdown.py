@@ -22,7 +22,7 @@ LONGEST = 160
 
 
 def visible(value: str, longest: int = LONGEST) -> str:
-    """Return ``value`` on one line, control and direction characters spelt out, cut at ``longest``.
+    """Return ``value`` on one line, control characters escaped, cut at ``longest``.
 
     Example:
         >>> visible("two" + chr(10) + "lines"), visible(chr(0x202E) + "evil").replace(chr(92), "!")

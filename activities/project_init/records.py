@@ -104,7 +104,7 @@ class Manifest(Record):
 
     Attributes:
         path: The manifest.
-        ecosystem: `python`, `node`, `rust`, `go` or `php`.
+        ecosystem: `python`, `node`, `rust` or `go`.
         name: The package's name.
         description: One line.
         license: As declared.
@@ -117,7 +117,7 @@ class Manifest(Record):
     """
 
     path: str
-    ecosystem: Literal["python", "node", "rust", "go", "php"]
+    ecosystem: Literal["python", "node", "rust", "go"]
     name: str = ""
     description: str = ""
     license: str = ""

@@ -42,27 +42,26 @@ def _of_an_empty_project(tree: SourceTree, stack: TechStack, structure: Structur
 def _of_project(tree: SourceTree, stack: TechStack, structure: Structure) -> Iterator[Finding]:
     """Yield what a project should have and does not."""
     has_code = any(each.kind == "programming" for each in stack.languages)
-    command = best_command(stack, "test")
-    texts = [each for each in stack.licenses if each.source == "text"]
-    readmes = [path for path in tree.by_path if path.lower().startswith("readme")]
-    absent = [
-        ("P1", "Write tests", "No change can be shown to be right.", "no test file", has_code and not stack.tests),
-        ("P1", "Write a README", "A newcomer cannot tell what the project is for.", "no README", not readmes),
-        ("P1", "Add a licence text", "Nobody knows on what terms it may be used.", "no LICENSE file", not texts),
-        ("P1", "Add a manifest", "Nobody can install what is not declared.", "none", has_code and not stack.manifests),
-        ("P2", "Run the checks on every change", "What is not run breaks unseen.", "no CI definition", has_code),
-        ("P3", "Keep a changelog", "Users cannot see what a version changes.", "no CHANGELOG", True),
-        ("P3", "Say how to contribute", "Contributors must guess.", "no CONTRIBUTING", True),
-    ]
-    present = {
-        "Run the checks on every change": bool(ci_files(tree)),
-        "Keep a changelog": any(path.lower().startswith(("change", "history", "news")) for path in tree.by_path),
-        "Say how to contribute": any("contributing" in path.lower() for path in tree.by_path),
-    }
-    for priority, title, why, evidence, is_missing in absent:
-        yield priority, title, why, [evidence] if is_missing and not present.get(title, False) else []  # type: ignore[misc]
-    if stack.tests and command is None:
-        yield "P1", "Say how the tests are run", "Tests that nobody can run are not run.", list(stack.tests)
+
+    def lacks(*starts: str) -> bool:
+        return not any(path.lower().startswith(starts) for path in tree.by_path)
+
+    if has_code and not stack.tests:
+        yield "P1", "Write tests", "No change can be shown to be right.", ["no test file"]
+    if stack.tests and best_command(stack, "test") is None:
+        yield "P1", "Say how the tests are run", "Tests without a known command are not run.", list(stack.tests)
+    if has_code and not stack.manifests:
+        yield "P1", "Add a manifest", "What is not declared cannot be installed.", ["no manifest"]
+    if has_code and not ci_files(tree):
+        yield "P2", "Run the checks on every change", "What is not run breaks unseen.", ["no CI definition"]
+    if lacks("readme"):
+        yield "P1", "Write a README", "A newcomer cannot tell what the project is for.", ["no README"]
+    if not any(each.source == "text" for each in stack.licenses):
+        yield "P1", "Add a licence text", "It is unknown on what terms the project may be used.", ["no LICENSE file"]
+    if lacks("change", "history", "news"):
+        yield "P3", "Keep a changelog", "Users cannot see what a version changes.", ["no CHANGELOG"]
+    if lacks("contributing", ".github/contributing", "docs/contributing"):
+        yield "P3", "Say how to contribute", "Contributors must guess.", ["no CONTRIBUTING file"]
 
 
 def _of_risks(tree: SourceTree, stack: TechStack, structure: Structure) -> Iterator[Finding]:

@@ -137,7 +137,7 @@ class TestCodeReview:
             pytest.param({"output": "project/out"}, "never written to", id="an output inside the source"),
             pytest.param({"fail_on": "blocker"}, "must be one of high, medium, low", id="a severity that is none"),
             pytest.param({"base": "HEAD", "diff": "x"}, "leave one of the two out", id="both base and diff"),
-            pytest.param({"base": "nowhere"}, "no commit 'nowhere'", id="a commit that is not there"),
+            pytest.param({"base": "nowhere"}, "the commit 'nowhere' does not exist", id="a commit that is not there"),
             pytest.param({"source": "nowhere"}, "does not exist", id="a folder that is not there"),
         ],
     )

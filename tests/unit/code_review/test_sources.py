@@ -144,7 +144,7 @@ class TestSnapshotOfChanges:
         """A name that looks like an option is none."""
         root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
         for name in ("nowhere", "--all"):
-            with pytest.raises(CodeReviewError, match=f"no commit '{name}'"):
+            with pytest.raises(CodeReviewError, match=f"the commit '{name}' does not exist"):
                 snapshot_of_changes(tree_of(root), name)
 
     def test_says_where_there_can_be_no_such_commit(self, tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ class TestSnapshotOfChanges:
         write(root, {"a.py": "a = 2\n"})
         git(root, "commit", "-qam", "second")
         git(tmp_path, "clone", "-q", "--depth=1", f"file://{root}", "shallow")
-        with pytest.raises(CodeReviewError, match=r"no commit 'HEAD~1' .*`git fetch --unshallow`"):
+        with pytest.raises(CodeReviewError, match=r"commit 'HEAD~1' does not exist .*`git fetch --unshallow`"):
             snapshot_of_changes(tree_of(tmp_path / "shallow"), "HEAD~1")
-        with pytest.raises(CodeReviewError, match=r"no commit 'HEAD' .* not a git checkout"):
+        with pytest.raises(CodeReviewError, match=r"commit 'HEAD' does not exist .* not a git checkout"):
             snapshot_of_changes(tree_of(write(tmp_path / "plain", {"a.py": "a = 1\n"})), "HEAD")
 
     @pytest.mark.parametrize(

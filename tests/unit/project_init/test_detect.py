@@ -152,7 +152,6 @@ class TestCommands:
             ({"poetry.lock": "", "pyproject.toml": '[project]\nname = "a"\n'}, "poetry install"),
             ({"requirements.txt": "a\n"}, "python -m pip install -r requirements.txt"),
             ({"package.json": "{}", "package-lock.json": ""}, "npm ci"),
-            ({"composer.json": '{"scripts": {"qa": "x"}}'}, "composer run qa"),
             ({"tox.ini": "[testenv:lint]\n"}, "tox -e lint"),
             ({"justfile": "check *args:\n  x\n"}, "just check"),
             ({"test_a.py": "def test_a(): ...\n"}, "python -m pytest"),
