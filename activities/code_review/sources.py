@@ -6,27 +6,19 @@ start the filters that the checkout's own configuration names.
 
 import difflib
 import hashlib
-import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from identify.identify import parse_shebang, tags_from_filename, tags_from_interpreter
 from unidiff import PatchedFile, PatchSet
 from unidiff.errors import UnidiffParseError
 
 from activities.code_review.records import CodeReviewError, Passages, Snapshot, SourceText, Unread
+from activities.languages import language_of
 from activities.source_files import as_text, git, list_files, opened
 
-_TAGS = """
-python=Python pyi=Python cython=Cython javascript=JavaScript jsx=JavaScript ts=TypeScript tsx=TypeScript vue=Vue
-svelte=Svelte go=Go rust=Rust java=Java kotlin=Kotlin scala=Scala groovy=Groovy c=C c++=C++ objective-c=Objective-C
-c#=C# swift=Swift dart=Dart ruby=Ruby php=PHP perl=Perl lua=Lua r=R julia=Julia elixir=Elixir erlang=Erlang
-haskell=Haskell shell=Shell batch=Batch powershell=PowerShell sql=SQL solidity=Solidity terraform=HCL
-"""
-_LANGUAGES = dict(pair.split("=") for pair in _TAGS.split())
 _OTHERS = re.compile(
     r"(^|/)(vendor|third_party|_vendor|node_modules|site-packages)/|_pb2(_grpc)?\.pyi?$|\.min\.js$|\.pb\.go$|_generated\.\w+$"
 )
@@ -233,10 +225,8 @@ def _snapshot(
 
 def _language(path: str, text: str) -> str | None:
     """Return the programming language of a file, or None."""
-    tags = tags_from_filename(PurePosixPath(path).name)
-    if not tags and text.startswith("#!") and (words := parse_shebang(io.BytesIO(text[:256].encode()))):
-        tags = tags_from_interpreter(PurePosixPath(words[0]).name)
-    return next((name for tag, name in _LANGUAGES.items() if tag in tags), None)
+    found = language_of(path, text[:256].encode())
+    return found[0] if found and found[1] == "programming" else None
 
 
 def _hides_lines(text: str) -> bool:

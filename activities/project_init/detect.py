@@ -3,16 +3,17 @@
 import configparser
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from shlex import quote
 
+from activities.languages import LanguageKind, language_of
 from activities.project_init.commands import best_command, ci_files, compose_files, find_ci, find_commands, read_yaml
 from activities.project_init.files import Progress, SourceTree, may_hold_secrets, role_of
-from activities.project_init.languages import count_languages, language_of
 from activities.project_init.manifests import read_manifests
-from activities.project_init.records import EntryPoint, Evidence, License, Manifest, Technology, TechStack
+from activities.project_init.records import EntryPoint, Evidence, Language, License, Manifest, Technology, TechStack
 
 UNKNOWN = "LicenseRef-unrecognised"
 _PACKAGES = """
@@ -57,6 +58,8 @@ LOCKS = {
 _NAMES = {"python": "Python", "node": "Node", "rust": "Rust", "go": "Go"}
 _RUST_TEST = re.compile(r"#\[(\w+::)*test\b|#\[cfg\(test\)\]")
 _MAIN = re.compile(r"^if\s+__name__\s*==\s*[\"']__main__[\"']\s*:", re.MULTILINE)
+_KINDS = ("programming", "markup", "data", "prose")
+_BUILT_BY = ("Makefile", "CMake", "Meson", "Dockerfile", "Starlark")
 _MOST_NAMED = 8
 
 
@@ -66,7 +69,7 @@ def detect(tree: SourceTree, progress: Progress | None = None) -> TechStack:
     report("reading manifests")
     manifests = read_manifests(tree)
     report("counting languages")
-    languages = count_languages(tree)
+    languages = _languages(tree)
     report("looking for tests, commands and licences")
     tests = tuple(test_files(tree))
     named = next((each for each in manifests if each.name and "/" not in each.path), None)
@@ -106,6 +109,18 @@ def has_lock(tree: SourceTree, stack: TechStack, ecosystem: str) -> bool:
     mine = [each for each in stack.manifests if each.ecosystem == ecosystem]
     exact = all(wanted.requirement.startswith("==") for each in mine for wanted in each.dependencies)
     return exact or any(each.builder == "compiled" for each in mine) or bool(tree.named(*LOCKS[ecosystem]))
+
+
+def _languages(tree: SourceTree) -> tuple[Language, ...]:
+    """Return how much of each language there is: programming languages first, then by lines."""
+    files, lines = Counter[tuple[str, LanguageKind]](), Counter[tuple[str, LanguageKind]]()
+    for file in tree.listing.files:
+        start = b"" if "." in PurePosixPath(file.path).name else tree.head(file.path, 256) or b""
+        if file.kind == "text" and (language := language_of(file.path, start)) is not None:
+            files[language] += 1
+            lines[language] += file.lines
+    found = [Language(name=each[0], kind=each[1], files=files[each], lines=lines[each]) for each in files]
+    return tuple(sorted(found, key=lambda one: (_KINDS.index(one.kind), one.name in _BUILT_BY, -one.lines, one.name)))
 
 
 def _pytest_patterns(tree: SourceTree) -> list[str]:

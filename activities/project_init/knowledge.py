@@ -17,8 +17,8 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from activities.languages import language_of
 from activities.project_init.files import Omissions, Progress, SourceTree, role_of
-from activities.project_init.languages import language_of
 from activities.project_init.pages import KNOWLEDGE_FILE
 from activities.project_init.records import Documents, Hit, KnowledgeIndex, ProjectError
 from activities.project_init.store import write_bytes

@@ -8,11 +8,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from activities.languages import LanguageKind
 from baton.artifacts.records import Sha256Hex
 from baton.errors import BatonError
 from baton.wire.records import Record
 
-LanguageKind = Literal["programming", "markup", "data", "prose"]
 Purpose = Literal["install", "run", "test", "lint", "format", "build", "release", "other"]
 Priority = Literal["P1", "P2", "P3"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
+from activities.languages import language_of
 from activities.project_init.files import Progress, SourceTree, role_of
-from activities.project_init.languages import language_of
 
 LONG_FUNCTION = 80
 """Lines from which on a function counts as long."""

@@ -1,14 +1,13 @@
 """Which language a file is written in, by `identify`: its name, its extension, or its first line."""
 
 import io
-from collections import defaultdict
 from functools import lru_cache
 from pathlib import PurePosixPath
+from typing import Literal
 
 from identify.identify import parse_shebang, tags_from_filename, tags_from_interpreter
 
-from activities.project_init.files import SourceTree
-from activities.project_init.records import Language, LanguageKind, SourceFile
+LanguageKind = Literal["programming", "markup", "data", "prose"]
 
 _TAGS: dict[LanguageKind, str] = {
     "programming": """python=Python pyi=Python cython=Cython jupyter=Jupyter_Notebook javascript=JavaScript
@@ -31,9 +30,6 @@ _KNOWN: dict[str, tuple[str, LanguageKind]] = {
     for kind, pairs in _TAGS.items()
     for tag, name in (pair.split("=") for pair in pairs.split())
 }
-_BUILD_FILES = ("Makefile", "CMake", "Meson", "Dockerfile", "Starlark")
-_KINDS = tuple(_TAGS)
-_FIRST_LINE = 256
 
 
 @lru_cache(maxsize=100_000)
@@ -48,24 +44,3 @@ def language_of(path: str, start: bytes = b"") -> tuple[str, LanguageKind] | Non
     if not tags and start.startswith(b"#!") and (words := parse_shebang(io.BytesIO(start))):
         tags = tags_from_interpreter(PurePosixPath(words[0]).name)
     return next((_KNOWN[tag] for tag in _KNOWN if tag in tags), None)
-
-
-def language_of_file(tree: SourceTree, file: SourceFile) -> tuple[str, LanguageKind] | None:
-    """Return the language of a text of the tree and its kind, or None."""
-    if file.kind != "text":
-        return None
-    has_extension = "." in PurePosixPath(file.path).name
-    return language_of(file.path, b"" if has_extension else tree.head(file.path, _FIRST_LINE) or b"")
-
-
-def count_languages(tree: SourceTree) -> tuple[Language, ...]:
-    """Return how much of each language there is: programming languages first, then by lines."""
-    files, lines = defaultdict[tuple[str, LanguageKind], int](int), defaultdict[tuple[str, LanguageKind], int](int)
-    for file in tree.listing.files:
-        if (language := language_of_file(tree, file)) is not None:
-            files[language] += 1
-            lines[language] += file.lines
-    found = [Language(name=each[0], kind=each[1], files=files[each], lines=lines[each]) for each in files]
-    return tuple(
-        sorted(found, key=lambda one: (_KINDS.index(one.kind), one.name in _BUILD_FILES, -one.lines, one.name))
-    )
