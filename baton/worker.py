@@ -46,6 +46,7 @@ from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
 from baton.sdk.leaving import leave
 from baton.telemetry.client_gauges import watch_runs
+from baton.telemetry.log_limit import limit_repeated_logs
 from baton.telemetry.metering import worker_metrics
 from baton.telemetry.metric_names import BUCKETS
 from baton.telemetry.tracing import Tracing, TracingError, open_tracing
@@ -321,6 +322,7 @@ def work(served: Served) -> int:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    limit_repeated_logs()
     gc.set_threshold(COLLECT_AFTER)
     try:
         asyncio.run(run(settings, served))

@@ -22,6 +22,27 @@ _IN_TIME = 15.0  # seconds before the stage's timeout at which it says itself wh
 _log = logging.getLogger(__name__)
 
 
+async def put_when_possible(store: ArtifactStore, data: bytes) -> str:
+    """Keep ``data`` and return its SHA-256; in a stage, wait while the store cannot be written.
+
+    The stage's work is done by then, and would be paid twice if it was run again.
+
+    Raises:
+        ArtifactUnavailableError: The store could not be written in time, or this is not a stage.
+    """
+    until, pause = time.monotonic() + _longest_wait(), FIRST_PAUSE
+    while True:
+        try:
+            return await store.put(data)
+        except ArtifactUnavailableError as error:
+            if time.monotonic() + pause > until:
+                raise
+            if pause == FIRST_PAUSE:
+                _log.warning("a stage waits for the artifact store: %s", error)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
 class ArtifactDesk:
     """A stage's view of the artifact store: the references it was handed, and those it writes.
 
@@ -97,25 +118,10 @@ class ArtifactDesk:
                 f"artifact {id!r} already has the hash {known.short_hash}…, these bytes have {ref.short_hash}…; "
                 "artifacts are immutable, give the new version a new id"
             )
-        await self._put(raw, id)
+        await put_when_possible(self.store, raw)
         if known is None:
             self.written.append(ref)
         return ref
-
-    async def _put(self, data: bytes, id: str) -> None:
-        """Store bytes; while the store cannot be written, wait: the stage's work is done, and would be paid twice."""
-        until, pause = time.monotonic() + _longest_wait(), FIRST_PAUSE
-        while True:
-            try:
-                await self.store.put(data)
-                return
-            except ArtifactUnavailableError as error:
-                if time.monotonic() + pause > until:
-                    raise
-                if pause == FIRST_PAUSE:
-                    _log.warning("artifact %r waits for the store: %s", id, error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def read(self, id: str) -> bytes:
         """Return the bytes of an artifact the stage knows by its reference.

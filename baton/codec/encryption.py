@@ -34,10 +34,6 @@ from baton.keys.store_keyring import Keyring
 
 ENCODING = b"aes-gcm"
 """The metadata member `encoding` of every payload that this codec writes."""
-FIRST_ENCODING = b"binary/aes-256-gcm"
-"""That of payloads in the first form, which is read and not written any more."""
-KEY_ID = "key-id"
-"""The metadata member of the first form that names the key."""
 
 SWITCH = "BATON_ENCRYPT"
 """The environment variable that switches encryption on, for workers, clients and codec servers alike."""
@@ -124,7 +120,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         key = self._keyring.current(Purpose.ENCRYPT)
         nonce = urandom(_NONCE_BYTES)
         header = _BOUND + self._owners[0] if self._owners else _UNBOUND
-        sealed = key.cipher.encrypt(nonce, _packed(payload), _associated(ENCODING, key, header))
+        sealed = key.cipher.encrypt(nonce, _packed(payload), _associated(key, header))
         data = b"".join((header, key.mark, nonce, sealed))
         return Payload(metadata={"encoding": ENCODING}, data=data, external_payloads=payload.external_payloads)
 
@@ -132,31 +128,23 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         """Return one payload as it was; see `decode`."""
         if not is_encrypted(payload):
             return payload
-        encoding = payload.metadata["encoding"]
-        header, sealed = self._split(payload.data, MARK_BYTES if encoding == ENCODING else 0)
+        header, mark, nonce, sealed = self._split(payload.data)
         try:
-            if encoding == ENCODING:
-                mark, sealed = sealed[:MARK_BYTES], sealed[MARK_BYTES:]
-                keys = self._keyring.marked(Purpose.ENCRYPT, mark)
-            else:
-                key_id = payload.metadata.get(KEY_ID, b"").decode("utf-8", "backslashreplace")
-                keys = [self._keyring.find(Purpose.ENCRYPT, key_id)]
+            keys = self._keyring.marked(Purpose.ENCRYPT, mark)
         except UnknownKeyError as error:
             raise MissingKeyError(
                 f"a payload is encrypted, and {error}; what waits for it goes on once the key is back"
             ) from error
         for key in keys:
             try:
-                associated = _associated(encoding, key, header)
-                plain = key.cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], associated)
-                return _unpacked(plain) if encoding == ENCODING else Payload.FromString(plain)
+                return _unpacked(key.cipher.decrypt(nonce, sealed, _associated(key, header)))
             except (InvalidTag, DecodeError):
                 continue
         named = ", ".join(repr(key.id) for key in keys)
         raise PayloadError(f"a payload of {len(payload.data)} bytes, encrypted with the key {named}, was changed")
 
-    def _split(self, data: bytes, mark: int) -> tuple[bytes, bytes]:
-        """Return what a payload is bound to, and the rest: a mark of so many bytes, the nonce, the ciphertext.
+    def _split(self, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+        """Return what a payload is bound to, the mark of its key, the nonce and the ciphertext.
 
         Raises:
             PayloadError: The data is too short, or bound to something else than what is being read.
@@ -168,17 +156,18 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
                 "temporal-baton to the version that wrote it, or later"
             )
         size = 1 if kind == _UNBOUND else 1 + _OWNER_BYTES
-        if len(data) < size + mark + _NONCE_BYTES + _TAG_BYTES:
+        if len(data) < size + MARK_BYTES + _NONCE_BYTES + _TAG_BYTES:
             raise PayloadError(f"an encrypted payload has {len(data)} bytes: it was cut off")
         header = data[:size]
         if kind == _BOUND and self._owners and header[1:] not in self._owners:
             raise PayloadError("an encrypted payload belongs to another workflow than the one that it was found in")
-        return header, data[size:]
+        begin = size + MARK_BYTES
+        return header, data[size:begin], data[begin : begin + _NONCE_BYTES], data[begin + _NONCE_BYTES :]
 
 
 def is_encrypted(payload: Payload) -> bool:
-    """Return whether a payload is one that this codec wrote, in either form."""
-    return payload.metadata.get("encoding") in (ENCODING, FIRST_ENCODING)
+    """Return whether a payload is one that this codec wrote."""
+    return bool(payload.metadata.get("encoding") == ENCODING)
 
 
 def encryption_wanted(environment: Mapping[str, str]) -> bool:
@@ -245,6 +234,6 @@ def _unpacked(plain: bytes) -> Payload:
     return Payload(metadata=_METADATA[place], data=data)
 
 
-def _associated(encoding: bytes, key: Key, header: bytes) -> bytes:
+def _associated(key: Key, header: bytes) -> bytes:
     """Return what the tag covers besides the ciphertext; each part of it ends where only it can end."""
-    return b"\0".join((b"baton/payload/v1", encoding, key.id.encode(), header))
+    return b"\0".join((b"baton/payload/v1", ENCODING, key.id.encode(), header))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
 from baton.contract.session import EventType, SessionEvent
 from baton.handoff.store_gate import now_utc
@@ -185,7 +186,7 @@ class SessionLog:
         if not journal or store is None:
             return kept, None
         data = json.dumps({"stage": self._stage, "handoffId": self._handoff_id, "texts": journal}, ensure_ascii=False)
-        return kept, await store.put(data.encode())
+        return kept, await put_when_possible(store, data.encode())
 
 
 def cut(text: str, longest: int = LONGEST_CLAIM) -> str:

@@ -1,25 +1,27 @@
-"""Waiting for a ledger that cannot be written: an outage of it is no failure of the stage that is to begin."""
+"""Waiting for a ledger or an artifact store that cannot be written: an outage is not a failure of the stage."""
 
 from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
+from baton.errors import ArtifactUnavailableError
 from baton.ledger.errors import LedgerUnavailableError
 from baton.pipelines.workflow_handlers import Desk
 
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(minutes=1)
+_OUTAGES = (LedgerUnavailableError.__name__, ArtifactUnavailableError.__name__)
 _MOST = 60  # times, which is an hour; each begins with the stage's own retries
 
 
 def is_outage(error: FailureError) -> bool:
-    """Return whether a stage did not begin because its acceptance could not be put on record."""
+    """Return whether a stage could not write its acceptance to the ledger, or its work to the artifact store."""
     cause = error.cause if isinstance(error, ActivityError) else error
-    return isinstance(cause, ApplicationError) and cause.type == LedgerUnavailableError.__name__
+    return isinstance(cause, ApplicationError) and cause.type in _OUTAGES
 
 
 async def sit_out(desk: Desk, stage: str, seq: int, nth: int) -> bool:
-    """Wait a while before a stage is sent again that cannot begin for want of the ledger.
+    """Wait a while before a stage is sent again that met an outage.
 
     Args:
         desk: Where operators read why nothing happens.
@@ -33,7 +35,7 @@ async def sit_out(desk: Desk, stage: str, seq: int, nth: int) -> bool:
     if nth > _MOST:
         return False
     if nth == 1:
-        desk.note(f"the handoff to {stage!r} waits for the ledger, which cannot be written; see the worker's log")
+        desk.note(f"{stage!r} waits: the ledger or the artifact store cannot be written; see the worker's log")
     pause = min(_FIRST * 2 ** min(nth - 1, 10), _LONGEST)
-    await workflow.sleep(pause, summary=f"step {seq}: {stage} waits for the ledger"[:200])
+    await workflow.sleep(pause, summary=f"step {seq}: {stage} waits for storage"[:200])
     return True

@@ -30,7 +30,7 @@ async def test_a_stage_waits_for_the_ledger(server: DevServer, tmp_path: Path) -
         (tmp_path / "away").rename(tmp_path / "ledger")
         result = await handle.result()
 
-    assert waits == ["step 2: second waits for the ledger"]
+    assert waits == ["step 2: second waits for storage"]
     assert (tmp_path / "ran").read_text() == "second\n"
     run = await read_run(client, handle.id)
     assert [(one.name, one.status) for one in run.steps] == [("first", StepStatus.DONE), ("second", StepStatus.DONE)]

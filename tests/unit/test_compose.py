@@ -83,7 +83,7 @@ class TestServices:
     def test_its_networks_and_volumes_are_declared(self, name: str) -> None:
         """Compose refuses a file that names what it does not declare; a path must lie in the checkout."""
         service = SERVICES[name]
-        sources = [volume.split(":")[0] for volume in service.get("volumes", [])]
+        sources = [volume.split(":")[0] for volume in service.get("volumes", []) if not volume.startswith("${")]
 
         assert set(service["networks"]) <= COMPOSE["networks"].keys()
         assert [s for s in sources if s not in COMPOSE["volumes"] and not (ROOT / s).exists()] == []
@@ -129,8 +129,15 @@ class TestSettings:
     """What the operator sets, and where from."""
 
     def test_every_variable_is_required_or_has_a_default(self) -> None:
-        """A forgotten variable is a message at start, never an empty string in a running service."""
-        assert [name for name, operator, rest in interpolated(SERVICES) if not operator or not rest] == []
+        """A forgotten variable is a message at start, never an empty string, but for a token that may be missing."""
+        assert [name for name, operator, rest in interpolated(SERVICES) if not operator or not rest] == [
+            "BATON_CODEC_TOKEN"
+        ]
+
+    def test_payloads_are_readable_while_no_worker_is(self) -> None:
+        """Codec server and Prometheus wait for no worker."""
+        assert "worker" not in SERVICES["codec"]["depends_on"]
+        assert "depends_on" not in SERVICES["prometheus"]
 
     def test_the_example_names_every_variable(self) -> None:
         """deploy/.env.example leaves out no variable and invents none."""
@@ -227,11 +234,13 @@ class TestWorkerImage:
     def test_it_writes_only_where_it_may(self) -> None:
         """Its file system is read-only but for a scratch folder and the volume that the image prepares."""
         worker = SERVICES["worker"]
-        volume, keys, witness = (mount.split(":") for mount in worker["volumes"])
+        volume, keys, witness = (mount.split(":") for mount in worker["volumes"] if "$" not in mount)
         kept = [worker["environment"][f"BATON_{name}"] for name in ("ARTIFACTS", "LEDGER", "VAULT")]
 
         assert worker["read_only"] is True
-        assert worker["tmpfs"] == ["/tmp:exec"]  # without it, no script of a worktree of `delivery` can run
+        # Without exec no script of a worktree of `delivery` can run; without a size it takes the worker's memory.
+        assert worker["tmpfs"] == ["/tmp:exec,size=${BATON_SCRATCH:-512m}"]
+        assert worker["volumes"][-1].endswith(":/files")
         assert f"--owner=baton --group=baton --mode=0750 {volume[1]} {keys[1]} {witness[1]}\n" in DOCKERFILE
         assert [path for path in kept if not path.startswith(f"{volume[1]}/")] == []
         assert keys[2:] == ["ro"]

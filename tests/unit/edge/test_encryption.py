@@ -16,7 +16,7 @@ from temporalio.converter import (
 )
 
 from baton.codec.conversion import RECORD, SEALED
-from baton.codec.encryption import ENCODING, FIRST_ENCODING, KEY_ID, EncryptionCodec, MissingKeyError
+from baton.codec.encryption import ENCODING, EncryptionCodec, MissingKeyError
 from baton.errors import NewerPayloadError, PayloadError
 from baton.keys.store_files import KeyFile, write_file
 from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose
@@ -248,43 +248,6 @@ class TestDecode:
         write_file(path, KeyFile((old, Key.generate(Purpose.ENCRYPT, AT))), replace=True)
 
         assert waiting.decrypt(secret) == PLAIN
-
-    @pytest.mark.parametrize(
-        ("context", "data"),
-        [
-            pytest.param(
-                None,
-                "00381fcd032cf6255e12a5f307ec786bf42b054fc5805175059d138c7519d538f822708ab210e0bb3a864fc0474aa9e91d5f37"
-                "b910ba4fe366b9656f1de3f2ae59895e",
-                id="unbound",
-            ),
-            pytest.param(
-                workflow(),
-                "01c40e70c297269f4ecbc006c8f5d6ea49a25943b5c67ee597dadfd5aa03413a4c21088b23daa1d6ea538fbb20cf121e976c0d"
-                "af5109290a3beeaa1a47e7735a3c6a50c6be41b6b0e0f02de6760ad82cf59b97",
-                id="bound",
-            ),
-        ],
-    )
-    def test_the_first_form_is_read_for_ever(self, context: SerializationContext | None, data: str) -> None:
-        """Histories written by it go on, with the same protection."""
-        key = Key("encrypt-20261121-0a1b2c", Purpose.ENCRYPT, bytes(range(7, 39)), AT)
-        payload = Payload(
-            metadata={"encoding": FIRST_ENCODING, KEY_ID: b"encrypt-20261121-0a1b2c"}, data=bytes.fromhex(data)
-        )
-        reader = codec(context, Keyring([key]))
-
-        assert reader.decrypt(payload) == Payload(metadata={"encoding": b"json/plain"}, data=b'["recorded"]')
-        assert reader.encrypt(payload) is payload
-        for mutant in mutants(payload):
-            with pytest.raises(PayloadError):
-                reader.decrypt(mutant)
-        for name in (b"another", b"", b"\xff\xfe"):
-            foreign = Payload(metadata={**payload.metadata, KEY_ID: name}, data=payload.data)
-            with pytest.raises(MissingKeyError, match="goes on once the key is back"):
-                reader.decrypt(foreign)
-        with pytest.raises(PayloadError):
-            reader.decrypt(Payload(metadata={"encoding": ENCODING}, data=payload.data))
 
     def test_what_was_never_encrypted_is_read(self) -> None:
         """Histories from before encryption go on."""
