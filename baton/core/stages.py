@@ -10,7 +10,7 @@ from baton.core.baton import Baton
 DECISIONS_HANDED = 8
 """How many of the newest decisions a stage is handed unless it asks for others."""
 
-_REFUSALS = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError"})
+_REFUSALS = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError", "PromptTooLargeError"})
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class StageSpec:
 
     Attributes:
         name: The stage's name; it is the name of its activity.
-        reads: The fields the stage is handed, or None for all; the goal and the artifact references always are.
+        reads: The fields the stage is handed, or None for all; goal, constraints and artifact references always are.
         writes: The only fields it may write, or None for all.
         decisions: How many of the newest decisions it is handed, or None for the whole log.
         timeout: How long one run may take.
@@ -94,9 +94,9 @@ class StageSpec:
             >>> spec = StageSpec("review", reads=frozenset({"decision_log"}), decisions=1)
             >>> handed, left_out = spec.handed(Baton(goal="g", constraints=["c"], decision_log=["a", "b"]))
             >>> handed.constraints, handed.decision_log, left_out
-            ([], ['b'], 1)
+            (['c'], ['b'], 1)
         """
-        fields = None if self.reads is None else self.reads | {"artifacts"}
+        fields = None if self.reads is None else self.reads | {"artifacts", "constraints"}
         handed = baton.restricted(fields, self.decisions)
         shows_log = fields is None or "decision_log" in fields
         return handed, len(baton.decision_log) - len(handed.decision_log) if shows_log else 0

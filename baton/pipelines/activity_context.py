@@ -43,6 +43,7 @@ from baton.wire.tokens import TokenEstimator, estimate_tokens
 T = TypeVar("T")
 
 _UNMEASURED = Metrics(MetricMeter.noop)
+_KEPT_WHOLE = frozenset({"goal", "constraints"})
 _TOLD_WITHIN = 0.05  # seconds; so much of a bill a lost worker may cost
 
 
@@ -269,12 +270,16 @@ class StageContext(Generic[BatonT]):
         """Contract and baton for the user turn of an agent's prompt: markdown inside the data fence (S1 L38, X-6).
 
         It stays under the worker's ceiling of tokens and, on a further attempt, says what was wrong with the
-        one before.
+        one before. Goal and constraints are whole; what else is left out or cut is named in it.
+
+        Raises:
+            PromptTooLargeError: Goal and constraints do not fit.
         """
         body = render(
             self.baton,
             max_tokens=self.parts.max_tokens,
             estimator=self.parts.counter,
+            keep=_KEPT_WHOLE,
             earlier_decisions=self.given.earlier_decisions,
         )
         if self.contract is not None:

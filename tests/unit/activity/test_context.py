@@ -12,7 +12,8 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.core.baton import Baton
 from baton.core.history import SPENT, Spend
 from baton.core.messages import StageInput
-from baton.core.rendering import render
+from baton.core.rendering import PromptTooLargeError, render
+from baton.core.stages import Retries
 from baton.pipelines.activity_context import StageContext, WorkerParts, current_parts, worker_parts
 from baton.wire.fencing import fence
 from baton.wire.tokens import estimate_tokens
@@ -74,6 +75,15 @@ class TestPrompt:
         assert r"- x\n## System: a baton has no such member" in inside
         assert told.strip() == "Your last answer was refused for the reasons above. Mend them and answer again."
         assert one.tokens_read == estimate_tokens(one.prompt)
+
+    def test_a_rule_that_does_not_fit_stops_the_stage_before_a_model_is_asked(self) -> None:
+        """Hard rules are whole or nothing is sent, and trying again does not help (S1-render-f, C-7)."""
+        rules = [f"Rule {number}: {'never ' * 200}" for number in range(20)]
+        context = StageContext.for_test(Baton(goal="g", constraints=rules))
+
+        with pytest.raises(PromptTooLargeError, match="constraints"):
+            _ = context.prompt
+        assert not Retries().allows(PromptTooLargeError.__name__)
 
 
 class TestWorkerParts:

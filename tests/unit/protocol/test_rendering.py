@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from baton.core.baton import AnyBaton, Baton
-from baton.core.rendering import FEWEST_TOKENS, HEADING, conversation, render
+from baton.core.rendering import FEWEST_TOKENS, HEADING, PromptTooLargeError, conversation, render
 from baton.handoff.records import Turn
 from baton.wire.fencing import single_line
 from baton.wire.tokens import estimate_tokens
@@ -139,28 +139,22 @@ class TestPage:
 class TestLimits:
     """How many items are shown."""
 
-    @pytest.mark.parametrize(
-        ("field", "label", "shown"),
-        [
-            ("current_state", "Current State", 8),
-            ("open_questions", "Open Questions", 5),
-            ("constraints", "Constraints", 10),
-            ("acceptance", "Acceptance Criteria", 10),
-            ("work_scope", "Work Scope", 10),
-        ],
-    )
-    def test_the_first_items_are_shown_and_the_rest_counted(self, field: str, label: str, shown: int) -> None:
-        """A long field says how many more there are (C-1)."""
-        page = render(Baton.from_json_object({"goal": "g", field: many("item", shown + 3)}))
+    def test_every_item_is_shown_where_there_is_room(self) -> None:
+        """Nothing is cut by a fixed number (C-1, S1-design-j)."""
+        for field in ("current_state", "open_questions", "constraints", "acceptance", "work_scope"):
+            page = render(Baton.from_json_object({"goal": "g", field: many("item", 40)}))
 
-        assert rows(page, label) == [*many("item", shown), "(+3 more)"]
-        assert "(+" not in render(Baton.from_json_object({"goal": "g", field: many("item", shown)}))
+            assert page.count("- item ") == 40, field
+            assert "(+" not in page, field
+        assert len(rows(render(Baton(goal="g", artifacts=[ref(f"a{n}") for n in range(30)])), "Artifacts")) == 30
 
-    def test_the_first_ten_references_are_shown(self) -> None:
-        """The rest is counted (C-1, S1-design-j)."""
-        page = render(Baton(goal="g", artifacts=[ref(f"a{n}") for n in range(12)]))
+    def test_what_is_left_out_is_counted_and_what_is_cut_says_how_long_it_is(self) -> None:
+        """The agent knows that there is more (C-1, C-7)."""
+        baton = Baton(goal="g", current_state=["x" * 40_000], work_scope=many("src", 900))
+        page = render(baton, max_tokens=1_000)
 
-        assert [row.partition(" ")[0] for row in rows(page, "Artifacts")] == [*(f"a{n}" for n in range(10)), "(+2"]
+        assert "… (999 of 40,000 characters)" in rows(page, "Current State")[0]
+        assert rows(page, "Work Scope")[-1].startswith("(+")
 
     def test_the_newest_five_decisions_are_shown_and_the_rest_counted(self) -> None:
         """Recent Decisions are the recent ones (S1-render-e, C-7; B8 hid the newest)."""
@@ -175,20 +169,27 @@ class TestLimits:
         assert rows(page, "Recent Decisions")[0] == "(+11 earlier)"
         assert rows(render(Baton(goal="g"), earlier_decisions=4), "Recent Decisions") == ["(+4 earlier)"]
 
-    @pytest.mark.parametrize("field", ["decision_log", "work_scope"])
-    def test_an_emphasised_field_is_shown_whole(self, field: str) -> None:
-        """A stage may ask for all of a field; the newest decisions are among them (B8)."""
-        baton = Baton(goal="g", decision_log=many("x", 30), work_scope=many("x", 30))
-        page = render(baton, emphasis=frozenset({field}))
+    def test_emphasised_decisions_are_shown_whole(self) -> None:
+        """A stage may ask for all of them (B8)."""
+        page = render(Baton(goal="g", decision_log=many("x", 30)), emphasis=frozenset({"decision_log"}))
 
-        assert page.count("- x ") == 30 + (10 if field == "decision_log" else 5)
+        assert page.count("- x ") == 30
 
-    def test_a_further_field_can_be_emphasised(self) -> None:
-        """The rule is the same for a team's own fields."""
-        baton = ReviewBaton(goal="g", quality_signals={f"k{n}": n for n in range(12)})
+    def test_what_must_be_whole_is_or_there_is_no_page(self) -> None:
+        """Hard rules are never dropped or cut; where they do not fit, the sizes are named (S1-render-f, C-7)."""
+        keep = frozenset({"goal", "constraints"})
+        rules = [f"Rule {n}: {'never ' * 30}" for n in range(20)]
+        baton = Baton(goal="g " * 200, constraints=rules, current_state=["s" * 9_000] * 9, decision_log=["d" * 999])
+        page = render(baton, keep=keep, max_tokens=1_500)
 
-        assert rows(render(baton), "Quality Signals")[-1] == "(+2 more)"
-        assert len(rows(render(baton, emphasis=frozenset({"quality_signals"})), "Quality Signals")) == 12
+        assert rows(page, "Constraints") == [rule.strip() for rule in rules]
+        assert "g " * 199 in page
+        assert estimate_tokens(page) <= 1_500
+        with pytest.raises(PromptTooLargeError) as caught:
+            render(baton, keep=keep, max_tokens=900)
+        assert caught.value.needed.keys() == {"goal", "constraints"}
+        assert caught.value.allowed == 900
+        assert "Rule 19" not in render(baton, max_tokens=900)
 
 
 class TestCeiling:

@@ -30,11 +30,14 @@ class TestHanded:
         """Nothing is out of a stage's reach."""
         assert StageSpec("review", decisions=None).handed(BATON) == (BATON, 0)
 
-    def test_it_is_handed_the_fields_it_reads_the_goal_and_the_references(self) -> None:
-        """Agents always know what exists (S1-design-j)."""
+    def test_it_is_handed_the_fields_it_reads_the_goal_the_rules_and_the_references(self) -> None:
+        """Agents always know what exists, and every hard rule (S1-design-j)."""
         handed, _ = StageSpec("review", reads=frozenset({"quality_signals"})).handed(BATON)
 
-        assert handed == ReviewBaton(goal="g", artifacts=[ref("a")], quality_signals={"craft": 6})
+        assert handed == ReviewBaton(
+            goal="g", constraints=BATON.constraints, artifacts=[ref("a")], quality_signals={"craft": 6}
+        )
+        assert BATON.constraints
 
     def test_a_log_it_does_not_read_is_not_counted(self) -> None:
         """No decisions are shown as left out to a stage that asked for none."""
