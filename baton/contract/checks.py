@@ -27,11 +27,11 @@ from baton.contract.tool_names import tool_key, tool_keys
 from baton.contract.verdict import Check, ContractFinding, ContractVerdict, verdict_log_fields
 from baton.core.verdict import LONGEST_FINDING
 from baton.handoff.freshness import TOLERANCE
-from baton.handoff.schema import unreadable
 from baton.wire.counting import counted
 from baton.wire.fencing import single_line
 from baton.wire.misfit import faults
 from baton.wire.records import says_something
+from baton.wire.schemas import unreadable
 from baton.wire.tokens import TokenEstimator, estimate_tokens
 
 __all__ = [

@@ -11,11 +11,10 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from baton.artifacts.records import Name
-from baton.handoff.records import Since
 from baton.wire.records import Minutes, Statement
 from baton.wire.values import NOT_NULL, AgentVersion, Count, Instant, OpenRecord, Traceparent, Uuid4
 
-CONTRACT_RELEASED = ("1.0", "1.1")
+CONTRACT_RELEASED = ("1.0",)
 """Every released version of the contract's schema, oldest first."""
 CONTRACT_CURRENT = CONTRACT_RELEASED[-1]
 """The version that this release of Baton writes."""
@@ -26,7 +25,7 @@ DEFAULT_EXPIRY_MINUTES = 30
 MOST_EXPIRY_MINUTES = 24 * 60
 """The longest expiry that `validate_contract` accepts by default (C-45)."""
 
-ContractVersion = Annotated[str, StringConstraints(pattern=r"^1\.(0|[1-9][0-9]{0,3})$"), Field(examples=["1.1"])]
+ContractVersion = Annotated[str, StringConstraints(pattern=r"^1\.(0|[1-9][0-9]{0,3})$"), Field(examples=["1.0"])]
 """The version of the contract's schema: this major, any minor."""
 Label = Annotated[
     str,
@@ -158,11 +157,11 @@ class HandoffContract(OpenRecord):
     expires_after_minutes: Minutes = DEFAULT_EXPIRY_MINUTES
     created_at: Instant
     trace_id: Identifier
-    schema_version: Annotated[ContractVersion | None, NOT_NULL, Since(1)] = None
-    receiving_agent_version: Annotated[AgentVersion | None, NOT_NULL, Since(1)] = None
-    traceparent: Annotated[Traceparent | None, NOT_NULL, Since(1)] = None
-    message_id: Annotated[Uuid4 | None, NOT_NULL, Since(1)] = None
-    excluded_counts: Annotated[dict[str, Count] | None, NOT_NULL, Since(1)] = None
+    schema_version: Annotated[ContractVersion | None, NOT_NULL] = None
+    receiving_agent_version: Annotated[AgentVersion | None, NOT_NULL] = None
+    traceparent: Annotated[Traceparent | None, NOT_NULL] = None
+    message_id: Annotated[Uuid4 | None, NOT_NULL] = None
+    excluded_counts: Annotated[dict[str, Count] | None, NOT_NULL] = None
 
     @property
     def expires_at(self) -> datetime:

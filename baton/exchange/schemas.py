@@ -31,7 +31,7 @@ from baton.core.verdict import Finding, Verdict
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.report.records import HandoffReport
 from baton.wire.records import Record
-from baton.wire.schema_documents import Published
+from baton.wire.schemas import Published
 
 SCHEMAS: Mapping[str, type[Record]] = {
     "baton": Baton,

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import JsonValue
-from pydantic.alias_generators import to_camel
 
 from baton.core.history import Spend
 from baton.core.patching import short_findings
@@ -28,7 +27,7 @@ from baton.handoff.records import (
     ToolCall,
     Turn,
 )
-from baton.handoff.schema import least_version
+from baton.handoff.schema import CURRENT
 from baton.handoff.sealed import SealError
 from baton.wire.canonical import digest
 from baton.wire.json_values import unwritable
@@ -82,7 +81,6 @@ class Delivery:
         receivers: Of a fan-out, every receiver; each gets a copy of the same message.
         audience: The one address that it is meant for.
         expires_at: From when on nobody may accept it.
-        contract_id: The handoff contract that goes with it.
         personal_data: Personal data, encrypted per subject.
         initial: Says that the handoff begins a task, which excuses it from having completed subtasks.
         limits: When the ping-pong guard ends a chain; the usual limits by default.
@@ -92,7 +90,6 @@ class Delivery:
     receivers: Sequence[str] = ()
     audience: str | None = None
     expires_at: datetime | None = None
-    contract_id: str | None = None
     personal_data: Mapping[str, JsonValue] | None = None
     initial: bool = False
     limits: HopLimits | None = None
@@ -140,13 +137,12 @@ def build_handoff(
         "audience": delivery.audience,
         "expires_at": delivery.expires_at,
         "initial": delivery.initial or None,
-        "contract_id": delivery.contract_id,
         "trail": None if state.trail is None else _next_trail(state, state.trail, target, delivery.limits),
         "step": None if delivery.step is None else dict(delivery.step),
     }
     given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
     return Handoff(
-        schema_version=least_version(to_camel(name) for name in given),
+        schema_version=CURRENT,
         handoff_id=handoff_id,
         task_id=state.task_id,
         parent_handoff_id=state.parent_handoff_id,

@@ -26,21 +26,5 @@ class RoutingError(HandoffError):
     """No agent fits the target of a handoff; the message names what comes nearest."""
 
 
-class SchemaChangeError(HandoffError):
-    """A release of the handoff schema breaks what its number promises.
-
-    Attributes:
-        findings: One sentence for each broken promise.
-
-    Example:
-        >>> SchemaChangeError("2.3", ["'keyId' is gone"]).findings
-        ["'keyId' is gone"]
-    """
-
-    def __init__(self, version: str, findings: list[str]) -> None:
-        super().__init__(f"schema {version} cannot be released: " + "; ".join(findings))
-        self.findings = findings
-
-
 class BudgetExhaustedError(PipelineError):
     """The budget is used up, and the pipeline declared to stop then."""

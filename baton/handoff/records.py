@@ -6,7 +6,6 @@ message; signatures are made and verified over the received JSON itself, never o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, JsonValue
@@ -34,17 +33,6 @@ from baton.wire.values import (
 
 INITIAL = "INITIAL"
 """The task description of a handoff that begins a task (S3-7.2-c); it counts only without a parent (C-16)."""
-
-
-@dataclass(frozen=True)
-class Since:
-    """Marks a member that came with a later minor version of the schema.
-
-    Attributes:
-        minor: The first minor version that has it: 1 for 2.1.
-    """
-
-    minor: int
 
 
 class Sender(OpenRecord):
@@ -182,8 +170,8 @@ class ToolCall(OpenRecord):
 class Handoff(OpenRecord):
     """A handoff message of schema 2: what a receiver is told, by whom, at what cost so far.
 
-    Unknown members are kept. Optional members are absent where they do not apply; schema 2.0 has those that the
-    document itself names, later minors added the others.
+    Unknown members are kept. Optional members are absent where they do not apply: three are the
+    document's own, the others are Baton's.
 
     Attributes:
         schema_version: The version of the schema that the message follows, for example `"2.0"`.
@@ -211,7 +199,6 @@ class Handoff(OpenRecord):
         audience: The one address that it is meant for.
         expires_at: From when on nobody may accept it.
         initial: True for a handoff that begins a task, and so has no completed subtasks.
-        contract_id: The handoff contract that goes with it.
         trail: How the task came here; what the ping-pong guard looks at.
         step: What a pipeline sends along for its own stages; of no meaning to other receivers.
     """
@@ -241,14 +228,13 @@ class Handoff(OpenRecord):
     receiver_list: Annotated[Receivers | None, NOT_NULL] = None
     personal_data_payload: Annotated[dict[str, JsonValue] | None, NOT_NULL] = None
 
-    key_id: Annotated[Name | None, NOT_NULL, Since(minor=1)] = None
-    audience: Annotated[Name | None, NOT_NULL, Since(minor=1)] = None
-    expires_at: Annotated[Instant | None, NOT_NULL, Since(minor=1)] = None
+    key_id: Annotated[Name | None, NOT_NULL] = None
+    audience: Annotated[Name | None, NOT_NULL] = None
+    expires_at: Annotated[Instant | None, NOT_NULL] = None
 
-    initial: Annotated[bool | None, NOT_NULL, Since(minor=2)] = None
-    contract_id: Annotated[Name | None, NOT_NULL, Since(minor=2)] = None
-    trail: Annotated[Trail | None, NOT_NULL, Since(minor=2)] = None
-    step: Annotated[dict[str, JsonValue] | None, NOT_NULL, Since(minor=2)] = None
+    initial: Annotated[bool | None, NOT_NULL] = None
+    trail: Annotated[Trail | None, NOT_NULL] = None
+    step: Annotated[dict[str, JsonValue] | None, NOT_NULL] = None
 
 
 def begins_task(message: Mapping[str, Any]) -> bool:

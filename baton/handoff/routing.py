@@ -11,7 +11,7 @@ from functools import cached_property
 
 from baton.handoff.errors import RoutingError
 from baton.handoff.schema import CURRENT
-from baton.wire.schema_reading import pointer
+from baton.wire.schemas import pointer
 from baton.wire.versions import nearest, newest_first, satisfies
 
 

@@ -1,4 +1,4 @@
-"""The schema gate: a received message against the published JSON Schema, and the proof that schemas are compatible.
+"""The schema gate: a received message against the published JSON Schema.
 
 A compiled validator answers in microseconds, with a JSON pointer for each finding and never a value of the
 message. It fetches nothing: a reference to another document is refused, and patterns are matched in linear time.
@@ -10,12 +10,11 @@ from itertools import islice
 from typing import Any
 
 import jsonschema_rs
-from jsonschema_rs.canonical import Containment
 
 from baton.core.verdict import MOST_FINDINGS, Code, Finding
 from baton.handoff.schema import handoff_schema
 from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
-from baton.wire.schema_reading import Path, SchemaReader, pointer
+from baton.wire.schemas import Path, SchemaReader, pointer
 
 _MOST_ERRORS = 4 * MOST_FINDINGS  # a place can break several rules; a hostile message can break any number
 _MOST_CHECKED = 200  # values of which all errors are made
@@ -158,21 +157,3 @@ def _nearest(error: jsonschema_rs.ValidationError) -> list[jsonschema_rs.Validat
 def handoff_gate() -> SchemaGate:
     """Return the gate of the handoff message's current schema, compiled once (about 20 ms)."""
     return SchemaGate()
-
-
-def covers(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """Return whether it is proved that whatever the old schema accepts the new one accepts as well.
-
-    Args:
-        new: The schema to be released.
-        old: The schema of the release before.
-
-    Returns:
-        True if it is proved; False if it is refuted or cannot be decided.
-
-    Example:
-        >>> covers({"type": ["string", "null"]}, {"type": "string"}), covers({"minLength": 2}, {"minLength": 1})
-        (True, False)
-    """
-    answer = jsonschema_rs.canonicalize(dict(new)).covers(jsonschema_rs.canonicalize(dict(old)))
-    return answer is Containment.YES

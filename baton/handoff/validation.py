@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from baton.core.verdict import MOST_FINDINGS, Code, Finding, Verdict
 from baton.handoff.records import Handoff, begins_task
 from baton.handoff.routing import ReceiverRequirements, misdelivery
-from baton.handoff.schema import handoff_schema, unreadable
+from baton.handoff.schema import handoff_schema
 from baton.safety.scan import Unsafe
 from baton.wire.fencing import single_line
 from baton.wire.misfit import faults
 from baton.wire.money import micro_usd
-from baton.wire.schema_reading import SchemaReader
+from baton.wire.schemas import SchemaReader, parsed, unreadable
 
 NO_WORK = "No completed subtasks in non-initial handoff"
 NO_BUDGET = "No remaining budget"
@@ -130,7 +130,7 @@ def _version_findings(message: Any, receiver: ReceiverRequirements) -> list[Find
     try:
         reason = unreadable(version, receiver.schema_version) if isinstance(version, str) else None
     except ValueError:
-        unreadable(receiver.schema_version)
+        parsed(receiver.schema_version)
         return []
     return [Finding(code=Code.SCHEMA_INVALID, text=reason, at="/schemaVersion")] if reason else []
 

@@ -77,7 +77,6 @@ OPTIONAL: dict[str, Any] = {
     "audience": "contract_review/score",
     "expiresAt": "2026-06-12T10:30:00Z",
     "initial": False,
-    "contractId": "risk-review-2026-001",
     "trail": {"hops": 1, "recent": [{"sender": "a", "receiver": "b", "state": "sha256:" + "0" * 64}]},
     "step": {"seq": 2, "params": {"depth": 1}},
 }
@@ -245,11 +244,10 @@ _optional: dict[str, st.SearchStrategy[Any]] = {
     "audience": names,
     "expiresAt": instants,
     "initial": st.booleans(),
-    "contractId": names,
     "trail": _part(hops=counts, recent=st.lists(_hops, max_size=2)),
 }
 _required = _part(
-    schemaVersion=st.sampled_from(["2.0", "2.1", "2.2", "2.3"]),
+    schemaVersion=st.sampled_from(["2.0", "2.1"]),
     handoffId=uuids,
     taskId=uuids,
     parentHandoffId=uuids | st.none(),

@@ -6,27 +6,8 @@ import pytest
 
 from baton.handoff.schema import handoff_schema
 from baton.wire.json_values import json_kind
-from baton.wire.schema_reading import SchemaReader, expectation, members, pointer
-from tests.unit.handoff.material import FULL, REQUIRED
-
-
-class TestMembers:
-    """`members`."""
-
-    def test_every_required_member_of_a_handoff_is_found(self) -> None:
-        """At every level, and the items of lists under `*`."""
-        required = {member.path for member in members(handoff_schema("2.0")) if member.required}
-
-        assert required - {"conversationHistoryVerbatim/*/role"} == {
-            "/".join("*" if step.isdigit() else step for step in path.split("/")) for path in REQUIRED
-        }
-
-    def test_a_schema_that_refers_to_itself_ends(self) -> None:
-        """A tree of subtasks would otherwise never."""
-        node = {"properties": {"inner": {"$ref": "#/$defs/Node"}}}
-        schema = {"$defs": {"Node": node}, "properties": {"top": {"$ref": "#/$defs/Node"}}}
-
-        assert [member.path for member in members(schema)] == ["top", "top/inner"]
+from baton.wire.schemas import SchemaReader, expectation, pointer
+from tests.unit.handoff.material import FULL
 
 
 class TestExpectation:

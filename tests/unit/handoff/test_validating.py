@@ -103,7 +103,7 @@ class TestSchema:
 
     @pytest.mark.parametrize(
         ("version", "valid"),
-        [("2.0", True), ("2.1", True), ("2.2", True), ("2.3", True), ("2.4", False), ("3.0", False)],
+        [("2.0", True), ("2.1", True), ("2.2", False), ("3.0", False)],
     )
     def test_two_minors_back_and_one_ahead_are_read(self, version: str, valid: bool, check: Any) -> None:
         """The version must be compatible with the receiver's (S3-6.1-d, S3-11-b)."""
@@ -111,14 +111,14 @@ class TestSchema:
 
         assert answer.valid is valid
         if not valid:
-            assert answer.details == f"schema version {version!r} is not readable here; send 2.0 to 2.3"
+            assert answer.details == f"schema version {version!r} is not readable here; send 2.0 to 2.1"
 
     def test_another_receivers_window_is_another(self, check: Any) -> None:
         """It is counted from the version that the receiver speaks (S3-6.1-d)."""
-        old = ReceiverRequirements("risk-scoring-agent", "1.6.0", schema_version="2.0")
+        later = ReceiverRequirements("risk-scoring-agent", "1.6.0", schema_version="2.3")
 
-        assert verdict({**EXAMPLE, "schemaVersion": "2.1"}, old, check).valid
-        assert verdict({**EXAMPLE, "schemaVersion": "2.2"}, old, check).reason is Code.SCHEMA_INVALID
+        assert verdict({**EXAMPLE, "schemaVersion": "2.4"}, later, check).valid
+        assert verdict({**EXAMPLE, "schemaVersion": "2.0"}, later, check).reason is Code.SCHEMA_INVALID
 
 
 class TestCompleteness:

@@ -25,6 +25,18 @@ from tests.unit.protocol.material import GOLDEN
 
 COMMITTED = Path(__file__).parents[2] / "data/schemas"
 NAMES = schema_names()
+PINNED = (
+    "artifact-ref",
+    "baton",
+    "baton-patch",
+    "decision",
+    "handoff-decision",
+    "handoff-report",
+    "pipeline-input",
+    "pipeline-result",
+    "stage-result",
+)
+"""What services, people and agents in other languages write or read; the other shapes are Baton's own."""
 VALIDATORS = {
     name: jsonschema_rs.Draft202012Validator(schema(name), validate_formats=True, offline=True) for name in NAMES
 }
@@ -70,16 +82,11 @@ class TestSchema:
                 assert "title" not in member
         assert "Attributes:" not in json.dumps(found)
 
-    @pytest.mark.parametrize("name", NAMES)
-    def test_it_is_the_committed_one(self, name: str) -> None:
-        """A change of the wire shows in review."""
-        committed = json.loads((COMMITTED / f"{name}.json").read_text(encoding="utf-8"))
+    def test_what_others_write_and_read_is_committed(self) -> None:
+        """A change of the wire shows in review; nothing else is pinned."""
+        committed = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in COMMITTED.glob("*")}
 
-        assert schema(name) == committed, "if this is meant: python -m tests.unit.protocol.test_schemas"
-
-    def test_no_other_schema_is_committed(self) -> None:
-        """What is no longer published is no longer there."""
-        assert {path.stem for path in COMMITTED.glob("*")} == set(NAMES)
+        assert committed == {name: schema(name) for name in PINNED}, "meant? python -m tests.unit.protocol.test_schemas"
 
     def test_every_wire_record_is_published(self) -> None:
         """A new record cannot be forgotten; the reader's own `AnyBaton` is none."""
@@ -181,7 +188,7 @@ def write_anew() -> None:
     COMMITTED.mkdir(parents=True, exist_ok=True)
     for path in COMMITTED.glob("*.json"):
         path.unlink()
-    for name in NAMES:
+    for name in PINNED:
         text = json.dumps(schema(name), indent=2, ensure_ascii=False)
         (COMMITTED / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 

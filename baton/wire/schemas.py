@@ -1,0 +1,241 @@
+"""JSON Schemas (draft 2020-12): made of the records, numbered, and read for the sentences that a sender is told.
+
+A version is `major.minor`. A minor only adds optional members, so a receiver reads its own major from two minors back
+to one ahead; members that it does not know are kept.
+"""
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from baton.core.verdict import Code, Finding
+from baton.wire.json_values import KINDS, json_kind
+
+BACK, AHEAD = 2, 1
+"""A receiver reads messages of its own major, from so many minors back to so many ahead (EAAPL-MAG006 §11, §14.3)."""
+
+_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
+def published_document(kind: type[BaseModel], name: str, version: str) -> dict[str, Any]:
+    """Return the JSON Schema of a record, in which an optional member is absent and never null.
+
+    Args:
+        kind: The record.
+        name: The name in the document's `$id`.
+        version: The version in it.
+
+    Returns:
+        A JSON object with its `$schema` and `$id`; it refers to nothing outside itself.
+
+    Example:
+        >>> from baton.handoff.records import Handoff
+        >>> published_document(Handoff, "handoff", "2.0")["$id"]
+        'urn:baton:schema:handoff:2.0'
+    """
+    body = kind.model_json_schema(mode="validation", schema_generator=_WithoutNulls)
+    return {"$schema": GenerateJsonSchema.schema_dialect, "$id": f"urn:baton:schema:{name}:{version}", **body}
+
+
+def parsed(version: str) -> tuple[int, int]:
+    """Return the major and minor number of a schema version.
+
+    Raises:
+        ValueError: It is not written as `major.minor`.
+
+    Example:
+        >>> parsed("2.1")
+        (2, 1)
+    """
+    found = re.fullmatch(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})", version)
+    if not found:
+        raise ValueError(f"{version[:20]!r} is not a schema version; write it as 2.0")
+    return int(found[1]), int(found[2])
+
+
+@lru_cache(maxsize=256)
+def unreadable(version: str, own: str) -> str | None:
+    """Return why a receiver does not read messages of a version, or None if it does.
+
+    Args:
+        version: What the message says in `schemaVersion`.
+        own: The version that the receiver speaks.
+
+    Raises:
+        ValueError: One of the two is not a schema version.
+
+    Example:
+        >>> unreadable("2.3", own="2.2") is None
+        True
+        >>> unreadable("2.4", own="2.2")
+        "schema version '2.4' is not readable here; send 2.0 to 2.3"
+    """
+    (major, minor), (own_major, own_minor) = parsed(version), parsed(own)
+    oldest, newest = max(0, own_minor - BACK), own_minor + AHEAD
+    if major == own_major and oldest <= minor <= newest:
+        return None
+    return f"schema version {version!r} is not readable here; send {own_major}.{oldest} to {own_major}.{newest}"
+
+
+class Published(GenerateJsonSchema):
+    """Writes schemas for readers: what the docstrings say of a record and its members, and no titles of members."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Leave members without titles; their names say it."""
+        return False
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Describe a record and its members in the words of its docstring."""
+        made = self.bare_schema(schema)
+        kind = schema["cls"]
+        doc = inspect.cleandoc(kind.__doc__ or "")  # Python 3.13 strips the indent, 3.11 does not
+        made["description"] = doc.partition("\n")[0]
+        for name, text in _ATTRIBUTE.findall(doc.partition("Attributes:\n")[2]):
+            if name in kind.model_fields:
+                made["properties"][_on_wire(name, kind.model_fields[name])]["description"] = " ".join(text.split())
+        return made
+
+    def bare_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Return a record's schema before its docstring is looked at."""
+        return super().model_schema(schema)
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        """Describe an enum by the first line of its docstring."""
+        summary = inspect.cleandoc(schema["cls"].__doc__ or "")
+        return {**super().enum_schema(schema), "description": summary.partition("\n")[0]}
+
+
+class _WithoutNulls(Published):
+    """Writes the schemas of messages between agents."""
+
+    def bare_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Return a record's schema without the nulls of optional members."""
+        made = super().bare_schema(schema)
+        for name, field in schema["cls"].model_fields.items():
+            member = made["properties"][_on_wire(name, field)]
+            if not field.is_required():
+                if field.default is None:
+                    del member["default"]
+                if "anyOf" in member:
+                    member |= next(choice for choice in member.pop("anyOf") if choice != {"type": "null"})
+        return made
+
+
+def _on_wire(name: str, field: FieldInfo) -> str:
+    return field.alias or name
+
+
+Path = Sequence[str | int]
+"""Where a value stands: names of members and positions in lists, from the outside in."""
+
+
+class SchemaReader:
+    """Puts a fault in a message into a sentence, out of what the schema says of the place.
+
+    Args:
+        schema: The JSON Schema that the message was judged by.
+
+    Example:
+        >>> reader = SchemaReader({"properties": {"count": {"type": "integer", "minimum": 0}}})
+        >>> reader.finding({"count": "4200"}, ["count"]).text
+        "'/count' must be a whole number, at least 0; found a text"
+        >>> reader.finding({}, ["count"]).text
+        "'/count' is missing; send it"
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._members = dict(_members(schema))
+
+    def finding(self, message: Any, path: Path) -> Finding:
+        """Return the finding for a fault at a place; what is not there is missing.
+
+        Args:
+            message: The message that was judged.
+            path: Where the fault is.
+
+        Returns:
+            A finding with the code SCHEMA_INVALID.
+        """
+        at = pointer(path)
+        place = f"{at!r}" if path else "the message"
+        value = message
+        for step in path:
+            there = step in value if isinstance(value, Mapping) else isinstance(value, list) and isinstance(step, int)
+            if not there:
+                return Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{place} is missing; send it")
+            value = value[step]
+        schema_path = "/".join("*" if isinstance(step, int) else step for step in path)
+        wanted = expectation(self._members.get(schema_path, {"type": "object"} if not path else {}))
+        kind = json_kind(value)
+        found = "what was found is not" if wanted.startswith(kind) else f"found {kind}"
+        return Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{place} must be {wanted}; {found}")
+
+
+def _members(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the path of every member that a schema names, such as `toolCallHistory/*/tool`, and its own schema."""
+    definitions = schema.get("$defs", {})
+
+    def walk(node: Mapping[str, Any], path: str, above: frozenset[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        inner = list(node.get("properties", {}).items())
+        if isinstance(items := node.get("items"), Mapping):
+            inner.append(("*", items))
+        for name, one in inner:
+            reference = one.get("$ref", "").removeprefix("#/$defs/")
+            whole = {**definitions.get(reference, {}), **one}
+            yield f"{path}{name}", whole
+            if reference not in above:
+                yield from walk(whole, f"{path}{name}/", above | {reference} - {""})
+
+    return walk(schema, "", frozenset())
+
+
+def expectation(node: Mapping[str, Any]) -> str:
+    """Return what a member must be, in words.
+
+    Args:
+        node: The member's own schema.
+
+    Returns:
+        A phrase that completes "it must be …".
+
+    Example:
+        >>> expectation({"type": "number", "minimum": 0, "maximum": 1})
+        'a number, at least 0, at most 1'
+        >>> expectation({"anyOf": [{"type": "string", "examples": ["2.1.0"]}, {"type": "null"}]})
+        "a text like '2.1.0' or null"
+    """
+    if "anyOf" in node:
+        return " or ".join(expectation(choice) for choice in node["anyOf"])
+    words = KINDS.get(node.get("type", ""), "as the schema says")
+    if examples := node.get("examples"):
+        words += f" like {examples[0]!r}"
+    elif "pattern" in node:
+        words += " that says something"
+    limits = {
+        "minimum": "at least {}",
+        "maximum": "at most {}",
+        "minLength": "of at least {} characters",
+        "maxLength": "of at most {} characters",
+        "minItems": "of at least {} items",
+    }
+    parts = [words, *(text.format(node[key]) for key, text in limits.items() if key in node and "examples" not in node)]
+    if node.get("uniqueItems"):
+        parts.append("each one once")
+    return ", ".join(parts)
+
+
+def pointer(path: Path) -> str:
+    """Return a place as a JSON pointer (RFC 6901).
+
+    Example:
+        >>> pointer(["constraints", 0]), pointer(["a/b"])
+        ('/constraints/0', '/a~1b')
+    """
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
