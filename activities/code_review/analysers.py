@@ -26,7 +26,7 @@ RULES: Mapping[Concern, str] = {"security": "S", "performance": "PERF,ASYNC,C4,C
 """Ruff's rules for each concern."""
 
 _SECONDS = 600
-_MOST_CRASHES = 20
+_SUPPRESSION = re.compile(r"#\s*(?i:noqa|nosec)\b:?\s*((?:[A-Z]+\d+[,\s]*)*)")
 _COMPLEXITY = re.compile(r"too complex \((\d+) > ")
 _BANDIT_SURE = {"HIGH": 95, "MEDIUM": 75, "LOW": 50}
 _GRAVE = frozenset(("S324", "S501", "S602", "S605", "S609", "S701", "S702"))  # as bandit grades their twins
@@ -42,10 +42,6 @@ class Copies:
 
     folder: Path
     files: Mapping[str, SourceText]
-
-    def mention(self, word: str) -> bool:
-        """Return whether any file has a word in it."""
-        return any(word in file.text for file in self.files.values())
 
 
 @dataclass(frozen=True)
@@ -100,14 +96,9 @@ def copies_of(snapshot: Snapshot) -> Iterator[Copies]:
 
 async def bandit(copies: Copies) -> Found:
     """Return the weaknesses that bandit finds."""
-    arguments = ["-q", "-f", "json", "-r", "."]
-    everything = await _run("bandit", [*arguments, "--ignore-nosec"], copies) if copies.files else {"results": []}
-    kept = await _run("bandit", arguments, copies) if copies.mention("nosec") else everything
-
-    def mark(raw: dict[str, Any]) -> tuple[Any, ...]:
-        return raw["filename"], raw["line_number"], raw["col_offset"], raw["test_id"]
-
-    shown = {mark(raw) for raw in kept["results"]}
+    if not copies.files:
+        return Found(_named("bandit"), [])
+    answer = await _run("bandit", ["-q", "-f", "json", "--ignore-nosec", "-r", "."], copies)
     findings = [
         _finding(
             copies.files[Path(raw["filename"]).name],
@@ -122,27 +113,20 @@ async def bandit(copies: Copies) -> Found:
             confidence=_BANDIT_SURE.get(raw["issue_confidence"], 50),
             help=raw["more_info"],
             cwe=raw.get("issue_cwe", {}).get("id"),
-            suppressed=mark(raw) not in shown,
         )
-        for raw in everything["results"]
+        for raw in answer["results"]
     ]
-    broken = (copies.files[Path(raw["filename"]).name].path for raw in everything.get("errors", ()))
+    broken = (copies.files[Path(raw["filename"]).name].path for raw in answer.get("errors", ()))
     return Found(_named("bandit"), findings, frozenset(broken))
 
 
 async def ruff(copies: Copies, concern: Concern) -> Found:
     """Return what ruff's rules for a concern find."""
-    arguments = ["check", "--isolated", "--no-cache", "--exit-zero", "--output-format", "json", "--config"]
-    arguments += ["exclude = []", "--no-respect-gitignore", "--target-version", "py314", "--select", RULES[concern]]
-    everything, crashed = await _run_ruff([*arguments, "--ignore-noqa"], copies)
-    kept = (await _run_ruff(arguments, copies))[0] if copies.mention("noqa") else everything
-
-    def mark(raw: dict[str, Any]) -> tuple[Any, ...]:
-        return raw["filename"], raw["location"]["row"], raw["location"]["column"], raw["code"]
-
-    shown = {mark(raw) for raw in kept}
-    findings, broken = [], set(crashed)
-    for raw in everything:
+    arguments = ["check", "--isolated", "--no-cache", "--exit-zero", "--ignore-noqa", "--output-format", "json"]
+    arguments += ["--config", "exclude = []", "--no-respect-gitignore", "--target-version", "py314"]
+    answers, broken = await _run_ruff([*arguments, "--select", RULES[concern]], copies)
+    findings = []
+    for raw in answers:
         file = copies.files[Path(raw["filename"]).name]
         if raw["code"] in (None, "invalid-syntax"):
             broken.add(file.path)
@@ -160,7 +144,6 @@ async def ruff(copies: Copies, concern: Concern) -> Found:
                 by=("ruff",),
                 confidence=85,
                 help=raw["url"] or "",
-                suppressed=mark(raw) not in shown,
             )
         )
     return Found(_named("ruff"), findings, frozenset(broken))
@@ -205,23 +188,16 @@ async def _run(program: str, arguments: list[str], copies: Copies) -> Any:
 
 
 async def _run_ruff(arguments: list[str], copies: Copies) -> tuple[list[dict[str, Any]], set[str]]:
-    """Return what ruff finds, and the files at which it crashes, which are found by halving."""
+    """Return what ruff finds, and the files at which it crashes; after a crash each file is read by itself."""
     answers: list[dict[str, Any]] = []
     crashed: set[str] = set()
-    parts = [["."]] if copies.files else []
-    while parts:
-        names = parts.pop()
+    with contextlib.suppress(_CrashedError):
+        return (await _run("ruff", [*arguments, "."], copies) if copies.files else answers), crashed
+    for name, file in copies.files.items():
         try:
-            answers += await _run("ruff", [*arguments, *names], copies)
+            answers += await _run("ruff", [*arguments, name], copies)
         except _CrashedError:
-            among = [*copies.files] if names == ["."] else names
-            half = len(among) // 2
-            if half:
-                parts += [among[half:], among[:half]]
-            elif len(crashed) < _MOST_CRASHES:
-                crashed.add(copies.files[among[0]].path)
-            else:
-                raise
+            crashed.add(file.path)
     return answers, crashed
 
 
@@ -234,8 +210,17 @@ def _finding(file: SourceText, line: int, *, end_line: int, offset: int | None =
     first = min(max(line, 1), len(lines))
     if offset is not None:
         members["column"] = len(lines[first - 1].encode("utf-8", "replace")[:offset].decode("utf-8", "ignore")) + 1
+    last = min(max(first, end_line), len(lines))
     code = "" if members["rule"][1:] in _SECRETS else lines[first - 1].strip()[:200]
-    return Finding(path=file.path, line=first, end_line=max(first, end_line), code=code, **members)
+    suppressed = any(_suppresses(line, members["rule"]) for line in lines[first - 1 : last])
+    return Finding(path=file.path, line=first, end_line=last, code=code, suppressed=suppressed, **members)
+
+
+def _suppresses(line: str, rule: str) -> bool:
+    """Return whether a comment in a line hides a rule's findings: `# noqa`, `# nosec B602`, `# noqa: S602,S603`."""
+    found = _SUPPRESSION.search(line)
+    codes = re.findall(r"[A-Z]+\d+", found[1]) if found else []
+    return found is not None and (not codes or any(rule.startswith(code) for code in codes))
 
 
 @lru_cache(maxsize=1)

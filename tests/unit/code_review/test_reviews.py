@@ -115,13 +115,14 @@ class TestReviewers:
             "ruff.toml": 'exclude = ["app"]\n[lint]\nignore = ["S"]\n',
             "pyproject.toml": '[tool.bandit]\nskips = ["B602"]\n[tool.ruff.lint]\nignore = ["S"]\n',
             "app/-e.py": WEAK.replace("shell=True)", "shell=True)  # noqa: S602"),
+            "app/other.py": WEAK.replace("shell=True)", "shell=True)  # noqa: E501, S101 as agreed"),
             "bin/run": f"#!/usr/bin/env python3\n{WEAK}",
         }
         source = write(tmp_path, quiet)
         before = contents(source)
         result = await reviewed("security", snapshot_of_project(read_tree(source)))
         shells = {one.place: one.suppressed for one in result.findings if one.rule == "B602"}
-        assert shells == {"app/-e.py:8": True, "bin/run:9": False}
+        assert shells == {"app/-e.py:8": True, "app/other.py:8": False, "bin/run:9": False}
         assert contents(source) == before
 
     async def test_no_password_is_repeated(self, tmp_path: Path) -> None:
