@@ -14,7 +14,7 @@ from baton.cli.session import Session
 from baton.cli.targets import RunArgument, Target
 from baton.client import RunRecord, RunStatus
 from baton.runs.cli_pages import Page, news_lines
-from baton.runs.client_follow import Followed, follow
+from baton.runs.client_follow import Cursor, Followed, follow
 
 _REFRESH_PER_SECOND = 4
 
@@ -23,30 +23,34 @@ _REFRESH_PER_SECOND = 4
 async def watch(
     session: Session,
     run: RunArgument,
-    after: Annotated[
-        int,
-        typer.Option("--from", metavar="EVENT", min=0, help="Tell only what came after this event."),
-    ] = 0,
+    cursor: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CURSOR", help="Resume after the line of --json that has this cursor."),
+    ] = None,
 ) -> None:
     """Follow a run while it happens, to its end.
 
     On a terminal it is a page that keeps itself up to date, otherwise a line for each thing that happens. It
     waits for a server that restarts, and goes on with the newer run after a roll-back or a continue-as-new.
 
-    With --json each line is an object; to go on where it was interrupted, give the last line's run, as
-    WORKFLOW_ID/RUN_ID, and its `event` to --from. The exit code is 1 if the run does not complete.
+    With --json each line is an object; to resume where it was interrupted, give the last line's `cursor` to --from.
+    The exit code is 1 if the run does not complete.
     """
+    try:
+        since = Cursor.parse(cursor) if cursor else None
+    except ValueError as error:
+        raise typer.BadParameter(f"{cursor!r} is not the `cursor` of a line of --json", param_hint="--from") from error
     client = await session.client()
-    await follow_to_the_end(session, client, Target.of(run), after)
+    await follow_to_the_end(session, client, Target.of(run), since)
 
 
-async def follow_to_the_end(session: Session, client: Client, target: Target, after: int = 0) -> None:
+async def follow_to_the_end(session: Session, client: Client, target: Target, since: Cursor | None = None) -> None:
     """Follow a run to its end, in the form that suits the output.
 
     Raises:
         typer.Exit: With code 1: the run did not complete.
     """
-    updates = follow(client, target.workflow_id, target.run_id, after=after)
+    updates = follow(client, target.workflow_id, target.run_id, cursor=since)
     if session.json:
         last = await _as_json(session, updates)
     elif session.out.is_terminal:
@@ -64,7 +68,8 @@ async def _as_json(session: Session, updates: AsyncIterator[Followed]) -> RunRec
         run = update.run or run
         if run is not None and update.news:
             place = {"event": run.last_event, "workflow_id": run.workflow_id, "run_id": run.run_id}
-            session.write_json_lines([{**place, **one.to_json_object()} for one in update.news])
+            told = zip(update.cursors(), update.news, strict=True)
+            session.write_json_lines([{"cursor": str(at), **place, **one.to_json_object()} for at, one in told])
     return run
 
 

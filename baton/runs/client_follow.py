@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -13,9 +13,9 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.errors import BatonError
+from baton.errors import BatonError, HistoryError
 from baton.runs.client_events import time_of
-from baton.runs.client_executions import PAUSED, describe
+from baton.runs.client_executions import PAUSED, describe, history
 from baton.runs.client_news import News, news_of
 from baton.runs.client_reader import first_began, rebuild
 from baton.runs.client_record import RunRecord, RunStatus
@@ -37,6 +37,46 @@ _RESULT = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
 
 
 @dataclass(frozen=True)
+class Cursor:
+    """A place in what a follower was told: after one piece of news, so that it resumes with the next one.
+
+    A roll-back or a continue-as-new shows in it as another run.
+
+    Attributes:
+        run_id: The run whose news it was.
+        event: The last event that was read of it.
+        told: How many pieces of news of that reading were told.
+        base: Run and event of the reading before, against which they are news; None for the first.
+        continues: Whether another run continued in place of the run by then.
+
+    Example:
+        >>> Cursor.parse("r1:30:2:r0:12:0")
+        Cursor(run_id='r1', event=30, told=2, base=('r0', 12), continues=False)
+    """
+
+    run_id: str
+    event: int
+    told: int
+    base: tuple[str, int] | None = None
+    continues: bool = False
+
+    def __str__(self) -> str:
+        base_run, base_event = self.base or ("", 0)
+        return f"{self.run_id}:{self.event}:{self.told}:{base_run}:{base_event}:{self.continues:d}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """Return the cursor that ``text`` is.
+
+        Raises:
+            ValueError: It is not one.
+        """
+        run_id, event, told, base_run, base_event, continues = text.split(":")
+        base = (base_run, int(base_event)) if base_run else None
+        return cls(run_id, int(event), int(told), base, continues == "1")
+
+
+@dataclass(frozen=True)
 class Followed:
     """A run at one moment, and what is new.
 
@@ -45,37 +85,49 @@ class Followed:
         news: What happened since the update before.
         lost: Why the server is out of reach; None while it is not.
         is_last: Whether the run has ended and no other follows it.
+        start: Where in what was told the news begin.
     """
 
     run: RunRecord | None
     news: list[News]
     lost: str | None = None
     is_last: bool = False
+    start: Cursor | None = None
+
+    def cursors(self) -> list[Cursor]:
+        """Return the place after each piece of the news."""
+        start = self.start
+        return [replace(start, told=start.told + place + 1) for place in range(len(self.news))] if start else []
 
 
 async def follow(
-    client: Client, workflow_id: str, run_id: str | None = None, *, after: int = 0
+    client: Client, workflow_id: str, run_id: str | None = None, *, cursor: Cursor | None = None
 ) -> AsyncIterator[Followed]:
     """Yield an update whenever something happens to a run, until it has ended.
 
-    A server that goes away is waited for, and so is a paused run. A run that continues as new, is rolled back or is
-    tried again goes on as the newer run of the same workflow.
+    Waits for a server that is out of reach, and for a paused run. If a run continues as new, is rolled back or is
+    retried, its successor is followed.
 
     Args:
         client: A connected client.
         workflow_id: The workflow.
         run_id: Which run to begin with; the newest by default.
-        after: Tell only what happened after this event of that run.
+        cursor: Where to resume, right after a piece of news that was told; ``run_id`` is not used then.
 
     Yields:
-        Updates; the first tells everything that happened before.
+        Updates; the first tells everything that happened before, or since the cursor.
 
     Raises:
-        HistoryError: The workflow is no pipeline.
+        HistoryError: The workflow is not a pipeline.
         temporalio.service.RPCError: There is no such run.
     """
     told: RunRecord | None = None
-    run_id = run_id or (await describe(client, workflow_id)).run_id
+    if cursor is not None:
+        base = await _reading(client, workflow_id, *cursor.base) if cursor.base else None
+        told = await _reading(client, workflow_id, cursor.run_id, cursor.event)
+        news = news_of(base, told, told.read_at, goes_on=cursor.continues)
+        yield Followed(told, news[cursor.told :], start=cursor)
+    run_id = cursor.run_id if cursor else run_id or (await describe(client, workflow_id)).run_id
     while True:
         successor: str | None = None
         async for batch in _batches(client, workflow_id, run_id):
@@ -83,21 +135,34 @@ async def follow(
                 yield Followed(told, [], lost=batch.message)
                 continue
             run = await _fold(client, workflow_id, run_id, batch)
-            run.first_began = told.first_began if told else await first_began(client, run)
+            known = told is not None and told.run_id == run_id and told.last_event >= run.last_event
             has_ended = run.status is not RunStatus.RUNNING
-            if after and told is None:
-                if run.last_event < after and not has_ended:
-                    continue
-                told = await _fold(client, workflow_id, run_id, [event for event in batch if event.event_id <= after])
+            if known and not has_ended:
+                continue
+            run.first_began = told.first_began if told else await first_began(client, run)
             successor = await _successor(client, run) if has_ended else None
-            news, told = news_of(told, run, time_of(batch[-1]), goes_on=successor is not None), run
-            yield Followed(run, news, is_last=has_ended and successor is None)
+            continues = successor is not None
+            news = [] if known else news_of(told, run, time_of(batch[-1]), goes_on=continues)
+            start = Cursor(run_id, run.last_event, 0, (told.run_id, told.last_event) if told else None, continues)
+            told = run
+            yield Followed(run, news, is_last=has_ended and not continues, start=start)
         if successor is not None:
             run_id = successor
         elif told is None or told.status is not RunStatus.RUNNING:
             return
         else:  # the server lets nobody wait for what a paused run does next
             await _until_unpaused(client, workflow_id, run_id)
+
+
+async def _reading(client: Client, workflow_id: str, run_id: str, event: int) -> RunRecord:
+    """Return a run as it was read up to an event."""
+    _, events = await history(client, workflow_id, run_id)
+    known = [one for one in events if one.event_id <= event]
+    if not known:
+        raise HistoryError(f"run {run_id!r} of {workflow_id!r} has no event {event}")
+    run = await _fold(client, workflow_id, run_id, known)
+    run.first_began = await first_began(client, run)
+    return run
 
 
 async def refused_at_first(client: Client, workflow_id: str, run_id: str | None = None) -> str | None:
@@ -124,7 +189,7 @@ async def _fold(client: Client, workflow_id: str, run_id: str, events: Sequence[
     noted = max((one.event_id for one in events if _takes_note(one)), default=0)
     known = [one for one in events if one.event_id <= noted or one.event_type != _RESULT]
     run = await rebuild(workflow_id, run_id, known, client.data_converter)
-    run.last_event = events[-1].event_id
+    run.last_event, run.read_at = events[-1].event_id, time_of(events[-1])
     return run
 
 
@@ -187,13 +252,49 @@ async def _successor(client: Client, run: RunRecord) -> str | None:
         try:
             ended = await describe(client, run.workflow_id, run.run_id)
             newest = await describe(client, run.workflow_id)
+            same = newest.info.first_run_id == ended.info.first_run_id
+            if not same or newest.run_id == run.run_id:
+                return None
+            return await _first_of_branch(client, run, newest.run_id)
         except RPCError as error:
             if not (_passes(error) or _is_starting(error)):
                 raise
             await asyncio.sleep(_LONGEST_PAUSE)
             continue
-        same = newest.info.first_run_id == ended.info.first_run_id
-        return newest.run_id if same and newest.run_id != run.run_id else None
+
+
+async def _first_of_branch(client: Client, ended: RunRecord, newest: str) -> str:
+    """Return the run that was made by a reset after a run had ended; it may have continued as new since, to the newest.
+
+    Both go back to the same runs: the first that only the newest goes back to is the one that was made.
+    """
+    known: set[str | None] = {None}
+    one: str | None = ended.run_id
+    while one is not None:
+        known.add(one)
+        one = await _continued(client, ended.workflow_id, one)
+    first = newest
+    while (before := await _continued(client, ended.workflow_id, first)) not in known:
+        assert before is not None  # noqa: S101 - that is known
+        first = before
+    return first
+
+
+async def _continued(client: Client, workflow_id: str, run_id: str) -> str | None:
+    """Return the run that a run continues as new, if it does and the server still has it."""
+    request = GetWorkflowExecutionHistoryRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
+        maximum_page_size=1,
+    )
+    try:
+        answer = await client.workflow_service.get_workflow_execution_history(request, retry=True)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND and not _is_starting(error):
+            return None
+        raise
+    [first] = answer.history.events[:1]
+    return first.workflow_execution_started_event_attributes.continued_execution_run_id or None
 
 
 def _passes(error: RPCError) -> bool:

@@ -166,10 +166,17 @@ class _Told:
                     yield News(NewsKind.STEP_STARTED, step.began or self._now, step=step)
                 if step.attempts > (old.attempts if old and was is StepStatus.RUNNING else 1):
                     yield News(NewsKind.STEP_REFUSED, step.ended or self._now, step.failure or "", step)
-            case StepStatus.DONE if not self._knows((step.seq, False), entries) or (old and old.began != step.began):
+            case StepStatus.DONE if not self._knows((step.seq, False), entries) or self._is_again(old, step):
                 yield News(NewsKind.STEP_DONE, step.ended or self._now, step=step, entries=entries)
             case StepStatus.FAILED if not (old and was is step.status and _same_failure(old, step)):
                 yield News(NewsKind.STEP_FAILED, step.ended or self._now, step.failure or "", step)
+
+    def _is_again(self, old: Step | None, step: Step) -> bool:
+        """Return whether a step was executed again; of one that a run took over only its end is known."""
+        if old is None or old.began == step.began:
+            return False
+        before = self._before.began if self._before else None
+        return not (old.status is StepStatus.TAKEN_OVER and step.ended and before and step.ended <= before)
 
     def handoffs(self, after: RunRecord) -> Iterator[News]:
         """Yield the handoffs that came to wait for a person."""

@@ -91,6 +91,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         notes=[one.note for one in start.roll_backs],
         pausings=[*pausings(events)],
         last_event=events[-1].event_id,
+        read_at=time_of(events[-1]),
     )
     fold(run, events, texts, made_ready(events, texts))
     run.timers = open_timers(events, texts) if run.status is RunStatus.RUNNING else []

@@ -1,7 +1,7 @@
 """A run as its event history tells it: steps, batons, people, ends. Needs no worker, and no pipeline code."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +13,8 @@ from baton.core.state import PipelineState
 from baton.errors import HistoryError
 from baton.runs.client_events import Pausing
 from baton.runs.client_timers import HandoffDeadline, Timer, pending_handoffs
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class RunStatus(StrEnum):
@@ -99,6 +101,7 @@ class RunRecord:
         undone_since: The first of the steps whose effects outside were undone; None if none were.
         pausings: Who paused it and who let it go on, in order.
         last_event: The last event that was read.
+        read_at: When that happened.
         anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
         inputs: What its stages were sent, in order.
@@ -133,6 +136,7 @@ class RunRecord:
     undone_since: int | None = None
     pausings: list[Pausing] = field(default_factory=list)
     last_event: int = 0
+    read_at: datetime = _EPOCH
     anchors: list[str] = field(default_factory=list)
     inputs: list[StageInput] = field(default_factory=list)
     accepted: list[tuple[int, StageReturn]] = field(default_factory=list)

@@ -171,21 +171,19 @@ class TestReading:
         assert found[0][0]["status"] == "COMPLETED"
         assert "past-closed  Delivery  COMPLETED" in await at_rest("list", "--task", "task-1")
 
-    async def test_watch_tells_a_closed_run_and_goes_on_from_any_event(self, at_rest: Operator) -> None:
-        """An interrupted follower misses nothing and hears nothing twice, if it gives the last event it had.
+    async def test_watch_tells_a_closed_run_and_resumes_after_any_line(self, at_rest: Operator) -> None:
+        """An interrupted follower misses nothing and hears nothing twice, if it gives the last cursor it had.
 
         Proves S1-design-i.
         """
         whole = [json.loads(line) for line in (await at_rest("watch", "past-closed", "--json")).splitlines()]
-        middle = whole[0]["event"] // 2
-        rest = await at_rest("watch", f"past-closed/{whole[0]['run_id']}", "--from", str(middle), "--json")
+        rests = await asyncio.gather(
+            *(at_rest("watch", "past-closed", "--from", whole[place]["cursor"], "--json") for place in (0, 3, 6))
+        )
 
-        news = [json.loads(line) for line in rest.splitlines()]
         assert [one["what"] for one in whole] == ["run_started", *["step_done"] * 5, "run_ended"]
-        assert 0 < len(news) < len(whole)
-        assert [(one["what"], one.get("seq")) for one in whole][-len(news) :] == [
-            (one["what"], one.get("seq")) for one in news
-        ]
+        assert [[json.loads(line) for line in rest.splitlines()] for rest in rests] == [whole[1:], whole[4:], []]
+        await at_rest.refused("watch", "past-closed", "--from", "12", "--json", code=2)
 
     async def test_replay_finds_out_whether_code_fits(self, at_rest: Operator) -> None:
         """The code that made a history fits it, from the server and from a file; changed code does not.

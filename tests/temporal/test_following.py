@@ -15,7 +15,7 @@ from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
-from baton.runs.client_follow import Followed, follow
+from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_news import NewsKind
 from baton.runs.client_waiting import has_pollers, waits
@@ -25,9 +25,25 @@ from tests.temporal.mishaps import FallsBack
 from tests.temporal.pipelines import Gated, Linear, Long
 
 
-async def heard(client: Client, handle: Handle, after: int = 0, run_id: str | None = None) -> list[Followed]:
+async def heard(
+    client: Client, handle: Handle, run_id: str | None = None, cursor: Cursor | None = None
+) -> list[Followed]:
     """Follow a run to its end, and return all updates."""
-    return [update async for update in follow(client, handle.id, run_id, after=after)]
+    return [update async for update in follow(client, handle.id, run_id, cursor=cursor)]
+
+
+async def assert_resumes(client: Client, handle: Handle, updates: list[Followed]) -> None:
+    """Check that who resumes after any piece of news is told exactly the others."""
+    cursors = [Cursor.parse(str(one)) for update in updates for one in update.cursors()]
+    whole = whats(updates)
+    assert len(cursors) == len(whole)
+    for place, cursor in enumerate(cursors):
+        rest = whats(await heard(client, handle, cursor=cursor))
+        assert [one for one in rest if one[0] != "step_started"] == [
+            one
+            for one in whole[place + 1 :]
+            if one[0] != "step_started"  # who reads later is not told of each begin
+        ]
 
 
 def whats(updates: list[Followed]) -> list[tuple[str, int | None]]:
@@ -56,10 +72,7 @@ class TestFollow:
         ]
         assert whole.is_last
         assert whole.run is not None
-        for after in range(1, whole.run.last_event + 5):
-            rest = whats(await heard(client, handle, after))
-            assert rest == [one for one in whats([whole]) if one in rest]
-        assert rest == []
+        await assert_resumes(client, handle, [whole])
 
     async def test_each_update_is_a_whole_reading_of_the_run(self, client: Client, worker: Worker) -> None:
         """A follower that takes the last update knows what a reader of the history knows."""
@@ -120,6 +133,25 @@ class TestFollow:
         assert updates[-1].run.status is RunStatus.COMPLETED
         note = next(one.text for update in updates for one in update.news if one.kind is NewsKind.NOTE)
         assert note.endswith("by bob: wrong plan")
+
+    async def test_a_roll_back_across_a_continue_as_new_tells_no_finished_step_again(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """The run before is the one that goes on, and its steps were told; the cursor shows the other run."""
+        handle = await start(worker, Long.run)
+        await approve(client, handle)
+        await handle.result()
+        last = (await heard(client, handle, run_id=handle.first_execution_run_id))[-1].cursors()[-1]
+        done = await roll_back(client, handle.id, "2", by="bob", why="wrong plan")
+        await approve(client, client.get_workflow_handle(handle.id))
+        await client.get_workflow_handle(handle.id).result()
+        more = await heard(client, handle, cursor=last)
+
+        told = whats(more)
+        assert ("step_done", 1) not in told
+        assert [told.count(("step_done", seq)) for seq in range(2, 11)] == [1] * 9
+        assert next(one.run_id for update in more for one in update.cursors()) == done.run_id != last.run_id
+        await assert_resumes(client, handle, more)
 
     async def test_a_run_that_is_none_is_an_error(self, client: Client) -> None:
         """There is nothing to wait for."""
