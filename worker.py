@@ -1,7 +1,7 @@
 """The worker of the shipped pipelines: `python worker.py`. Its settings are those of `baton.worker.Settings`."""
 
 from activities.code_review import stages as code_review_stages
-from activities.compliance_review import registry as compliance_registry
+from activities.compliance_review import agents as compliance_agents
 from activities.compliance_review import stages as compliance_review_stages
 from activities.contract_review import stages as contract_review_stages
 from activities.delivery import stages as delivery_stages
@@ -25,7 +25,7 @@ STAGES = (
 )
 """Their stages."""
 
-SCHEMAS = compliance_registry.SCHEMAS.schemas
+SCHEMAS = compliance_agents.SCHEMAS.schemas
 """The output schemas that their contracts name."""
 
 if __name__ == "__main__":

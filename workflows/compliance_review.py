@@ -7,7 +7,7 @@ from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
 from baton.contract.request import ContractPolicy
 
 with workflow.unsafe.imports_passed_through():
-    from activities.compliance_review.registry import AGENTS, FORBIDDEN, SCHEMAS
+    from activities.compliance_review.agents import AGENTS, FORBIDDEN, SCHEMAS
     from activities.compliance_review.stages import explain_decision, gather_facts, review_email
 
 _TERMS = ContractTerms(

@@ -1,27 +1,20 @@
-"""The work of the shipped pipeline `compliance_review`: may this e-mail be sent, by the policy and what is known?
+"""The work of the shipped pipeline `compliance_review`: may an e-mail go out, by a policy and what is known?
 
-Three agents. The first reads mailbox and registers and records what it finds; the second decides under a contract and
-sees neither; the third explains the decision to a person. All work by rules that are written down here; where a
-language model is configured, the second asks it for concerns, which can hold an e-mail back and let none pass.
+Between research and decision nothing crosses but a contract: facts in fixed sentences, each with its source.
 
 ```
-records      what the agents find and hand on, as JSON; the decision, in its registered form
-mailbox      read_mailbox(path), read_mail(message)    the proposed e-mail: domains, attachments, amounts
-texts        text_of(message) -> str                   its words, as its reader sees them
-thread       notes_of(messages, own)                   what was said before it, told apart
-policy       read_policy(path) -> Policy               rules with ids, from TOML or Markdown
-registers    Registers(folder, now)                    customers, agreements, quotes, approvals, each with its age
-claims       claim_of(sentence) -> Claim               the sentences in which facts cross, and reading them back
-research     research(context, material)               the first agent: facts into its session, with their sources
-evidence     Evidence(facts)                           what a decision may rest on
-rules        judge(rule, case) -> RuleOutcome          one rule: met, violated, or not certain
-deciding     decide(case, handoff_id)                  the second agent's decision over all rules
-refining     concerns_of(talk, decision, facts)        what may be taken from a model's answer
-explanation  to_markdown(review)                       the third agent's explanation
-registry     AGENTS, SCHEMAS                           who works here, and the shape of the decision
-stages       the three stages that do this in a pipeline
+records    Mail, ComplianceDecision, …    what the agents find and hand on
+mail       read_mailbox, read_mail        the proposed e-mail, and what was said before it
+amounts    highest_amounts                the amounts of money that a text names
+phrases    phrases_in                     the phrases of a policy that a text has
+policy     read_policy                    the rules, from TOML or Markdown
+registers  Registers                      customers, agreements, quotes, approvals, from CSV or JSON
+claims     Claim, Evidence                facts as sentences, and those that a decision may rest on
+research   research                       the first agent's work
+rules      judge                          what became of each rule
+deciding   decide                         the decision
+agents     Reviewer                       the agent that decides, behind Baton's port; the registry
+report     to_markdown                    the explanation for a person
+stages     STAGES                         the stages of the pipeline
 ```
-
-No address of a person is in anything that is handed on, and nothing is sent. This is an aid to a reader, not legal
-advice.
 """

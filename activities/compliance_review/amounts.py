@@ -1,7 +1,10 @@
-"""Amounts of money, as e-mails write them."""
+"""Amounts of money, in the ways in which many countries write them."""
 
 import re
 from decimal import Decimal, InvalidOperation
+from itertools import chain
+
+from activities.compliance_review.records import Amount
 
 _GROUPED = r"\d{1,3}(?:[,.'’ ]\d{3}){1,4}(?:[.,]\d{1,2})?(?!\d)|\d{1,2}(?:,\d{2}){1,4},\d{3}(?:\.\d{1,2})?(?!\d)"
 _FIGURE = rf"{_GROUPED}|\d{{1,15}}(?:[.,]\d{{1,2}}(?!\d))?"
@@ -19,6 +22,9 @@ AMOUNT = re.compile(
     rf"|(?<![A-Za-z0-9_À-ӿ])(?P<n2>{_FIGURE})(?P<s2> ?{SCALED}| ?{_MYRIADS})? ?"
     rf"(?P<c2>(?:{_SYMBOLS}|{_CODES}|zł|Kč|(?i:euros?|(?:US )?dollars?|pounds(?: sterling)?))(?!\w| ?\d)|[円元])"
 )
+# Where a line or a table's cell ends within an amount.
+_BEFORE_UNIT = re.compile(rf"(?<!\s)\s+(?={CURRENCY}|{SCALED})")
+_AFTER_CURRENCY = re.compile(rf"({CURRENCY})\s+(?=\d)")
 # fmt: off
 _CURRENCIES = {
     "US$": "USD", "$": "USD", "dollar": "USD", "dollars": "USD", "us dollar": "USD", "us dollars": "USD",
@@ -35,6 +41,21 @@ _SCALES = {
     **dict.fromkeys("万萬", 10_000),
     **dict.fromkeys("億亿", 100_000_000),
 }
+
+
+def highest_amounts(text: str) -> tuple[Amount, ...]:
+    """Return the highest amount that a text names in each currency, also across the end of a line or a table's cell.
+
+    Where a currency is between two figures there, as in a table, both are read.
+    """
+    highest: dict[str, int] = {}
+    joined = _BEFORE_UNIT.sub(" ", text)
+    for found in chain(AMOUNT.finditer(joined), AMOUNT.finditer(_AFTER_CURRENCY.sub(r"\1 ", joined))):
+        if known := amount_of(found):
+            currency, value = known
+            cents = min(int((value * 100).to_integral_value()), 10**15)
+            highest[currency] = max(cents, highest.get(currency, 0))
+    return tuple(Amount(currency=currency, cents=cents) for currency, cents in sorted(highest.items()))
 
 
 def amount_of(found: re.Match[str]) -> tuple[str, Decimal] | None:

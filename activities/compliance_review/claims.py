@@ -1,28 +1,49 @@
 """The sentences in which facts cross from the research to the compliance agent, and reading them back.
 
-A fact of a contract is a sentence, for people and models. Here each kind of sentence has one form, of which rules can
-read what it says: `claim_of(claim.sentence) == claim`. Nothing that somebody wrote has a place in them but domains,
-references, dates and amounts, so an e-mail cannot speak through them; and of each kind it is known which tool alone
-can say it.
+A fact of a contract is a sentence, for people and models. Each kind of claim has forms, of which rules can read what
+it says: `claim_of(claim.sentence) == claim`. Nothing that somebody wrote fits into them but domains, references, dates
+and amounts, so an e-mail cannot speak through them; and one tool alone can say each kind.
 """
 
 import re
-from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from datetime import date
-from typing import ClassVar, Self
+from functools import cache
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import Field, ValidationError
 
 from activities.compliance_review.records import Amount, Attachment, Domain, Reference
 from baton.wire.records import Record
 
-_DIGEST = r"sha256:[0-9a-f]{64}"
-_REF = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"
-_RULE = r"[A-Za-z][A-Za-z0-9-]{0,19}"
-_DOMAIN = r"[a-z0-9.-]{1,253}"
-_DATE = r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]"
+ClaimT = TypeVar("ClaimT", bound="Claim")
+
+_REFERENCE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"
+_DAY = r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]"
 _AMOUNT = r"[0-9]{1,14}\.[0-9][0-9] [A-Z]{3}"
+_DOMAIN, _FILE = r"[a-z0-9.-]{1,253}", r"[a-z0-9]{1,12} of [0-9]+ KB"
+
+
+def _list(one: str, empty: str) -> str:
+    return rf"{empty}|{one}(?:, {one})*"
+
+
+_SLOTS = {
+    "digest": r"sha256:[0-9a-f]{64}",
+    "rule": r"[A-Za-z][A-Za-z0-9-]{0,19}",
+    "domain": _DOMAIN,
+    "domains": _list(rf"[0-9]+ at {_DOMAIN}", "nobody"),
+    "unreadable": "[0-9]+",
+    "files": _list(_FILE, "nothing"),
+    "amounts": _list(_AMOUNT, "none"),
+    "found": _list("[0-9]+", "none"),
+    "of": "[0-9]+",
+    **dict.fromkeys(("customer", "tier", "agreement", "quote", "role", "status"), _REFERENCE),
+    **dict.fromkeys(("signed_on", "until", "quoted_on"), _DAY),
+    "amount": _AMOUNT,
+}
+"""What can be at each place of a form."""
 
 
 class Claim(Record):
@@ -30,316 +51,151 @@ class Claim(Record):
 
     Attributes:
         tool: The only tool that can say it.
+        forms: The sentences, the first whose places can all be filled is used.
+        about: The members that say what it is about: two claims about the same contradict each other, if they differ.
     """
 
     tool: ClassVar[str]
-    form: ClassVar[re.Pattern[str]]
+    forms: ClassVar[tuple[str, ...]]
+    about: ClassVar[tuple[str, ...]] = ()
 
     @property
-    @abstractmethod
     def sentence(self) -> str:
         """The claim as a sentence."""
+        values = {name: _spelled(name, value) for name, value in self if value is not None}
+        form = next(form for form in self.forms if set(re.findall(r"\{(\w+)\}", form)) <= values.keys())
+        return form.format(**values)
 
     @property
     def subject(self) -> Hashable:
-        """What the claim is about: two claims about the same thing contradict each other, unless they are equal."""
-        return type(self)
-
-    @classmethod
-    @abstractmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
+        """What the claim is about."""
+        return type(self), *(getattr(self, name) for name in self.about)
 
 
 class Message(Claim):
     """Which e-mail it is about."""
 
     tool = "mailbox.read"
-    form = re.compile(rf"The proposed e-mail is ({_DIGEST})\.")
+    forms = ("The proposed e-mail is {digest}.",)
     digest: str
-
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        return f"The proposed e-mail is {self.digest}."
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        return cls(digest=found[1])
 
 
 class Recipients(Claim):
-    """Who it goes to: how many at which domain, and how many nobody can tell."""
+    """Who it goes to: how many at which domain, and how many addresses cannot be read."""
 
     tool = "mailbox.read"
-    form = re.compile(
-        rf"The e-mail goes to (?:nobody|([0-9]+ at {_DOMAIN}(?:, [0-9]+ at {_DOMAIN})*)); "
-        r"([0-9]+) addresses are unreadable\."
-    )
+    forms = ("The e-mail goes to {domains}; {unreadable} addresses are unreadable.",)
     domains: dict[Domain, int]
     unreadable: int = Field(default=0, ge=0)
-
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        listed = ", ".join(f"{count} at {domain}" for domain, count in sorted(self.domains.items()))
-        return f"The e-mail goes to {listed or 'nobody'}; {self.unreadable} addresses are unreadable."
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        pairs = [one.split(" at ") for one in found[1].split(", ")] if found[1] else []
-        return cls(domains={domain: int(count) for count, domain in pairs}, unreadable=int(found[2]))
 
 
 class Attached(Claim):
     """What is attached to it."""
 
     tool = "mailbox.read"
-    form = re.compile(r"Attached is (?:nothing|([a-z0-9]{1,12} of [0-9]+ KB(?:, [a-z0-9]{1,12} of [0-9]+ KB)*))\.")
+    forms = ("Attached is {files}.",)
     files: tuple[Attachment, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        return f"Attached is {', '.join(f'{one.type} of {one.kilobytes} KB' for one in self.files) or 'nothing'}."
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        pairs = [one.removesuffix(" KB").split(" of ") for one in found[1].split(", ")] if found[1] else []
-        return cls(files=tuple(Attachment(type=kind, kilobytes=int(size)) for kind, size in pairs))
 
 
 class Named(Claim):
     """The highest amounts of money that it names."""
 
     tool = "mailbox.read"
-    form = re.compile(rf"The highest amount named is (?:none|({_AMOUNT}(?:, {_AMOUNT})*))\.")
+    forms = ("The highest amount named is {amounts}.",)
     amounts: tuple[Amount, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        return f"The highest amount named is {', '.join(map(shown, self.amounts)) or 'none'}."
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        return cls(amounts=tuple(map(_amount, found[1].split(", "))) if found[1] else ())
 
 
 class Phrases(Claim):
     """Which of a rule's phrases it has, by number; the phrases themselves are in the policy."""
 
     tool = "mailbox.search"
-    form = re.compile(
-        rf"Of the ([0-9]+) phrases of rule ({_RULE}) the e-mail has (?:none|number ([0-9]+(?:, [0-9]+)*))\."
-    )
+    forms = ("Of the {of} phrases of rule {rule} the e-mail has: {found}.",)
+    about = ("rule",)
     rule: str
     of: int
     found: tuple[int, ...] = ()
 
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        has = f"number {', '.join(map(str, self.found))}" if self.found else "none"
-        return f"Of the {self.of} phrases of rule {self.rule} the e-mail has {has}."
-
-    @property
-    def subject(self) -> Hashable:
-        """What the claim is about."""
-        return type(self), self.rule
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        numbers = tuple(map(int, found[3].split(", "))) if found[3] else ()
-        return cls(rule=found[2], of=int(found[1]), found=numbers)
-
 
 class InForce(Claim):
-    """Which policy the research went by."""
+    """Which policy the research used."""
 
     tool = "policy.search"
-    form = re.compile(rf"The policy in force is ({_DIGEST})\.")
+    forms = ("The policy in force is {digest}.",)
     digest: str
-
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        return f"The policy in force is {self.digest}."
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        return cls(digest=found[1])
 
 
 class Customer(Claim):
     """Whose domain it is."""
 
     tool = "crm.lookup_customer"
-    form = re.compile(rf"The domain ({_DOMAIN}) belongs to (?:no customer|customer ({_REF}) of tier ({_REF}))\.")
+    forms = (
+        "The domain {domain} belongs to customer {customer} of tier {tier}.",
+        "The domain {domain} belongs to no customer.",
+    )
+    about = ("domain",)
     domain: Domain
     customer: Reference | None = None
     tier: Reference | None = None
-
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        who = f"customer {self.customer} of tier {self.tier}" if self.customer else "no customer"
-        return f"The domain {self.domain} belongs to {who}."
-
-    @property
-    def subject(self) -> Hashable:
-        """What the claim is about."""
-        return type(self), self.domain
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        return cls(domain=found[1], customer=found[2], tier=found[3])
 
 
 class Agreement(Claim):
     """Whether a customer signed an agreement, and until when it is in force."""
 
     tool = "contracts.search"
-    form = re.compile(
-        rf"Customer ({_REF}) (?:has not signed the agreement ({_REF})"
-        rf"|signed the agreement ({_REF}) on ({_DATE}), (?:with no end|until ({_DATE})))\."
+    forms = (
+        "Customer {customer} signed the agreement {agreement} on {signed_on}, until {until}.",
+        "Customer {customer} signed the agreement {agreement} on {signed_on}, with no end.",
+        "Customer {customer} has not signed the agreement {agreement}.",
     )
+    about = ("customer", "agreement")
     customer: Reference
     agreement: Reference
     signed_on: date | None = None
     until: date | None = None
-
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        if self.signed_on is None:
-            return f"Customer {self.customer} has not signed the agreement {self.agreement}."
-        end = f"until {self.until}" if self.until else "with no end"
-        return f"Customer {self.customer} signed the agreement {self.agreement} on {self.signed_on}, {end}."
-
-    @property
-    def subject(self) -> Hashable:
-        """What the claim is about."""
-        return type(self), self.customer, self.agreement
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        signed = date.fromisoformat(found[4]) if found[4] else None
-        until = date.fromisoformat(found[5]) if found[5] else None
-        return cls(customer=found[1], agreement=found[2] or found[3], signed_on=signed, until=until)
 
 
 class Quote(Claim):
     """What a customer was offered, and when."""
 
     tool = "crm.lookup_pricing"
-    form = re.compile(
-        rf"(?:No quote for customer ({_REF}) is on record"
-        rf"|Quote ({_REF}) of ({_DATE}) offers customer ({_REF}) ({_AMOUNT}))\."
+    forms = (
+        "Quote {quote} of {quoted_on} offers customer {customer} {amount}.",
+        "No quote for customer {customer} is on record.",
     )
+    about = ("customer", "quote")
     customer: Reference
     quote: Reference | None = None
     quoted_on: date | None = None
     amount: Amount | None = None
-
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        if self.quote is None or self.amount is None:
-            return f"No quote for customer {self.customer} is on record."
-        return f"Quote {self.quote} of {self.quoted_on} offers customer {self.customer} {shown(self.amount)}."
-
-    @property
-    def subject(self) -> Hashable:
-        """What the claim is about."""
-        return type(self), self.customer, self.quote
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        if found[1]:
-            return cls(customer=found[1])
-        day = date.fromisoformat(found[3])
-        return cls(customer=found[4], quote=found[2], quoted_on=day, amount=_amount(found[5]))
 
 
 class Approval(Claim):
     """Up to which amount a role approved an offer to a customer."""
 
     tool = "approvals.search"
-    form = re.compile(
-        rf"(?:No approval of ({_REF}) for customer ({_REF}) is on record"
-        rf"|The ({_REF}) approved up to ({_AMOUNT}) for customer ({_REF}) until ({_DATE}))\."
+    forms = (
+        "The {role} approved up to {amount} for customer {customer} until {until}.",
+        "No approval of {role} for customer {customer} is on record.",
     )
+    about = ("customer", "role")
     customer: Reference
     role: Reference
     amount: Amount | None = None
     until: date | None = None
-
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        if self.amount is None:
-            return f"No approval of {self.role} for customer {self.customer} is on record."
-        return f"The {self.role} approved up to {shown(self.amount)} for customer {self.customer} until {self.until}."
-
-    @property
-    def subject(self) -> Hashable:
-        """What the claim is about."""
-        return type(self), self.customer, self.role
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        if found[2]:
-            return cls(customer=found[2], role=found[1])
-        return cls(customer=found[5], role=found[3], amount=_amount(found[4]), until=date.fromisoformat(found[6]))
 
 
 class Status(Claim):
     """The state of a customer's account."""
 
     tool = "crm.read_customer_status"
-    form = re.compile(rf"The account of customer ({_REF}) has the status ({_REF})\.")
+    forms = ("The account of customer {customer} has the status {status}.",)
+    about = ("customer",)
     customer: Reference
     status: Reference
 
-    @property
-    def sentence(self) -> str:
-        """The claim as a sentence."""
-        return f"The account of customer {self.customer} has the status {self.status}."
-
-    @property
-    def subject(self) -> Hashable:
-        """What the claim is about."""
-        return type(self), self.customer
-
-    @classmethod
-    def read(cls, found: re.Match[str]) -> Self:
-        """Return the claim of a sentence that has its form."""
-        return cls(customer=found[1], status=found[2])
-
 
 KINDS: tuple[type[Claim], ...] = (
-    Message,
-    Recipients,
-    Attached,
-    Named,
-    Phrases,
-    InForce,
-    Customer,
-    Agreement,
-    Quote,
-    Approval,
-    Status,
+    *(Message, Recipients, Attached, Named, Phrases, InForce, Customer, Agreement, Quote, Approval, Status),
 )
 """Every kind of claim."""
 
@@ -354,23 +210,142 @@ def claim_of(sentence: str) -> Claim | None:
         True
     """
     for kind in KINDS:
-        found = kind.form.fullmatch(sentence)
-        if found:
-            try:
-                return kind.read(found)
-            except (ValueError, ValidationError):  # a form it has, but a day or domain that there is not
-                return None
+        for pattern in _patterns(kind):
+            if found := pattern.fullmatch(sentence):
+                try:
+                    return kind.model_validate({name: _read(name, text) for name, text in found.groupdict().items()})
+                except (ValueError, ValidationError):  # the form fits, but there is no such day or domain
+                    return None
     return None
 
 
+@dataclass(frozen=True)
+class Known:
+    """A fact, as a contract or a tool of the agent's own states it.
+
+    Attributes:
+        event: The session event it comes from.
+        claim: The sentence.
+        source: The tool, or who else said it.
+        confidence: `high`, `medium`, `low` or `unverified`.
+    """
+
+    event: str
+    claim: str
+    source: str
+    confidence: str
+
+
+@dataclass(frozen=True)
+class Backed(Generic[ClaimT]):
+    """A claim, and the event that it comes from."""
+
+    claim: ClaimT
+    event: str
+
+
+class Evidence:
+    """The facts that a decision may rest on: certain, said by the tool that can say them, and not contradicted.
+
+    Attributes:
+        set_aside: The events of the other facts, in order.
+
+    Example:
+        >>> said = "The account of customer C-7 has the status active."
+        >>> by_tool = Known("1.1.4", said, "crm.read_customer_status", "high")
+        >>> by_user = Known("1.1.5", said, "user", "low")
+        >>> Evidence([by_user, by_tool]).set_aside
+        ('1.1.5',)
+    """
+
+    def __init__(self, facts: Iterable[Known]) -> None:
+        claims: list[Backed[Claim]] = []
+        aside: list[str] = []
+        for fact in facts:
+            claim = claim_of(fact.claim) if fact.confidence == "high" else None
+            if claim is None or fact.source != claim.tool:
+                aside.append(fact.event)
+            else:
+                claims.append(Backed(claim, fact.event))
+        said: dict[Hashable, set[str]] = {}
+        for backed in claims:
+            said.setdefault(backed.claim.subject, set()).add(backed.claim.sentence)
+        aside += [one.event for one in claims if len(said[one.claim.subject]) > 1]
+        self._claims = [one for one in claims if len(said[one.claim.subject]) == 1]
+        self.set_aside = tuple(aside)
+
+    def all(self, kind: type[ClaimT], **members: object) -> list[Backed[ClaimT]]:
+        """Return the claims of a kind whose members have these values, the same claim once."""
+        found: dict[str, Backed[ClaimT]] = {}
+        for one in self._claims:
+            claim = one.claim
+            if isinstance(claim, kind) and all(getattr(claim, name) == value for name, value in members.items()):
+                found.setdefault(claim.sentence, Backed(claim, one.event))
+        return list(found.values())
+
+    def one(self, kind: type[ClaimT], **members: object) -> Backed[ClaimT] | None:
+        """Return the claim of a kind whose members have these values; None if there is none."""
+        return next(iter(self.all(kind, **members)), None)
+
+
 def shown(amount: Amount) -> str:
-    """Return an amount as a sentence shows it.
+    """Return an amount as a sentence has it.
 
     Example:
         >>> shown(Amount(currency="EUR", cents=120_050))
         '1200.50 EUR'
     """
     return f"{amount.cents // 100}.{amount.cents % 100:02} {amount.currency}"
+
+
+@cache
+def _patterns(kind: type[Claim]) -> list[re.Pattern[str]]:
+    patterns = []
+    for form in kind.forms:
+        parts = re.split(r"\{(\w+)\}", form)
+        pieces = [re.escape(text) if at % 2 == 0 else f"(?P<{text}>{_SLOTS[text]})" for at, text in enumerate(parts)]
+        patterns.append(re.compile("".join(pieces)))
+    return patterns
+
+
+def _spelled(name: str, value: Any) -> str:
+    """Return a member as its place in a form has it."""
+    match name:
+        case "domains":
+            return ", ".join(f"{count} at {domain}" for domain, count in sorted(value.items())) or "nobody"
+        case "files":
+            return ", ".join(f"{one.type} of {one.kilobytes} KB" for one in value) or "nothing"
+        case "amounts":
+            return ", ".join(map(shown, value)) or "none"
+        case "found":
+            return ", ".join(map(str, value)) or "none"
+        case "amount":
+            return shown(value)
+        case _:
+            return str(value)
+
+
+def _read(name: str, text: str) -> Any:
+    """Return a member from its place in a form."""
+    listed = [] if text in ("nobody", "nothing", "none") else text.split(", ")
+    match name:
+        case "domains":
+            return {domain: int(count) for count, domain in (one.split(" at ") for one in listed)}
+        case "files":
+            pairs = [one.removesuffix(" KB").split(" of ") for one in listed]
+            return tuple(Attachment(type=kind, kilobytes=int(size)) for kind, size in pairs)
+        case "amounts":
+            return tuple(map(_amount, listed))
+        case "found":
+            return tuple(map(int, listed))
+        case "amount":
+            return _amount(text)
+        case "of" | "unreadable":
+            return int(text)
+        case "signed_on" | "until" | "quoted_on":
+            return date.fromisoformat(text)
+        case _:
+            return text
 
 
 def _amount(text: str) -> Amount:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from activities.compliance_review.claims import InForce, Message
-from activities.compliance_review.evidence import Backed
+from activities.compliance_review.claims import Backed, InForce, Message
 from activities.compliance_review.records import ComplianceDecision, Concern, RuleOutcome, Verdict
 from activities.compliance_review.rules import Case, judge
 

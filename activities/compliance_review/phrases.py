@@ -34,11 +34,11 @@ def phrases_in(text: str, phrases: Sequence[str]) -> tuple[int, ...]:
     return tuple(number for number, phrase in enumerate(phrases, 1) if _is_in(plain, _plain(phrase).split()))
 
 
-def without_unseen(text: str) -> str:
-    """Return a text with compatible characters in their plain form, and without those that nobody sees.
+def without_invisible(text: str) -> str:
+    """Return a text with compatible characters in their plain form, and without invisible ones.
 
     Example:
-        >>> without_unseen("ﬁnal re\u00adfund")
+        >>> without_invisible("ﬁnal re\u00adfund")
         'final refund'
     """
     text = unicodedata.normalize("NFKC", text)
@@ -56,4 +56,4 @@ def _is_in(plain: str, wanted: Sequence[str]) -> bool:
 
 def _plain(text: str) -> str:
     """Return a text in the form in which phrases are compared."""
-    return unicodedata.normalize("NFKC", without_unseen(text).translate(_TYPED).casefold())
+    return unicodedata.normalize("NFKC", without_invisible(text).translate(_TYPED).casefold())

@@ -92,7 +92,8 @@ class Mail(Record):
         unreadable: How many recipients have an address that cannot be read.
         attachments: In order.
         amounts: The highest amount of money it names, in each currency.
-        text: Subject and words, without addresses; they stay with whoever reads the mailbox.
+        text: Subject and words, without addresses, for the reader of the mailbox alone; None where a part cannot be
+            decoded for certain.
     """
 
     digest: str
@@ -100,7 +101,7 @@ class Mail(Record):
     unreadable: int = 0
     attachments: tuple[Attachment, ...] = ()
     amounts: tuple[Amount, ...] = ()
-    text: str = Field(default="", exclude=True, repr=False)
+    text: str | None = Field(default="", exclude=True, repr=False)
 
 
 class RuleOutcome(CompactRecord):

@@ -12,7 +12,9 @@ from activities.compliance_review.claims import (
     Agreement,
     Approval,
     Attached,
+    Backed,
     Customer,
+    Evidence,
     Named,
     Phrases,
     Quote,
@@ -20,7 +22,6 @@ from activities.compliance_review.claims import (
     Status,
     shown,
 )
-from activities.compliance_review.evidence import Backed, Evidence
 from activities.compliance_review.policy import (
     AgreementRule,
     ApprovalRule,

@@ -1,58 +1,41 @@
-"""The three stages of `compliance_review`: research → decide under a contract → explain (S5).
+"""The stages of `compliance_review`: research → decide under a contract → explain.
 
-The compliance agent is given no file of the mailbox and no word of it: what it knows are the facts of its contract
-and what its own two tools say. Addresses are in nothing that is handed on.
+The research reads mailbox and thread; the agent that decides gets a contract of facts and neither of them; the
+explanation says what it saw, from where, and what was left out.
 """
 
 import asyncio
-import os
 from collections.abc import Callable
-from datetime import UTC, timedelta
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
-from activities.compliance_review.chat import Consultation, HttpChatModel, ModelSettings
-from activities.compliance_review.claims import Customer
-from activities.compliance_review.deciding import decide, undecided
-from activities.compliance_review.evidence import Evidence, Known
-from activities.compliance_review.explanation import Review, ToolUse, to_markdown
-from activities.compliance_review.mailbox import read_mail, read_mailbox
-from activities.compliance_review.policy import Policy, StatusRule, read_policy
-from activities.compliance_review.records import ComplianceDecision, ComplianceError, RegisterError
-from activities.compliance_review.refining import concerns_of
-from activities.compliance_review.registers import Answer, Registers
-from activities.compliance_review.registry import (
+from activities.compliance_review.agents import (
+    ARTIFACT,
     DECISION,
     FORBIDDEN,
     RESEARCHER,
-    REVIEWER,
-    REVIEWERS_TOOLS,
     VERSION,
     WRITER,
+    Reviewer,
+    text_parameter,
 )
-from activities.compliance_review.research import TOOLS, Material, ask, in_force, research
-from activities.compliance_review.rules import Case
-from activities.compliance_review.thread import notes_of
-from activities.project_init.store import write_bytes
-from activities.workbench.parameters import required_text
-from activities.workbench.words import counted
-from baton import Baton, BatonPatch, Retries, Spend, StageContext, StageResult, stage
-from baton.contract.records import HandoffContract
+from activities.compliance_review.mail import notes_of, read_mail, read_mailbox
+from activities.compliance_review.policy import read_policy
+from activities.compliance_review.records import ComplianceError
+from activities.compliance_review.registers import Registers
+from activities.compliance_review.report import DATA, REPORT, Review, check_output, to_markdown, write_report
+from activities.compliance_review.research import TOOLS, Material, research
+from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
+from baton.agents.port import AgentLimits, agent_stage
 from baton.contract.session import EventType
 
 Context = StageContext[Baton]
 
-REPORT = "COMPLIANCE.md"
-DATA = "decision.json"
-_USAGE = "compliance_review --goal … --param mailbox=FILE --param policy=FILE --param records=DIR --param output=DIR"
-_HEARTBEAT = timedelta(seconds=10)
-_LONGEST = timedelta(minutes=10)
-# A wrong file, parameter, key or registry does not become right by waiting, nor does a denied tool.
-_RETRIES = Retries(never=("TypeError", "ComplianceError", "ReviewError", "ModelRefusedError", "ToolDeniedError"))
-_ARTIFACT = "compliance-decision"
+_HEARTBEAT, _TIMEOUT = timedelta(seconds=10), timedelta(minutes=10)
+_RETRIES = Retries(never=("TypeError", "ComplianceError", "ToolDeniedError"))  # they do not become right by waiting
 
 
 @stage(
@@ -60,7 +43,7 @@ _ARTIFACT = "compliance-decision"
     version=VERSION,
     reads=[],
     writes=["current_state", "decision_log"],
-    timeout=_LONGEST,
+    timeout=_TIMEOUT,
     heartbeat=_HEARTBEAT,
     retries=_RETRIES,
     tools=TOOLS,
@@ -68,18 +51,17 @@ _ARTIFACT = "compliance-decision"
 )
 async def gather_facts(context: Context) -> StageResult:
     """Read the mailbox and ask the registers; what is found goes into the session, and only from there to others."""
-    mailbox = Path(_text(context, "mailbox"))
-    policy = await asyncio.to_thread(read_policy, Path(_text(context, "policy")))
-    registers = Registers(Path(_text(context, "records")), context.parts.clock)
-    _text(context, "output")  # said now, not after two stages
-    message = context.params.get("message")
-    if message is not None and not isinstance(message, str):
+    place, out = Path(text_parameter(context, "mailbox")), Path(text_parameter(context, "output"))
+    policy = await asyncio.to_thread(read_policy, Path(text_parameter(context, "policy")))
+    registers = Registers(Path(text_parameter(context, "records")), context.parts.clock)
+    await asyncio.to_thread(check_output, out)  # reported now, not after two stages
+    named, request = context.params.get("message"), context.params.get("request")
+    if named is not None and not isinstance(named, str):
         raise ComplianceError("the parameter 'message' must be the Message-ID of the proposed e-mail, a text")
-    request = context.params.get("request")
-    read = await asyncio.to_thread(read_mailbox, mailbox, message)
+    mailbox = await asyncio.to_thread(read_mailbox, place, named)
     material = Material(
-        mail=await asyncio.to_thread(read_mail, read.proposed, read.data),
-        notes=tuple(await asyncio.to_thread(notes_of, read.earlier, policy.own_domains())),
+        mail=await asyncio.to_thread(read_mail, mailbox.proposed, mailbox.data),
+        notes=tuple(await asyncio.to_thread(notes_of, mailbox.earlier, policy.own_domains())),
         policy=policy,
         registers=registers,
         read_at=context.parts.clock(),
@@ -87,70 +69,33 @@ async def gather_facts(context: Context) -> StageResult:
     )
     await research(context, material)
     results = [event for event in context.session.events if event.type is EventType.TOOL_RESULT]
-    failed = sum(1 for event in results if event.success is not True)
+    failed = sum(event.success is not True for event in results)
     patch = BatonPatch(
         current_state=[
-            f"Researched the e-mail: {counted(len(results) - failed, 'answer')} of tools, {failed} without success",
-            f"Read, and left behind: {counted(len(material.notes), 'note or message', 'notes and messages')} before it",
+            f"Researched the e-mail: {len(results) - failed} answers of tools, {failed} failed",
+            f"Read, and left behind: {len(material.notes)} notes and messages before it",
             "Nothing is decided yet",
         ],
-        decision_log=[f"Researched by the policy of version {policy.version!r}"],
+        decision_log=[f"Researched by version {policy.version!r} of the policy"],
     )
     output: dict[str, JsonValue] = {"message": material.mail.digest, "answers": len(results), "failed": failed}
     return StageResult(baton_patch=patch, output=output)
 
 
-@stage(
-    name=REVIEWER,
+review_email = agent_stage(
+    Reviewer(),
     version=VERSION,
     reads=["current_state"],
     writes=["current_state", "decision_log", "open_questions", "artifacts"],
-    timeout=_LONGEST,
+    timeout=_TIMEOUT,
     heartbeat=_HEARTBEAT,
     retries=_RETRIES,
-    tools=REVIEWERS_TOOLS,
     forbids=FORBIDDEN,
     output=DECISION,
     task="Evaluate whether the proposed outbound email violates internal policy.",
+    limits=AgentLimits(requests=4),
 )
-async def review_email(context: Context) -> StageResult:
-    """Decide by the rules of the policy, over the facts of the contract and what its own tools say."""
-    contract = context.contract
-    if contract is None:
-        raise ComplianceError(
-            f"{REVIEWER} decides under a contract, and was given none; give its Pipeline contracts=ContractTerms()"
-        )
-    facts = _facts_of(contract)
-    policy = await _policy(context)
-    if policy is None:
-        aside = tuple(fact.event for fact in facts)
-        decision, spend = undecided(contract.handoff_id, "the policy cannot be read", aside), Spend()
-    else:
-        facts += await _statuses(context, policy, facts)
-        decision, spend = await _decision(context, contract, policy, facts)
-    review = Review(
-        decision=decision,
-        contract=contract.to_json_object(),
-        left_out=dict(context.given.left_out),
-        used=tuple(
-            ToolUse(event=one.id, tool=one.tool_name or "", claim=one.content, success=one.success is True)
-            for one in context.session.events
-            if one.type is EventType.TOOL_RESULT
-        ),
-    )
-    summary = f"The decision: {decision.verdict.replace('_', ' ')}"
-    await context.artifacts.write(_ARTIFACT, review.model_dump_json(), type=_ARTIFACT, path=DATA, summary=summary)
-    violated, unknown = decision.results("violated"), decision.results("unknown")
-    patch = BatonPatch(
-        current_state=[
-            f"The decision is {decision.verdict!r}",
-            f"Of {counted(len(decision.outcomes), 'rule')}: {len(violated)} violated, {len(unknown)} not certain",
-            f"It was made over {counted(len(contract.facts), 'fact')} of the contract",
-        ],
-        decision_log=[f"Decided {decision.verdict!r} over {counted(len(contract.facts), 'fact')} of the contract"],
-        open_questions=[f"{one.rule}: {one.because}" for one in (*violated, *unknown)],
-    )
-    return StageResult(baton_patch=patch, output=decision.model_dump(mode="json"), spend=spend)
+"""Decide by the rules of the policy, over the facts of the contract and what the agent's own tools say."""
 
 
 @stage(
@@ -158,32 +103,29 @@ async def review_email(context: Context) -> StageResult:
     version=VERSION,
     reads=["current_state"],
     writes=["current_state", "decision_log", "artifacts", "work_scope"],
-    timeout=_LONGEST,
+    timeout=_TIMEOUT,
     heartbeat=_HEARTBEAT,
     retries=_RETRIES,
     task="Explain the compliance decision to the person who wants to send the email.",
 )
 async def explain_decision(context: Context) -> StageResult:
     """Write what was decided and why: what the agent saw, from where, how sure, what was left out, which tools."""
-    out = Path(_text(context, "output"))
-    data = await context.artifacts.read(_ARTIFACT)
+    out = Path(text_parameter(context, "output"))
+    data = await context.artifacts.read(ARTIFACT)
     review = Review.model_validate_json(data)
     shown = to_markdown(review)
-    try:
-        await asyncio.to_thread(_write, out, shown, data)
-    except OSError as error:
-        raise ComplianceError(f"the output folder {str(out)!r} cannot be written ({error.strerror})") from None
+    await asyncio.to_thread(write_report, out, shown, data)
     await context.artifacts.write("explanation", shown, type="report", path=REPORT, summary="The decision, explained")
-    verdict = review.decision.verdict
+    decision = review.decision
     patch = BatonPatch(
         current_state=[*context.baton.current_state, f"The decision is explained in {REPORT}"],
-        decision_log=[f"Explained with {counted(len(review.decision.outcomes), 'rule')} and what each rests on"],
+        decision_log=[f"Explained with {len(decision.outcomes)} rules and what each rests on"],
         work_scope=[REPORT, DATA],
     )
     output: dict[str, JsonValue] = {
-        "verdict": verdict,
-        "violated": [one.rule for one in review.decision.results("violated")],
-        "unknown": [one.rule for one in review.decision.results("unknown")],
+        "verdict": decision.verdict,
+        "violated": [one.rule for one in decision.results("violated")],
+        "unknown": [one.rule for one in decision.results("unknown")],
         "report": str(out / REPORT),
         "data": str(out / DATA),
     }
@@ -191,62 +133,4 @@ async def explain_decision(context: Context) -> StageResult:
 
 
 STAGES: list[Callable[..., Any]] = [gather_facts, review_email, explain_decision]
-"""What a worker runs."""
-
-
-async def _decision(
-    context: Context, contract: HandoffContract, policy: Policy, facts: list[Known]
-) -> tuple[ComplianceDecision, Spend]:
-    """Return the rules' decision, with a model's concerns where this worker's environment names one."""
-    case = Case(policy, Evidence(facts), contract.created_at.astimezone(UTC).date())
-    decision = decide(case, contract.handoff_id)
-    settings = ModelSettings.of(os.environ)
-    if settings is None:
-        return decision, Spend()
-    talk = Consultation(HttpChatModel(settings), context.prompt)
-    concerns = await concerns_of(talk, decision, {fact.event: fact.claim for fact in facts})
-    return decide(case, contract.handoff_id, concerns), talk.spend
-
-
-async def _policy(context: Context) -> Policy | None:
-    """Return the policy, by the tool that finds it; None if that may not be called, or fails."""
-    read: list[Policy] = []
-
-    def search() -> list[Answer]:
-        try:
-            read.append(read_policy(Path(_text(context, "policy"))))
-        except ComplianceError as error:
-            raise RegisterError(str(error)) from None
-        return in_force(read[0], context.parts.clock())
-
-    await ask(context, "policy.search", {}, search)
-    return read[0] if read else None
-
-
-async def _statuses(context: Context, policy: Policy, facts: list[Known]) -> list[Known]:
-    """Return the statuses of the customers that the contract names, asked now, if a rule wants to know them."""
-    if not any(isinstance(rule, StatusRule) for rule in policy.rules):
-        return []
-    registers = Registers(Path(_text(context, "records")), context.parts.clock)
-    named = {one.claim.customer for one in Evidence(facts).all(Customer) if one.claim.customer is not None}
-    known: list[Known] = []
-    for customer in sorted(named):
-        look_up = partial(registers.read_customer_status, customer)
-        found = await ask(context, "crm.read_customer_status", {"customer": customer}, look_up)
-        known += [Known(one.id, one.content, one.tool_name or "", "high") for one in found.events]
-    return known
-
-
-def _facts_of(contract: HandoffContract) -> list[Known]:
-    return [Known(one.event_id, one.claim, one.source.source, one.confidence.value) for one in contract.facts]
-
-
-def _write(out: Path, shown: str, data: bytes) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    write_bytes(out, REPORT, shown.encode())
-    write_bytes(out, DATA, data)
-
-
-def _text(context: Context, name: str) -> str:
-    """Return a parameter that is a text."""
-    return required_text(context.params, name, _USAGE, ComplianceError)
+"""The stages that a worker runs."""

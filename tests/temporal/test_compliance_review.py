@@ -1,6 +1,7 @@
 """The shipped pipeline `compliance_review` on a real server: the story of S5, from a mailbox file to an explanation."""
 
 import csv
+import json
 import shutil
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -12,8 +13,8 @@ from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from activities.compliance_review.explanation import Review
-from activities.compliance_review.registry import SCHEMAS
+from activities.compliance_review.agents import SCHEMAS
+from activities.compliance_review.report import Review
 from activities.compliance_review.stages import STAGES
 from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import LocalArtifactStore
@@ -32,9 +33,9 @@ from baton.testing import (
     run_pipeline,
     surfaces_of,
 )
+from tests.chat_server import chat_server, completion
 from tests.support import failure
 from tests.unit.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
-from tests.unit.compliance_review.service import chat_service
 from workflows.compliance_review import ComplianceReview
 
 STEPS = ["ResearchAgent", "ComplianceReviewAgent", "ExplanationWriter"]
@@ -184,6 +185,32 @@ class TestComplianceReview:
         assert "DPA-1" in output["unknown"]
         assert "failed:contracts.search" in reviewed(tmp_path / "out").contract["excludedContext"]
 
+    async def test_approves_nothing_of_a_text_that_cannot_be_read(self, reviewer: Worker, tmp_path: Path) -> None:
+        """A text that is not in the charset it names is shown as somebody guesses, so a person has to look."""
+        mail = tmp_path / "mail.eml"
+        mail.write_bytes(REPLY.read_bytes() + "We guarantee € 90000.\n".encode("cp1252"))
+        run = await review(reviewer, mail, tmp_path / "out")
+        output: Any = run.result.output
+        assert output["verdict"] == "needs_review"
+        assert {"QUO-1", "PHR-1"} <= set(output["unknown"])
+
+    async def test_leaves_somebody_elses_report(self, reviewer: Worker, tmp_path: Path) -> None:
+        """It is refused before anything is asked."""
+        (tmp_path / "COMPLIANCE.md").write_text("mine\n")
+        params: dict[str, Any] = {
+            "mailbox": str(REPLY),
+            "policy": str(SAMPLES / "policy.toml"),
+            "records": str(RECORDS),
+        }
+        handle = await reviewer.client.start_workflow(
+            ComplianceReview.run,
+            PipelineInput(goal="g", params={**params, "output": str(tmp_path)}),
+            id=f"foreign-{tmp_path.name}",
+            task_queue=reviewer.task_queue,
+        )
+        assert "was not written by compliance_review" in await failure(handle)
+        assert (tmp_path / "COMPLIANCE.md").read_text() == "mine\n"
+
     async def test_asks_the_account_at_the_time_of_the_decision(self, reviewer: Worker, tmp_path: Path) -> None:
         """The agent's own tool says that the account is suspended; its answer is cited by its event."""
         mail = tmp_path / "mail.eml"
@@ -275,7 +302,7 @@ class TestComplianceReview:
         [
             pytest.param({"records": None}, "needs the parameter 'records'", id="no registers"),
             pytest.param({"mailbox": "none.mbox"}, "cannot be read", id="no mailbox"),
-            pytest.param({"message": "<nobody@acme.example>"}, "0 of them with the Message-ID", id="no such message"),
+            pytest.param({"message": "<nobody@acme.example>"}, "0 of them have the Message-ID", id="no such message"),
         ],
     )
     async def test_fails_at_once_on_what_cannot_be_used(
@@ -310,16 +337,17 @@ class TestWithAModel:
         """
         status = "2.ComplianceReviewAgent.4"  # what its own tool said of the account
         concern = {"text": "The account was suspended until yesterday.", "facts": [status]}
-        answers = {"Concerns": {"concerns": [concern, {"text": "I feel uneasy.", "facts": []}]}}
-        with chat_service(answers) as service:
-            for name, value in (("URL", service.url), ("MODEL", "small"), ("KEY", "sk-secret")):
+        concerns = [concern, {"text": "I feel uneasy.", "facts": []}]
+        reply = completion(json.dumps({"baton_patch": {}, "output": {"concerns": concerns}}))
+        with chat_server(completion("{}"), reply) as server:
+            for name, value in (("URL", server.base), ("MODEL", "small"), ("KEY", "sk-secret")):
                 monkeypatch.setenv(f"BATON_LLM_{name}", value)
             run = await review(reviewer, REPLY, tmp_path)
         output: Any = run.result.output
         assert output["verdict"] == "needs_review"
         (kept,) = reviewed(tmp_path).decision.concerns
-        assert (kept.by, kept.facts) == ("small", (status,))
-        (prompt,) = service.prompts()
+        assert (kept.by, kept.facts) == ("model", (status,))
+        prompt = server.asked[0].body["messages"][1]["content"]
         assert "## Handoff Contract" in prompt
         assert "exports run every night" not in prompt
-        assert run.result.spend.prompt_tokens == 1_000
+        assert run.result.spend.prompt_tokens == 2_000  # the answer that was of no use is paid, too

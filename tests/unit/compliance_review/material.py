@@ -4,8 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from activities.compliance_review.claims import Claim, InForce, Message, Recipients
-from activities.compliance_review.evidence import Evidence, Known
+from activities.compliance_review.claims import Claim, Evidence, InForce, Known, Message, Recipients
 from activities.compliance_review.policy import Policy, policy_of
 from activities.compliance_review.records import RuleOutcome
 from activities.compliance_review.rules import Case, judge

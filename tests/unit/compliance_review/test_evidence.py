@@ -2,8 +2,7 @@
 
 import pytest
 
-from activities.compliance_review.claims import Claim, Recipients, Status
-from activities.compliance_review.evidence import Evidence, Known
+from activities.compliance_review.claims import Claim, Evidence, Known, Recipients, Status
 from tests.unit.compliance_review.material import known
 
 ACTIVE = Status(customer="C-7", status="active")

@@ -120,7 +120,7 @@ class TestBrokenRegisters:
         ("name", "content", "message"),
         [
             pytest.param("others.csv", "", "found 0 registers 'customers'", id="missing"),
-            pytest.param("customers.json", "{", "is no JSON", id="no JSON"),
+            pytest.param("customers.json", "{", "is not JSON", id="no JSON"),
             pytest.param("customers.json", "{}", "expected a list of rows", id="no list"),
             pytest.param("customers.csv", "customer\nC-7", "see domain", id="a row without a domain"),
             pytest.param(

@@ -10,13 +10,13 @@ from activities.compliance_review.claims import (
     Attached,
     Claim,
     Customer,
+    Evidence,
     Named,
     Phrases,
     Quote,
     Recipients,
     Status,
 )
-from activities.compliance_review.evidence import Evidence
 from activities.compliance_review.records import Amount, Attachment, Result
 from activities.compliance_review.rules import Case, judge
 from tests.unit.compliance_review.material import OWN, TODAY, days_ago, known, outcome, policy
