@@ -3,6 +3,7 @@
 Until it is made, the baton is as it was before the handoff (S3-6.3, C-20, C-21).
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -13,14 +14,14 @@ from temporalio import workflow
 
 from baton.budget.workflow import Purse
 from baton.core.history import Outcome, Spend
-from baton.core.messages import PipelineStatus
+from baton.core.messages import Decided, PipelineStatus
 from baton.core.state import PipelineState
 from baton.core.verdict import Code, Fate, Verdict
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.workflow_attempt import Passage
 from baton.handoff.workflow_inbox import Inbox
-from baton.ledger.entries import cost_after
+from baton.ledger.entries import cost_after, usable_name
 from baton.ledger.recording import EventKind
 from baton.ledger.workflow import decided_on_record, put_on_record
 from baton.pipelines.workflow_handlers import Desk
@@ -56,6 +57,7 @@ class Escalation:
         self._within = within
         self._publish = publish
         self._asked = 0
+        self._recording: asyncio.Future[None] | None = None
         self._told: list[dict[str, Any]] = []  # what people decided where the pipeline's code asked, in order
         self._untold: list[dict[str, Any]] = []  # of an earlier run, until the code asks for it again
 
@@ -194,6 +196,42 @@ class Escalation:
             reason=reason,
             cost=cost,
         )
+
+    async def approval_on_record(self, decided: Decided, seq: int, task_id: str) -> None:
+        """Put on record what was decided about an approval, before anything follows from it."""
+        if self.on_record is False:
+            return
+        await self._put_on_record(
+            EventKind.DECISION,
+            "APPROVE" if decided.approved else "DENY",
+            decided.why,
+            task_id=task_id,
+            event_id=f"approval:{decided.question}",
+            agent=usable_name(decided.approval) or "approval",
+            seq=seq,
+            actor=decided.who,
+            message={"approval": decided.approval, "digest": decided.digest, "via": decided.via},
+        )
+
+    def record_interventions_soon(self, task_id: str) -> None:
+        """Put on record, beside whatever the pipeline does, that it was rolled back."""
+        self._recording = asyncio.ensure_future(self.interventions_on_record(task_id))
+
+    async def interventions_on_record(self, task_id: str) -> None:
+        """Put on record the roll-backs and the fork that led here."""
+        while self.on_record is not False and self._desk.interventions:
+            one = self._desk.interventions.pop(0)
+            await self._put_on_record(
+                EventKind.DECISION,
+                one.action,
+                one.why,
+                task_id=task_id,
+                event_id=one.id,
+                agent=usable_name(one.step) or "step",
+                seq=self._desk.steps,
+                actor=usable_name(one.who),
+                message={"step": one.step, "from_run_id": one.from_run_id},
+            )
 
     async def _put_on_record(self, *event: Any, **further: Any) -> None:
         """Put an event on record, and note whether this run's workers keep one at all."""

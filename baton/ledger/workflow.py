@@ -1,9 +1,10 @@
 """What a pipeline itself puts on record, by an activity of its worker (`baton.ledger.recording`)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
+from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
@@ -19,7 +20,7 @@ _LONGEST_DETAILS = 1_000
 _LONGEST_SUMMARY = 200
 
 
-async def put_on_record(
+async def put_on_record(  # noqa: PLR0913 - all of them are members of one event
     kind: EventKind,
     status: str,
     details: str,
@@ -31,6 +32,8 @@ async def put_on_record(
     seq: int,
     reason: Code | None = None,
     cost: AuditCost | None = None,
+    actor: str | None = None,
+    message: Mapping[str, JsonValue] | None = None,
 ) -> bool:
     """Write an event of this moment to the ledger, retried until it is there; return False if the worker keeps none.
 
@@ -45,6 +48,8 @@ async def put_on_record(
         seq: The number of the step.
         reason: The code of the handoff's verdict.
         cost: What a receiver that failed had spent.
+        actor: The person who decided, where there is no ``decision``.
+        message: Anything further, where there is no ``decision``.
     """
     event = RecordedEvent(
         kind=kind,
@@ -53,10 +58,10 @@ async def put_on_record(
         status=status.upper(),
         reason=None if reason is None else reason.value,
         details=details[:_LONGEST_DETAILS],
-        actor=decision.who if decision else None,
+        actor=decision.who if decision else actor,
         agent=agent,
         at=workflow.now(),
-        message=decision.content if decision else {},
+        message=decision.content if decision else {**(message or {})},
         cost=cost,
     )
     head: str = await workflow.execute_activity(

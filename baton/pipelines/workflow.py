@@ -116,7 +116,15 @@ class Pipeline:
         self._past = Past(start, self.state, self._purse)
         continue_if_long = partial(self._past.continue_if_long, limits, self.task_id, self.carries)
         self._calls = Calls()
-        self._steps = Steps(self._beginning, self._desk, self.state, self._past, continue_if_long)
+        self._steps = Steps(
+            self._beginning,
+            self._desk,
+            self.state,
+            self._past,
+            continue_if_long,
+            partial(self._handing.escalation.interventions_on_record, self.task_id),
+        )
+        self._desk.on_intervention = partial(self._handing.escalation.record_interventions_soon, self.task_id)
         self._desk.restore(start)
         self._handing.restore(self.carried("handing"))
 
@@ -259,6 +267,7 @@ class Pipeline:
             try:
                 with waiting, self._steps.recorded(StepKind.APPROVAL, approval, seq):
                     decided = await desk.approvals.wait(question, within, default)
+                    await self._handing.escalation.approval_on_record(decided, seq, self.task_id)
             finally:
                 if not desk.approvals.titles():
                     desk.visibility.goes_on(approval)

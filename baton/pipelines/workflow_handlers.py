@@ -1,5 +1,7 @@
 """What a running pipeline can be asked, and what it can be told besides decisions."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +31,29 @@ from baton.wire.names import (
 )
 
 _NOTES_KEPT = 50
+_LONGEST_ID = 200
 _LONGEST_NOTE = 2_000  # characters; all of them travel in one answer to a query, and into the next run
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """A roll-back or a fork, as who made it told the run.
+
+    Attributes:
+        action: `"ROLL_BACK"` or `"FORK"`.
+        id: Names it.
+        step: The step that runs again first.
+        from_run_id: The run that was left.
+        who: Who says to have decided it.
+        why: The reason.
+    """
+
+    action: str
+    id: str
+    step: str
+    from_run_id: str
+    who: str
+    why: str
 
 
 class Desk:
@@ -41,6 +65,8 @@ class Desk:
         visibility: What the Temporal UI shows.
         notes: What operators should know, the newest last.
         steps: How many steps the code has asked for.
+        interventions: Roll-backs and forks that are not on record yet.
+        on_intervention: Called when there is one more.
         unbroken: How many lines of steps may not be broken by continuing as new.
     """
 
@@ -51,6 +77,8 @@ class Desk:
         self.under_way: dict[int, Waiting] = {}
         self.notes: list[str] = []
         self._roll_backs: list[RolledBack] = []
+        self.interventions: list[Intervention] = []
+        self.on_intervention: Callable[[], None] = lambda: None
         self.steps = 0
         self.unbroken = 0
         self.visibility = Visibility()
@@ -96,6 +124,10 @@ class Desk:
         desk: Any = start.carried.get("desk", {})
         self.notes = [*desk.get("notes", [])]
         self._roll_backs = start.roll_backs
+        handing: Any = start.carried.get("handing", {})
+        if (origin := start.origin) is not None and not start.continued and handing.get("on_record"):
+            id = f"fork:{workflow.info().workflow_id[:_LONGEST_ID]}"
+            self.interventions.append(Intervention("FORK", id, origin.at, origin.run_id, origin.by, origin.why))
 
     def _on_baton(self) -> dict[str, JsonValue]:
         """The baton now, as JSON."""
@@ -146,6 +178,9 @@ class Desk:
         children = f"; stopped children: {', '.join(told.stopped_children)}" if told.stopped_children else ""
         self._purse.owe("", told.left)
         self._roll_backs = [*self._roll_backs, told][-_NOTES_KEPT:]
+        id = f"rollback:{told.from_run_id[:_LONGEST_ID]}"
+        self.interventions.append(Intervention("ROLL_BACK", id, told.to, told.from_run_id, told.by, told.why))
+        self.on_intervention()
         self.note(told.note + children)
 
 

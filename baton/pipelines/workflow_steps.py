@@ -35,6 +35,7 @@ class Steps:
         state: The pipeline's state.
         past: The outcomes that the run was started with.
         continue_if_long: Continues as new where the run's history has grown long.
+        record_interventions: Puts on record the roll-backs and the fork that led here.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Steps:
         state: PipelineState,
         past: Past,
         continue_if_long: Callable[[], Awaitable[None]],
+        record_interventions: Callable[[], Awaitable[None]],
     ) -> None:
         self._beginning = beginning
         self._desk = desk
         self._state = state
         self._past = past
         self._continue_if_long = continue_if_long
+        self._record_interventions = record_interventions
 
     async def begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
         """Number the next step; return its recorded outcome, or make ready to execute it.
@@ -80,6 +83,7 @@ class Steps:
         if past is None:
             await self._past.ready_to_edit()
             self.apply_edit()
+            await self._record_interventions()
             if self._desk.is_quiet:
                 await self._continue_if_long()
             self._desk.visibility.entered(name)

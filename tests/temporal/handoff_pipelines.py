@@ -50,6 +50,23 @@ class FourAgents:
 
 
 @workflow.defn
+class SignedOff:
+    """Two agents, a person's approval between them."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, handoffs=HandoffTerms(constraints=("scoringFramework:iso31000",)))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Extract, have it approved, analyse."""
+        await self.pipeline.stage(extract)
+        await self.pipeline.approve("release manager", within=IN_TIME)
+        await self.pipeline.stage(analyse)
+        return self.pipeline.result()
+
+
+@workflow.defn
 class Forgets:
     """A sender that leaves out what its receiver requires."""
 
@@ -303,6 +320,7 @@ PIPELINES: list[type] = [
     LooksUp,
     Nosy,
     FourAgents,
+    SignedOff,
     Forgets,
     Breaks,
     Miscounts,

@@ -8,16 +8,21 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
+from baton.client import fork, roll_back
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.cli_pages import record_line
+from baton.ledger.records import Kind
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.testing.chains import opened_past_guards
-from tests.support import GOAL, sealing_worker, start
-from tests.temporal.handoff_pipelines import PIPELINES, FourAgents
+from tests.support import GOAL, Handle, approve, sealing_worker, start
+from tests.temporal.handoff_pipelines import PIPELINES, FourAgents, SignedOff
 from tests.temporal.handoff_stages import STAGES
 
 
@@ -103,3 +108,32 @@ async def test_a_whole_ledger_is_compared_with_every_run_by_itself(
         assert (found.exit_code, found.stdout.startswith("INVALID")) == (1, True), found.output
         unseen = await verify(ledger, "--all", "--no-runs")
         assert (unseen.exit_code, unseen.stdout.startswith("VALID, completeness not checked")) == (4, True)
+
+
+async def test_every_decision_of_a_person_is_on_record(worker: Worker, safeguards: Safeguards) -> None:
+    """Temporal forgets who approved, rolled back or forked, once retention deletes the run; the ledger does not."""
+    handle = await start(worker, SignedOff.run)
+    await approve(worker.client, handle)
+    task_id = (await handle.result()).task_id
+    await roll_back(worker.client, handle.id, "release manager", by="ben", why="looked again")
+    denied: Handle = worker.client.get_workflow_handle(handle.id)
+    await approve(worker.client, denied, yes=False)
+    with pytest.raises(WorkflowFailureError):
+        await denied.result()
+    forked = await fork(worker.client, handle.id, "release manager", by="cat", why="once more")
+    await approve(worker.client, forked)
+    await forked.result()
+
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        trace = await ledger.trace(task_id)
+    decisions = [(one.status, one.actor, one.to_agent) for one in trace.headers if one.kind == Kind.DECISION]
+
+    assert decisions == [
+        ("APPROVE", "ann", "release manager"),
+        ("ROLL_BACK", "ben", "release manager"),
+        ("DENY", "ann", "release manager"),
+        ("FORK", "cat", "release manager"),
+        ("APPROVE", "ann", "release manager"),
+    ]
+    shown = "".join(record_line(record, as_json=False) for record in trace.records)
+    assert "decision DENY release manager by ann" in " ".join(shown.split())
