@@ -251,7 +251,7 @@ class TestCompileContract:
             "expiresAfterMinutes": 30,
             "createdAt": "2026-06-27T09:25:00Z",
             "traceId": "trace-risk-review-2026-001",
-            "schemaVersion": "1.1",
+            "schemaVersion": "1.0",
             "excludedCounts": {"type:brainstorm": 1},
         }
 
