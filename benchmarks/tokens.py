@@ -18,9 +18,9 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.messages import StageInput
 from baton.core.patching import apply_patch
 from baton.core.stages import DECISIONS_HANDED
-from baton.report.patching import baton_report
 from baton.report.records import Status
 from baton.report.rendering import render_report
+from baton.report.rules import baton_report
 from baton.wire.fencing import fence
 from benchmarks.compare import Effort
 from benchmarks.report import Findings

@@ -22,7 +22,6 @@ from activities.code_review.records import (
     verdict_of,
 )
 from baton import __version__
-from baton.report.merging import merge_reports
 from baton.report.records import (
     HandoffReport,
     Note,
@@ -33,6 +32,7 @@ from baton.report.records import (
     ReportFindings,
     Status,
 )
+from baton.report.rules import merge_reports
 
 COORDINATOR = "coordinate-review"
 REVIEWERS: dict[Concern, str] = {"security": "audit-security", "performance": "review-performance"}

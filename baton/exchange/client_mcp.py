@@ -34,8 +34,8 @@ from baton.exchange.client_mcp_input import Lines
 from baton.exchange.client_mcp_reading import HandedOver, artifact_page
 from baton.exchange.external import LONGEST_LEASE, MoveKind
 from baton.report.parsing import parse_report
-from baton.report.patching import report_patch
 from baton.report.rendering import FORMAT
+from baton.report.rules import report_patch
 from baton.wire.fencing import single_line
 from baton.wire.misfit import misfit
 from baton.wire.strict_json import loads_strict

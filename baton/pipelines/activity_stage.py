@@ -40,10 +40,9 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_errors import as_failure, leaves, ungrouped
 from baton.pipelines.activity_heartbeat import heartbeats, still_alive
-from baton.report.errors import ReportError
 from baton.report.parsing import parse_report
-from baton.report.patching import report_patch
-from baton.report.records import HandoffReport
+from baton.report.records import HandoffReport, ReportError
+from baton.report.rules import report_patch
 from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
 from baton.wire.json_values import mended, unwritable
 

@@ -12,32 +12,40 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from baton.report.errors import ReportError, ReportFinding, Severity
-from baton.report.fields import (
+from baton.report.records import (
+    ABOVE,
+    SECTIONS,
+    TITLE,
+    HandoffReport,
+    ReportError,
+    ReportFinding,
+    Severity,
+    bold_title,
+    plain,
+)
+from baton.report.rendering import NOTE
+from baton.report.rules import lint_report
+from baton.report.sections import (
     FOOTER,
     HEADER,
+    Block,
     LabelledLine,
-    label_of,
-    labelled_lines,
-    read_percent,
-    read_readiness,
-    read_status,
-)
-from baton.report.lint import lint_report
-from baton.report.outline import Block, NestedTooDeepError, outline
-from baton.report.records import HandoffReport
-from baton.report.rendering import NOTE
-from baton.report.sections import (
+    NestedTooDeepError,
     Reading,
     Section,
+    label_of,
+    labelled_lines,
+    outline,
     read_boxes,
     read_decisions,
     read_files,
     read_items,
+    read_percent,
+    read_readiness,
     read_script,
+    read_status,
     read_text,
 )
-from baton.report.titles import ABOVE, SECTIONS, TITLE, bold_title, plain
 from baton.wire.misfit import faults
 
 LONGEST = 256 * 1024
@@ -91,7 +99,7 @@ def parse_report(text: str) -> ParsedReport:
         >>> parse_report("## Agent Handoff Report\n**From:** a\n**To:** b\n**Task:** t\n"
         ...              "**Status:** done\n**Confidence:** 85\n### Summary\ns")
         Traceback (most recent call last):
-        baton.report.errors.ReportError: line 5: status: is 'done'; write completed, partial, blocked or failed
+        baton.report.records.ReportError: line 5: status: is 'done'; write completed, partial, blocked or failed
     """
     reading = Reading(_BREAK.split(text.removeprefix("\ufeff")))
     if found := _excess(text, reading.lines):

@@ -1,19 +1,120 @@
-"""The handoff report: a handoff as people and Markdown-speaking agents tell it (agent-handoff, S4).
+"""The handoff report as a record, the titles of its sections, and what is wrong with one."""
 
-The JSON has the members of the document's `AgentHandoff`, spelled as there. What the document shows in its Markdown
-only comes beside them: the second confidence (C-28), the third answer to "ready" (C-29), the commands with their
-comments (C-32) and questions that were settled (C-33); so a report survives Markdown and JSON, both ways.
-"""
-
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 
+from baton.errors import BatonError
 from baton.wire.fencing import LINE_BREAKS
-from baton.wire.records import Record, Statement, Whole, says_something
+from baton.wire.records import CompactRecord, Record, Statement, Whole, says_something
+
+MOST_NAMED, LONGEST_NAMED = 20, 400
+"""So many findings, of so many characters each, stand in an error's message: it goes into an agent's next prompt."""
+
+
+class Severity(StrEnum):
+    """How grave a finding about a report is."""
+
+    ERROR = "error"
+    """The report is refused."""
+    WARNING = "warning"
+    """The report is taken; a reader should know."""
+
+
+class ReportFinding(CompactRecord):
+    """One thing that is wrong or odd with a report.
+
+    Attributes:
+        severity: Whether it keeps the report from being taken.
+        member: The member of the report it is about, as JSON spells it; empty for the report as a whole.
+        text: A sentence that says what was found, what is expected and what to do.
+        line: The line of the Markdown it is on, from 1; absent where there is none.
+    """
+
+    severity: Severity = Field(strict=False)
+    member: str
+    text: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """Return the finding on one line, its place first."""
+        place = f"line {self.line}: " if self.line else ""
+        return f"{place}{self.member}: {self.text}" if self.member else f"{place}{self.text}"
+
+
+class ReportError(BatonError):
+    """A text is no handoff report, or a report contradicts itself; nothing of it was taken.
+
+    Attributes:
+        findings: Everything that is wrong, in the order of the lines; warnings are not among them.
+
+    Example:
+        >>> error = ReportError([ReportFinding(severity=Severity.ERROR, member="status", text="is missing", line=3)])
+        >>> str(error)
+        'line 3: status: is missing'
+    """
+
+    def __init__(self, findings: Sequence[ReportFinding]) -> None:
+        named = [_short(str(one)) for one in findings[:MOST_NAMED]]
+        more = [f"and {len(findings) - len(named)} more"] if len(findings) > len(named) else []
+        super().__init__("; ".join([*named, *more]))
+        self.findings = list(findings)
+
+
+def _short(sentence: str) -> str:
+    """Return a sentence at a length that a prompt can take."""
+    return sentence if len(sentence) <= LONGEST_NAMED else f"{sentence[:LONGEST_NAMED]}…"
+
+
+TITLE = "Agent Handoff Report"
+_DISCOVERIES = "findings.discoveries"
+SECTIONS = {
+    "findings": _DISCOVERIES,  # a heading over others; what stands directly below it is what was found
+    "summary": "summary",
+    **dict.fromkeys(("key discoveries", "discoveries", "key findings"), _DISCOVERIES),
+    **dict.fromkeys(("artifacts created", "files created"), "findings.artifactsCreated"),
+    **dict.fromkeys(("artifacts modified", "files modified"), "findings.artifactsModified"),
+    **dict.fromkeys(("relevant files", "key files"), "context.relevantFiles"),
+    **dict.fromkeys(("patterns identified", "patterns"), "context.patterns"),
+    **dict.fromkeys(("decisions made", "decisions", "key decisions"), "context.decisions"),
+    **dict.fromkeys(
+        ("blockers open questions", "blockers and open questions", "blockers", "open questions"), "blockers"
+    ),
+    **dict.fromkeys(("recommendations for next agent", "recommendations", "next steps"), "recommendations"),
+    **dict.fromkeys(("verification commands", "verification", "how to verify"), "verificationCommands"),
+}
+"""The member of a report by the name of its section, as `plain` writes it."""
+ABOVE = "context for next agent"
+"""A heading over others, with nothing of its own below it."""
+
+_NAMES = "|".join(name.replace(" ", r"[^\w\n]{1,5}") for name in (TITLE.casefold(), ABOVE, *SECTIONS))
+BOLD = rf"(?:\*\*|__)(?:[^\w\n]|[0-9]){{0,12}}(?i:{_NAMES})[ \t]*:?(?:\*\*|__)[ \t]*:?[ \t]*$"
+"""A line that is the name of a section in bold, as a regular expression without blanks: it may be verbose."""
+_BOLD_LINE = re.compile(rf"[ \t]*{BOLD}")
+
+
+def plain(title: str) -> str:
+    """Return a heading in lower case, without marks and numbers.
+
+    Example:
+        >>> plain("2. **Blockers / Open Questions:**")
+        'blockers open questions'
+    """
+    return " ".join(re.sub("[^a-z]+", " ", title.casefold()).split())
+
+
+def bold_title(line: str) -> str:
+    """Return the text of a line that is the name of a section in bold, and of any other line nothing.
+
+    Example:
+        >>> bold_title("**2. Key Discoveries:**"), bold_title("**Important**"), bold_title("**Summary** of it")
+        ('2. Key Discoveries', '', '')
+    """
+    return line.strip(" \t*_:") if _BOLD_LINE.match(line) else ""
 
 
 def _lines(text: str) -> list[str]:
@@ -92,11 +193,7 @@ class ReportRecord(Record):
 
     @classmethod
     def from_json_object(cls, members: Mapping[str, Any]) -> Self:
-        """Return the record that a JSON object describes; only the document's spelling of a name counts.
-
-        Raises:
-            pydantic.ValidationError: A required member is missing, unknown, or of a wrong type.
-        """
+        """Return the record that a JSON object describes; only the document's spelling of a name counts."""
         return cls.model_validate(members, by_alias=True, by_name=False)
 
     def to_json_object(self) -> dict[str, Any]:
@@ -248,9 +345,6 @@ class HandoffReport(ReportRecord):
 
 def band(confidence: int) -> Band:
     """Return what a confidence from 0 to 100 means (S4-conf).
-
-    Raises:
-        ValueError: It is below 0 or above 100.
 
     Example:
         >>> [band(score).value for score in (100, 89, 69, 49)]

@@ -1,18 +1,154 @@
-"""What stands in the sections of a report: lists, boxes, decisions, the table of files, and commands.
+"""The outline of a Markdown text, and the sections, labelled lines and lists in it.
 
-Agents drift from the format, so each reader takes what means the same: a paragraph where an item belongs, bullets in
-place of a table, labels with a dash, boxes that are missing. What is not as the format has it is warned about.
+Text is taken from the source lines, never from a rendering, so that marks survive. Not read as Markdown are what can
+hide or swallow the lines behind it: HTML, link definitions, and underlined headings.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from baton.report.errors import ReportFinding, Severity
-from baton.report.escaping import cells, means_nothing, unescape, without_code_span
-from baton.report.outline import Block, Item, item_lines
-from baton.report.paths import path_entry
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from baton.report.records import Readiness, ReportFinding, Severity, Status
+from baton.report.rendering import cells, means_nothing, path_entry, unescape, without_code_span
+
+MOST_NESTING = 40
+"""How deep lists and quotes may be nested; the lines behind what is deeper would not be read."""
+
+_MARKER = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])")
+_KINDS = {
+    "heading_open": "heading",
+    "hr": "rule",
+    "bullet_list_open": "list",
+    "ordered_list_open": "list",
+    "table_open": "table",
+    "fence": "code",
+    "code_block": "code",
+}
+
+_MARKDOWN = MarkdownIt("commonmark", {"maxNesting": MOST_NESTING}).enable("table")
+_MARKDOWN.disable(["html_block", "reference", "lheading", "inline"])
+
+
+class NestedTooDeepError(ValueError):
+    """A text is nested deeper than `MOST_NESTING`.
+
+    Attributes:
+        line: Where, from 1.
+    """
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"line {line}: nested deeper than {MOST_NESTING} levels; make it flatter")
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a list.
+
+    Attributes:
+        start: Its first line, from 0.
+        end: The line behind its last one.
+        nested: The items of the lists in it.
+    """
+
+    start: int
+    end: int
+    nested: tuple["Item", ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block at the top level.
+
+    Attributes:
+        kind: `heading`, `rule`, `list`, `table`, `code` or `text`.
+        start: Its first line, from 0.
+        end: The line behind its last one.
+        items: The items, if it is a list.
+        content: What is inside, if it is code.
+    """
+
+    kind: str
+    start: int
+    end: int
+    items: tuple[Item, ...] = ()
+    content: str = ""
+
+
+def outline(lines: Sequence[str]) -> list[Block]:
+    r"""Return the blocks of a text in order.
+
+    Example:
+        >>> [(block.kind, block.start, block.end) for block in outline(["# Plan", "- first", "", "```", "x", "```"])]
+        [('heading', 0, 1), ('list', 1, 2), ('code', 3, 6)]
+    """
+    tokens = _MARKDOWN.parse("\n".join(lines))
+    blocks = []
+    for index, token in enumerate(tokens):
+        if token.level >= MOST_NESTING - 2:
+            raise NestedTooDeepError((token.map or [0])[0] + 1)
+        if token.level or token.nesting < 0 or token.map is None:
+            continue
+        kind = _KINDS.get(token.type, "text")
+        items = tuple(_items(tokens, index)) if kind == "list" else ()
+        blocks.append(Block(kind, *_without_blank_end(lines, token.map), items, token.content))
+    return blocks
+
+
+def item_lines(lines: Sequence[str], item: Item, *, nested: bool = True) -> list[str]:
+    """Return the lines of an item without its marker and indentation, with or without the lists in it."""
+    marker = _MARKER.match(lines[item.start])
+    width = marker.end() if marker else 0
+    first = lines[item.start][width:]
+    blanks = len(first) - len(first.lstrip(" \t"))
+    offset = _columns(lines[item.start][:width]) + (blanks if 1 <= blanks <= 4 else 1)
+    inner = set() if nested else {number for one in item.nested for number in range(one.start, one.end)}
+    rest = [_dedented(lines[number], offset) for number in range(item.start + 1, item.end) if number not in inner]
+    return [first.strip(" \t") if item.start not in inner else "", *rest]
+
+
+def _items(tokens: Sequence[Token], opening: int) -> Iterator[Item]:
+    """Yield the items of the list that a token opens."""
+    level = tokens[opening].level
+    at, begin = opening + 1, opening
+    while tokens[at].level > level:
+        token = tokens[at]
+        if token.level == level + 1 and token.type == "list_item_open":
+            begin = at
+        elif token.level == level + 1 and token.type == "list_item_close":
+            start, end = tokens[begin].map or (0, 0)
+            lists = (
+                n for n in range(begin, at) if tokens[n].level == level + 2 and tokens[n].type.endswith("list_open")
+            )
+            yield Item(start, end, tuple(one for n in lists for one in _items(tokens, n)))
+        at += 1
+
+
+def _without_blank_end(lines: Sequence[str], place: Sequence[int]) -> tuple[int, int]:
+    """Return a range of lines without the blank ones at its end."""
+    start, end = place
+    while end > start + 1 and not lines[end - 1].strip(" \t"):
+        end -= 1
+    return start, end
+
+
+def _columns(text: str) -> int:
+    """Return how many columns a text takes; a tab goes to the next multiple of four."""
+    return len(text.expandtabs(4))
+
+
+def _dedented(line: str, columns: int) -> str:
+    """Return a line without so many columns of blanks before it, or as many as there are."""
+    taken, at = 0, 0
+    while at < len(line) and taken < columns and line[at] in " \t":
+        taken += 1 if line[at] == " " else 4 - taken % 4
+        at += 1
+    return line[at:]
+
 
 _BOX = re.compile(r"\[([ xX])\](?:[ \t]+|$)")
 _LABEL = re.compile(
@@ -227,3 +363,114 @@ def _labelled(text: str) -> tuple[str, str]:
 def _text(lines: Sequence[str]) -> str:
     """Return lines as one text without blanks around it."""
     return "\n".join(lines).strip(" \t\n")
+
+
+HEADER = ("from", "to", "task", "status", "confidence")
+FOOTER = ("handoff confidence", "ready for next phase")
+
+_LABELLED = re.compile(
+    r"""[ \t]*(?:[-*+][ \t]+)?(?:
+        (\*\*|__)([A-Za-z][A-Za-z ]*?)(?::\1|\1[ \t]*(?::|[—–-](?=[ \t])))     # **From:** x, **From**: x, **From** — x
+      | ([A-Za-z][A-Za-z ]*?):                                                # From: x
+    )[ \t]*(.*)""",
+    re.VERBOSE,
+)
+_MARKS = "*_` \t"
+_PERCENT = re.compile(r"0|[1-9][0-9]?|100")
+_READY = re.compile(
+    r"(?i:(yes[*_ \t,;:.(—–-]*(?:but )?with caveats|with caveats|yes|no))\)?[*_`]*[ \t]*"
+    r"(?:$|(?:[.(:;,—–]|-(?=[ \t]))[ \t]*(.*))",
+    re.DOTALL,
+)
+_LONGEST_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class LabelledLine:
+    """A value with a label, in the lines that it takes, and the line it begins on."""
+
+    parts: list[str]
+    at: int
+
+    @property
+    def value(self) -> str:
+        """The value on one line."""
+        return " ".join(self.parts)
+
+
+def labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str]) -> dict[str, LabelledLine]:
+    """Return the values of the lines that begin with one of the labels, by label in lower case.
+
+    A line directly below a value goes on with it, unless it has a bold label of its own. What else stands there is
+    warned about; a label that appears twice is an error, because the second one may come from somebody else.
+    """
+    found: dict[str, LabelledLine] = {}
+    last = ""
+    for number in numbers:
+        line = reading.lines[number].strip(" \t")
+        name, value = label_of(line)
+        if name in names and name in found:
+            reading.error(name, f"appears twice, first on line {found[name].at + reading.first}; write it once", number)
+        elif name in names:
+            found[name] = LabelledLine([value], number)
+            last = name
+        elif not line or re.fullmatch(r"(?:[-_*][ \t]*){3,}", line):
+            last = ""
+        elif last and not _is_bold_label(line):
+            found[last].parts.append(line)
+        else:
+            last = ""  # and what goes on below a label that the format does not have is none's either
+            reading.warn("", "text that belongs to no member was not read", number)
+    return found
+
+
+def _is_bold_label(line: str) -> bool:
+    """Return whether a line begins with a label in bold, so that it goes on with nothing above it."""
+    match = _LABELLED.fullmatch(line)
+    return match is not None and bool(match[1])
+
+
+def label_of(line: str) -> tuple[str, str]:
+    """Return the label that a line begins with, in lower case, and what is behind it; two empty texts if none.
+
+    Example:
+        >>> label_of("**From:** planner"), label_of("**Status** — partial"), label_of("planner")
+        (('from', 'planner'), ('status', 'partial'), ('', ''))
+    """
+    match = _LABELLED.fullmatch(line)
+    return ((match[2] or match[3]).casefold().strip(), match[4].strip(" \t")) if match else ("", "")
+
+
+def read_status(reading: Reading, line: LabelledLine) -> Status | None:
+    """Return the status that a line has; there are four and no other (S4-status-e)."""
+    word = line.value.strip(_MARKS).casefold()
+    if word in list(Status):
+        return Status(word)
+    reading.error("status", f"is {_shown(line.value)}; write completed, partial, blocked or failed", line.at)
+    return None
+
+
+def read_percent(reading: Reading, member: str, line: LabelledLine) -> int | None:
+    """Return the whole number from 0 to 100 that a line has; no other spelling of it is taken."""
+    word = line.value.strip(_MARKS)
+    if _PERCENT.fullmatch(word):
+        return int(word)
+    reading.error(member, f"is {_shown(line.value)}; write a whole number from 0 to 100, without a sign", line.at)
+    return None
+
+
+def read_readiness(reading: Reading, line: LabelledLine) -> tuple[Readiness | None, str]:
+    """Return the answer that a line has, and the remark behind it."""
+    match = _READY.fullmatch(line.value.lstrip(_MARKS))
+    if not match:
+        reading.error("readiness", f"is {_shown(line.value)}; write Yes, No or With caveats", line.at)
+        return None, ""
+    word = match[1].casefold()
+    answer = Readiness.WITH_CAVEATS if "caveats" in word else Readiness(word.capitalize())
+    remark = (match[2] or "").strip(_MARKS)
+    return answer, remark.removesuffix(")") if "(" not in remark else remark
+
+
+def _shown(value: str) -> str:
+    """Return a value that was found, quoted and not too long."""
+    return repr(value if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]}…")

@@ -15,9 +15,9 @@ from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.client import read_run
 from baton.plugin import BatonPlugin
-from baton.report.lint import lint_report
 from baton.report.parsing import parse_report
 from baton.report.records import Readiness, Status
+from baton.report.rules import lint_report
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion, refusal
 from tests.support import failure

@@ -23,10 +23,10 @@ from activities.code_review.records import (
 )
 from activities.code_review.reports import merged_report, reviewer_report, to_sarif
 from activities.code_review.sources import read_tree, snapshot_of_project
-from baton.report.lint import lint_report
 from baton.report.parsing import parse_report
 from baton.report.records import Readiness, Status
 from baton.report.rendering import render_report
+from baton.report.rules import lint_report
 from tests.unit.code_review.material import FILES, SLOW, WEAK, contents, write
 
 PATH = "a`b|c.py"

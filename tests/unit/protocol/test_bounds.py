@@ -15,8 +15,8 @@ from baton.errors import PatchError
 from baton.handoff.errors import MalformedMessageError
 from baton.handoff.store_schema import SchemaGate, handoff_gate
 from baton.handoff.validation import schema_findings
-from baton.report.errors import ReportError
 from baton.report.parsing import LONGEST, parse_report
+from baton.report.records import ReportError
 from baton.wire.bounds import MOST_MESSAGE_VALUES, MOST_VALUES, excess
 from baton.wire.misfit import MOST_FAULTS, faults, misfit
 from baton.wire.strict_json import loads_strict

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.report.outline import MOST_NESTING, NestedTooDeepError, item_lines, outline
+from baton.report.sections import MOST_NESTING, NestedTooDeepError, item_lines, outline
 
 
 class TestOutline:

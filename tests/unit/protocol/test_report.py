@@ -259,7 +259,7 @@ class TestImports:
 
     def test_only_the_parser_needs_a_markdown_library(self) -> None:
         """A workflow renders, merges and patches; parsing belongs into activities and clients."""
-        rooms = ("records", "rendering", "patching", "merging", "lint", "errors")
+        rooms = ("records", "rendering", "rules")
         modules = ", ".join(f"baton.report.{name}" for name in rooms)
         code = f"import sys, {modules}; sys.exit('markdown_it' in sys.modules)"
 

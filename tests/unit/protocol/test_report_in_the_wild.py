@@ -2,9 +2,8 @@
 
 import pytest
 
-from baton.report.errors import ReportError
 from baton.report.parsing import MOST_LINES, parse_report
-from baton.report.records import Readiness
+from baton.report.records import Readiness, ReportError
 from tests.unit.protocol.report_material import EXAMPLE, markdown
 
 

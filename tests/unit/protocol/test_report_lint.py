@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from baton.report.errors import Severity
-from baton.report.lint import lint_report
 from baton.report.parsing import parse_report
-from baton.report.records import ReportFindings
+from baton.report.records import ReportFindings, Severity
+from baton.report.rules import lint_report
 from tests.unit.protocol.report_material import EXAMPLE, report
 
 

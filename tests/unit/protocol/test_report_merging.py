@@ -6,9 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.report.errors import Severity
-from baton.report.lint import lint_report
-from baton.report.merging import merge_reports
 from baton.report.parsing import parse_report
 from baton.report.records import (
     HandoffReport,
@@ -18,9 +15,11 @@ from baton.report.records import (
     ReportContext,
     ReportDecision,
     ReportFindings,
+    Severity,
     Status,
 )
 from baton.report.rendering import render_report
+from baton.report.rules import lint_report, merge_reports
 from tests.unit.protocol.report_material import report, reports
 
 AUDIT = report(

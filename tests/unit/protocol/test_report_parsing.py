@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.report.errors import LONGEST_NAMED, MOST_NAMED, ReportError, Severity
 from baton.report.parsing import LONGEST, parse_report
-from baton.report.records import HandoffReport, Readiness, Status
+from baton.report.records import LONGEST_NAMED, MOST_NAMED, HandoffReport, Readiness, ReportError, Severity, Status
 from baton.report.rendering import FORMAT, render_report
 from tests.unit.protocol.report_material import EXAMPLE, NASTY, damaged, markdown, report, reports
 

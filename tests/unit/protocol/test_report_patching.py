@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 from baton.artifacts.records import ArtifactRef
 from baton.core.baton import Baton
 from baton.core.patching import apply_patch, patch_effect
-from baton.report.errors import ReportError
 from baton.report.parsing import parse_report
-from baton.report.patching import baton_report, from_log, logged, report_patch
 from baton.report.records import (
     HandoffReport,
     Readiness,
     RelevantFile,
     ReportContext,
     ReportDecision,
+    ReportError,
     ReportFindings,
     Status,
 )
 from baton.report.rendering import render_report
+from baton.report.rules import baton_report, from_log, logged, report_patch
 from tests.unit.protocol.material import GOLDEN, batons, ref
 from tests.unit.protocol.report_material import EXAMPLE, nasty, report, reports
 

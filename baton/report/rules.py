@@ -1,0 +1,397 @@
+"""What a report amounts to: its contradictions, the patch of the baton, and several reports as one."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from pydantic import JsonValue
+
+from baton.artifacts.records import ArtifactRef
+from baton.core.baton import Baton
+from baton.report.records import (
+    HandoffReport,
+    Note,
+    Readiness,
+    RelevantFile,
+    ReportContext,
+    ReportDecision,
+    ReportError,
+    ReportFinding,
+    ReportFindings,
+    Severity,
+    Status,
+)
+from baton.report.rendering import code_span, path_entry
+from baton.wire.sentences import sentences
+
+FEWEST_SENTENCES, MOST_SENTENCES = 2, 3
+LOW = 50
+"""Below it a confidence says that the uncertainty is significant (S4-conf-d)."""
+
+_REFERENCE = re.compile(r"\.\w{1,12}:L?[0-9]")  # bounded, so that no text is slow to search
+_PLACEHOLDER = re.compile(r"\[(?:agent-name|target-agent or parent|brief description)\]|<2-3 sentences [a-z ]+>")
+
+
+def lint_report(report: HandoffReport) -> list[ReportFinding]:
+    """Return what is inconsistent, which is an error, or odd, which is a warning.
+
+    Args:
+        report: Any report.
+
+    Returns:
+        The findings; without an error among them, the report may be acted on.
+
+    Example:
+        >>> report = HandoffReport(sender="a", receiver="b", task="t", status="blocked", confidence=40,
+        ...                        summary="It is stuck. The key is missing.", readiness="Yes", blockers=["Which key?"])
+        >>> [(one.severity.value, one.member) for one in lint_report(report)]
+        [('error', 'readiness')]
+    """
+    found = [(Severity.ERROR, *one) for one in _contradictions(report)]
+    found += [(Severity.WARNING, *one) for one in (*_doubts(report), *_soft_rules(report))]
+    return [ReportFinding(severity=severity, member=member, text=text) for severity, member, text in found]
+
+
+def _contradictions(report: HandoffReport) -> Iterator[tuple[str, str]]:
+    """Yield what cannot both be true."""
+    if not report.status.delivers and report.readiness is Readiness.YES:
+        yield "readiness", f"is Yes, but the status is {report.status.value}; one of them is wrong"
+    values = (report.sender, report.receiver, report.task, report.summary)
+    if any(map(_PLACEHOLDER.fullmatch, values)):
+        yield "", "placeholders of the format are left in it; fill them in"
+
+
+def _doubts(report: HandoffReport) -> Iterator[tuple[str, str]]:
+    """Yield what can both be true, but seldom is (C-28, C-34)."""
+    if not report.status.delivers and report.readiness is Readiness.WITH_CAVEATS:
+        yield "readiness", f"is With caveats, but the status is {report.status.value}; nobody will go on by itself"
+    if report.status is Status.COMPLETED and report.confidence < LOW:
+        yield "confidence", f"is {report.confidence}, which is low for completed work"
+    if report.status is Status.BLOCKED and not report.blockers:
+        yield "blockers", "are none, but the status is blocked; name what is missing"
+    if report.handoff_confidence != report.confidence:
+        yield "handoffConfidence", f"is {report.handoff_confidence}, and the confidence is {report.confidence}"
+
+
+def _soft_rules(report: HandoffReport) -> Iterator[tuple[str, str]]:
+    """Yield where the report leaves the format's own advice."""
+    count = len(sentences(report.summary))
+    if not FEWEST_SENTENCES <= count <= MOST_SENTENCES:
+        yield "summary", f"has {count} sentences; {FEWEST_SENTENCES} or {MOST_SENTENCES} are advised"
+    bare = sum(not _REFERENCE.search(one) for one in report.findings.discoveries)
+    if bare:
+        yield "findings.discoveries", f"has {bare} without a reference such as src/auth.ts:10-20"
+    for member, entries in (
+        ("findings.artifactsCreated", report.findings.artifacts_created),
+        ("findings.artifactsModified", report.findings.artifacts_modified),
+    ):
+        bare = sum(not (entry.startswith("`") and path_entry(entry).remark) for entry in entries)
+        if bare:
+            yield member, f"has {bare} not of the form `path` - description"
+
+
+_BECAUSE, _REJECTED = " — because ", " (rejected: "
+_IN_A_SUMMARY = 3
+
+
+def report_patch(
+    report: HandoffReport,
+    baton: Baton,
+    artifacts: Sequence[ArtifactRef] = (),
+    shown: frozenset[str] | None = None,
+) -> dict[str, JsonValue]:
+    """Return the baton_patch that a report amounts to.
+
+    Decisions become `"X — because Y (rejected: Z)"` in `decision_log`; blockers are added to `open_questions`,
+    and settled ones taken out of them; paths of artifacts and relevant files are added to `work_scope`; the summary,
+    the discoveries, patterns and recommendations are the new `current_state`. A list that the sender was not shown
+    cannot be extended, because a patch replaces it whole: it is left alone, and its blockers go into the state.
+
+    Args:
+        report: What a stage, or an agent, reports.
+        baton: The baton that it was given.
+        artifacts: References to what was stored; the report itself has paths only, never content.
+        shown: The fields of the baton that it was given, or None for all.
+
+    Returns:
+        A patch that holds the fields that change, and no others.
+
+    Raises:
+        ReportError: The report contradicts itself, for example failed work that is ready (C-34).
+
+    Example:
+        >>> report = HandoffReport(sender="a", receiver="b", task="t", status="partial", confidence=70,
+        ...                        summary="Tests run.", blockers=["Which port?"])
+        >>> report_patch(report, Baton(goal="g"))
+        {'current_state': ['Tests run.'], 'open_questions': ['Which port?']}
+    """
+    errors = [one for one in lint_report(report) if one.severity is Severity.ERROR]
+    if errors:
+        raise ReportError(errors)
+    settled = set(report.resolved_blockers)
+    fields: dict[str, list[Any]] = {
+        "open_questions": _union((one for one in baton.open_questions if one not in settled), report.blockers),
+        "work_scope": _union(baton.work_scope, _paths(report)),
+        "artifacts": _union(baton.artifacts, artifacts),
+    }
+    hidden = set() if shown is None else fields.keys() - shown
+    state = _state(report) + [f"Open: {one}" for one in report.blockers if "open_questions" in hidden]
+    patch: dict[str, JsonValue] = {"current_state": [*state]}
+    if report.context.decisions:
+        patch["decision_log"] = [logged(one) for one in report.context.decisions]
+    for name, value in fields.items():
+        if name not in hidden and value != getattr(baton, name):
+            patch[name] = [one.model_dump(mode="json") if isinstance(one, ArtifactRef) else one for one in value]
+    return patch
+
+
+def logged(decision: ReportDecision) -> str:
+    """Return a decision as the baton's log has it.
+
+    Example:
+        >>> logged(ReportDecision(decision="Use JWT", rationale="no session store", alternatives="cookies"))
+        'Use JWT — because no session store (rejected: cookies)'
+    """
+    because = f"{_BECAUSE}{decision.rationale}" if decision.rationale else ""
+    rejected = f"{_REJECTED}{decision.alternatives})" if decision.alternatives else ""
+    return f"{decision.decision}{because}{rejected}"
+
+
+def from_log(entry: str) -> ReportDecision:
+    """Return the decision that an entry of the baton's log tells of; one of another form is the decision as it is.
+
+    Example:
+        >>> from_log("Use JWT — because no session store (rejected: cookies)").rationale
+        'no session store'
+    """
+    rest, separator, alternatives = entry.partition(_REJECTED)
+    if not (separator and alternatives.endswith(")")):
+        rest, alternatives = entry, ")"
+    decision, _, rationale = rest.partition(_BECAUSE)
+    if not _said([decision]):
+        return ReportDecision(decision=entry)
+    return ReportDecision(decision=decision, rationale=rationale, alternatives=alternatives[:-1])
+
+
+def baton_report(
+    baton: Baton,
+    *,
+    sender: str,
+    receiver: str,
+    status: Status,
+    confidence: int,
+    task: str = "",
+    summary: str = "",
+    readiness: Readiness | None = None,
+    verification: str = "",
+) -> HandoffReport:
+    """Return the report that tells of a baton.
+
+    Args:
+        baton: What is true now.
+        sender: The agent that reports.
+        receiver: The agent, or the parent, that it reports to.
+        status: How far the task got.
+        confidence: How sure the sender is, 0 to 100.
+        task: What the task was; the baton's goal by default.
+        summary: What was accomplished; the beginning of the current state by default.
+        readiness: Whether the next phase may begin. By default Yes for completed work, With caveats for completed
+            work with open questions and for partial work, else No.
+        verification: A script that verifies the work.
+
+    Returns:
+        A report with everything that the baton has; what the format has no section for is in its notes.
+
+    Raises:
+        pydantic.ValidationError: A name or the confidence is none.
+
+    Example:
+        >>> report = baton_report(Baton(goal="Add login", open_questions=["Which port?"]), sender="planner",
+        ...                       receiver="coder", status=Status.COMPLETED, confidence=90)
+        >>> report.task, report.readiness.value, report.blockers
+        ('Add login', 'With caveats', ['Which port?'])
+    """
+    state = _said(baton.current_state)
+    blockers = _said(baton.open_questions)
+    further = (("Constraints", baton.constraints), ("Acceptance Criteria", baton.acceptance))
+    return HandoffReport(
+        sender=sender,
+        receiver=receiver,
+        task=task or baton.goal,
+        status=status,
+        confidence=confidence,
+        summary=summary or _sentences(state[:_IN_A_SUMMARY]) or _sentences([baton.goal]),
+        findings=ReportFindings(discoveries=state, artifacts_created=[_entry(one) for one in baton.artifacts]),
+        context=ReportContext(
+            relevant_files=[
+                RelevantFile(file=one, lines="All", reason="Work scope") for one in _said(baton.work_scope)
+            ],
+            decisions=[from_log(one) for one in _said(baton.decision_log)],
+        ),
+        blockers=blockers,
+        verification_script=verification,
+        readiness=readiness or _readiness(status, blockers),
+        notes=[Note(heading=heading, items=_said(items)) for heading, items in further if _said(items)],
+    )
+
+
+def _state(report: HandoffReport) -> list[str]:
+    """Return the current state that a report tells of, what matters most first."""
+    return [
+        *sentences(report.summary),
+        *report.findings.discoveries,
+        *(f"Pattern: {one}" for one in report.context.patterns),
+        *(f"Next: {one}" for one in report.recommendations),
+    ]
+
+
+def _paths(report: HandoffReport) -> list[str]:
+    """Return the paths that a report names, without lines."""
+    entries = (*report.findings.artifacts_created, *report.findings.artifacts_modified)
+    paths = [*(path_entry(one).path for one in entries), *(one.file for one in report.context.relevant_files)]
+    return [path for path in paths if path]
+
+
+def _union(*lists: Iterable[Any]) -> list[Any]:
+    """Return every entry once, in order."""
+    found: list[Any] = []
+    seen: set[Any] = set()
+    for one in (one for entries in lists for one in entries):
+        key = one.id if isinstance(one, ArtifactRef) else one
+        if key not in seen:
+            seen.add(key)
+            found.append(one)
+    return found
+
+
+def _said(items: Iterable[str]) -> list[str]:
+    """Return the entries that have something to see."""
+    return [one for one in items if any(sign.isprintable() and not sign.isspace() for sign in one)]
+
+
+def _sentences(items: Sequence[str]) -> str:
+    """Return bullets as running text."""
+    return " ".join(one if one.endswith((".", "!", "?", "…")) else f"{one}." for one in items)
+
+
+def _entry(ref: ArtifactRef) -> str:
+    """Return a reference as a report lists it."""
+    return f"{code_span(ref.path or ref.id)} - {ref.summary or ref.type} ({ref.id}, {ref.short_hash})"
+
+
+def _readiness(status: Status, blockers: Sequence[str]) -> Readiness:
+    """Return whether the next phase may begin, if the sender does not say so."""
+    if not status.delivers:
+        return Readiness.NO
+    return Readiness.WITH_CAVEATS if blockers or status is Status.PARTIAL else Readiness.YES
+
+
+T = TypeVar("T")
+_BEST_FIRST = (Status.COMPLETED, Status.PARTIAL, Status.BLOCKED, Status.FAILED)
+_SUREST_FIRST = (Readiness.YES, Readiness.WITH_CAVEATS, Readiness.NO)
+
+
+def merge_reports(
+    reports: Sequence[HandoffReport], *, sender: str, receiver: str, task: str = "", summary: str = ""
+) -> HandoffReport:
+    """Return one report for those of several agents, none of which counts more than another.
+
+    Every entry of every list is kept once, and says from whom it is. The status is the worst one, both confidences
+    are the lowest ones, and the merged report is ready only if all are: Yes if all say Yes, No if one says No. A
+    question that one settled and another leaves open is open.
+
+    Args:
+        reports: At least one, in the order in which their entries shall stand.
+        sender: Who merges them, for example the coordinator's name.
+        receiver: Who reads the merged report.
+        task: What the task was; the tasks of the reports by default.
+        summary: What was accomplished; by default each agent's summary, with its name before it.
+
+    Returns:
+        A report that keeps to all rules of reports if each of them does.
+
+    Raises:
+        ValueError: There are no reports.
+
+    Example:
+        >>> audit = HandoffReport(sender="security-auditor", receiver="code-reviewer", task="Review", summary="Fine.",
+        ...                       status="completed", confidence=90, readiness="Yes", blockers=["Rotate the key?"])
+        >>> speed = HandoffReport(sender="performance-opt", receiver="code-reviewer", task="Review", summary="Slow.",
+        ...                       status="partial", confidence=70, readiness="With caveats")
+        >>> merged = merge_reports([audit, speed], sender="coordinator", receiver="code-reviewer")
+        >>> merged.status.value, merged.confidence, merged.readiness.value, merged.blockers
+        ('partial', 70, 'With caveats', ['Rotate the key? (from security-auditor)'])
+    """
+    if not reports:
+        raise ValueError("there are no reports to merge; hand over at least one")
+
+    def union(pick: Callable[[HandoffReport], Iterable[str]]) -> list[str]:
+        return [_from(text, names) for text, names in _by_entry(reports, pick).items()]
+
+    open_ones = _by_entry(reports, lambda one: one.blockers)
+    settled = _by_entry(reports, lambda one: one.resolved_blockers)
+    return HandoffReport(
+        sender=sender,
+        receiver=receiver,
+        task=task or "; ".join(dict.fromkeys(one.task for one in reports)),
+        status=max((one.status for one in reports), key=_BEST_FIRST.index),
+        confidence=min(one.confidence for one in reports),
+        summary=summary or "\n".join(f"{one.sender}: {one.summary}" for one in reports),
+        findings=ReportFindings(
+            discoveries=union(lambda one: one.findings.discoveries),
+            artifacts_created=union(lambda one: one.findings.artifacts_created),
+            artifacts_modified=union(lambda one: one.findings.artifacts_modified),
+        ),
+        context=ReportContext(
+            relevant_files=_files(reports),
+            patterns=union(lambda one: one.context.patterns),
+            decisions=_decisions(reports),
+        ),
+        blockers=[_from(text, names) for text, names in open_ones.items()],
+        resolved_blockers=[_from(text, names) for text, names in settled.items() if text not in open_ones],
+        recommendations=union(lambda one: one.recommendations),
+        verification_script=_scripts(reports),
+        handoff_confidence=min(one.handoff_confidence for one in reports),
+        readiness=max((one.readiness for one in reports), key=_SUREST_FIRST.index),
+        notes=[
+            Note(heading=_from(note.heading, [one.sender]), items=note.items) for one in reports for note in one.notes
+        ],
+    )
+
+
+def _by_entry(reports: Iterable[HandoffReport], pick: Callable[[HandoffReport], Iterable[T]]) -> dict[T, list[str]]:
+    """Return every entry of a list once, in order, with the names of those who wrote it."""
+    found: dict[T, list[str]] = {}
+    for report in reports:
+        for entry in pick(report):
+            names = found.setdefault(entry, [])
+            if report.sender not in names:
+                names.append(report.sender)
+    return found
+
+
+def _from(text: str, names: Iterable[str]) -> str:
+    """Return an entry that says from whom it is."""
+    return f"{text} (from {', '.join(names)})"
+
+
+def _files(reports: Iterable[HandoffReport]) -> list[RelevantFile]:
+    """Return every relevant file, each reason saying whose it is."""
+    return [
+        RelevantFile(file=one.file, lines=one.lines, reason=_from(one.reason, names).strip())
+        for one, names in _by_entry(reports, lambda one: one.context.relevant_files).items()
+    ]
+
+
+def _decisions(reports: Iterable[HandoffReport]) -> list[ReportDecision]:
+    """Return every decision, with who made it; two that differ in their reasons are two."""
+    return [
+        ReportDecision(decision=_from(one.decision, names), rationale=one.rationale, alternatives=one.alternatives)
+        for one, names in _by_entry(reports, lambda one: one.context.decisions).items()
+    ]
+
+
+def _scripts(reports: Iterable[HandoffReport]) -> str:
+    """Return the scripts of all, each below a comment that says whose it is."""
+    names = _by_entry(reports, lambda one: [one.verification_script] if one.verification_script else [])
+    return "\n\n".join(f"# From {', '.join(whose)}\n{script}" for script, whose in names.items())
