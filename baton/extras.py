@@ -1,4 +1,4 @@
-"""Optional packages: who imports a module without the extra that it needs is told which one that is."""
+"""Optional packages: an import without the extra that it needs names the extra."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

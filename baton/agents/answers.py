@@ -1,6 +1,6 @@
 """What an agent is asked to answer, and how its answer is read: a patch as JSON, or a report as markdown.
 
-A model that may answer `null` for what it did not change would clear the field (S1 L51-58), so the schema that a
+A model that may answer `null` for what it did not change would clear the field, so the schema that a
 model is given has no null: a field that stays as it is, is left out, and a list is emptied by `[]`.
 """
 
@@ -84,24 +84,7 @@ def answer_schema(
     writes: Iterable[str] | None = None,
     output: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON Schema of an answer: a `baton_patch`, and the `output` where the stage has one (S1 L50).
-
-    References to artifacts are no part of it, for a model cannot know a hash: what a stage writes to its artifacts
-    is added by itself. The goal is part of it only where ``writes`` names it.
-
-    Args:
-        baton_type: The pipeline's type of baton; its further fields are members too.
-        writes: The fields that the stage may write, or None for all.
-        output: The schema that the output must fit.
-
-    Returns:
-        A new schema that refers to nothing outside itself.
-
-    Example:
-        >>> made = answer_schema(writes=["decision_log"], output={"type": "object"})
-        >>> list(made["properties"]["baton_patch"]["properties"]), made["required"]
-        (['decision_log'], ['baton_patch', 'output'])
-    """
+    """Return the JSON Schema of an answer: a `baton_patch`, and the `output` where the stage has one."""
     fields = baton_type.model_fields
     may = (fields.keys() - {"goal"} if writes is None else frozenset(writes)) - {"artifacts"}
     of_type = baton_type.model_json_schema() if may - _MEMBERS.keys() else {}
@@ -130,12 +113,7 @@ def answer_schema(
 
 
 def how_to_answer(form: AnswerForm, schema: Mapping[str, Any] | None = None) -> str:
-    """Return the sentence that tells an agent how to answer; our own words, so it stands outside the fence.
-
-    Args:
-        form: A patch or a report.
-        schema: The schema of the answer, for agents that are not given it in another way.
-    """
+    """Return the sentence that tells an agent how to answer; our own words, so it stands outside the fence."""
     if form is AnswerForm.REPORT:
         return f"Do your part of the task. Then answer with a handoff report of this form and nothing else:\n{FORMAT}"
     text = (
@@ -148,25 +126,7 @@ def how_to_answer(form: AnswerForm, schema: Mapping[str, Any] | None = None) -> 
 
 
 def read_answer(raw: str | Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> AgentAnswer:
-    r"""Return the answer in what an agent returned as `{"baton_patch": …, "output": …}`.
-
-    Whether the patch may be applied is the pipeline's to say.
-
-    Args:
-        raw: The object, or its JSON text, which may stand in a code fence.
-        schema: The schema it is to fit (`answer_schema`); it must not be changed afterwards.
-
-    Raises:
-        PatchError: It is no such object. Its findings are for the agent, that it may answer again.
-
-    Example:
-        >>> read_answer('```json\n{"baton_patch": {"acceptance": ["pytest"]}}\n```').patch
-        {'acceptance': ['pytest']}
-        >>> read_answer("I am done!")
-        Traceback (most recent call last):
-        ...
-        baton.errors.PatchError: the answer is not a JSON object: text stands before the object; ...
-    """
+    """Return the answer in what an agent returned as `{"baton_patch": …, "output": …}`."""
     expected = 'answer with {"baton_patch": {…}} and nothing else'
     value: Any = _loaded(raw) if isinstance(raw, str) else json_form(raw, "the answer")
     if not isinstance(value, Mapping):
@@ -191,11 +151,7 @@ _gate = remembering(SchemaGate)
 
 
 def _loaded(text: str) -> Any:
-    """Return the value of a JSON text, which may stand in a code fence.
-
-    Raises:
-        PatchError: It is not JSON, or names a member twice.
-    """
+    """Return the value of a JSON text, which may stand in a code fence."""
     if not text.lstrip().startswith("{"):
         text = text.rpartition("</think>")[2]  # a thought that the model's server left in its text
     fenced = _FENCED.fullmatch(text.strip())
@@ -244,11 +200,7 @@ def _fault(text: str, error: str) -> str:
 
 
 def json_form(value: Any, name: str) -> Any:
-    """Return a value as JSON has it: records as objects, times as texts.
-
-    Raises:
-        PatchError: It holds what JSON has no form for, such as NaN or an object of the program's own.
-    """
+    """Return a value as JSON has it: records as objects, times as texts."""
     try:
         made = to_jsonable_python(value)
     except UnicodeEncodeError:  # half a character in a name: a finding, as one in a text

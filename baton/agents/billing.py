@@ -18,35 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class UsageMeter:
-    """Charges each request of a run, and ends a run that has used up its limits.
-
-    A limit refuses the next request or tool call. It never discards an answer that is paid for already.
-
-    Args:
-        work: The work of the agent that runs.
-        agent: The agent's name.
-        price: What the model costs; by default the price list knows most models by their names.
-
-    Attributes:
-        used: The tokens charged so far.
-        spent: The money and tokens charged so far.
-
-    Example:
-        >>> from baton.core.baton import Baton
-        >>> from baton.pipelines.activity_context import StageContext
-        >>> from baton.agents.port import AgentLimits, AnswerForm
-        >>> context = StageContext.for_test(Baton(goal="Add login"))
-        >>> work = AgentWork(prompt="", instructions="", tools=(), form=AnswerForm.PATCH, schema=None,
-        ...                  limits=AgentLimits(tokens=1_000), withheld=frozenset(), context=context)
-        >>> meter = UsageMeter(work, "plan")
-        >>> meter.charge(Usage(input=900, output=200), "gpt-4o")
-        >>> context.charged
-        Spend(micro_usd=4250, prompt_tokens=900, completion_tokens=200)
-        >>> meter.request()
-        Traceback (most recent call last):
-        ...
-        baton.errors.AgentError: agent 'plan' reached a limit of its run: 1,100 of 1,000 tokens
-    """
+    """Charges each request of a run, and ends a run that has used up its limits."""
 
     def __init__(self, work: AgentWork, agent: str, price: Price | None = None) -> None:
         self._work = work
@@ -57,11 +29,7 @@ class UsageMeter:
         self.spent = Spend()
 
     def request(self) -> None:
-        """Count a request that is about to be made.
-
-        Raises:
-            AgentError: A limit is reached.
-        """
+        """Count a request that is about to be made."""
         self.check()
         most = self._work.limits.requests
         if most is not None and self._requests >= most:
@@ -69,11 +37,7 @@ class UsageMeter:
         self._requests += 1
 
     def check(self) -> None:
-        """Refuse to continue a run that has used up its tokens or its money.
-
-        Raises:
-            AgentError: It has.
-        """
+        """Refuse to continue a run that has used up its tokens or its money."""
         most, used, money = self._work.limits, self.used.total, self.spent.micro_usd
         if most.tokens is not None and used >= most.tokens:
             raise self._reached(f"{used:,} of {most.tokens:,} tokens")
@@ -81,15 +45,7 @@ class UsageMeter:
             raise self._reached(f"{money:,} of {most.micro_usd:,} micro-dollars")
 
     def charge(self, usage: Usage, model: str, *, cost: int | None = None, url: str | None = None) -> None:
-        """Charge a request that was made.
-
-        Args:
-            usage: Its tokens.
-            model: The model's name as its provider spells it.
-            cost: What it cost in millionths of a US dollar, where the provider's client knows; the given price counts
-                before it.
-            url: The provider's address, which tells one provider of a model from another.
-        """
+        """Charge a request that was made."""
         if not usage and not cost:
             return
         if self._price is not None or cost is None:
@@ -101,13 +57,7 @@ class UsageMeter:
             span.used(model, self.used)
 
     def settle(self, total: Usage, model: str, *, cost: int | None = None) -> None:
-        """Charge what a run used beyond the requests that were charged, such as answers its framework refused.
-
-        Args:
-            total: All that the run used, as its framework counted.
-            model: The model of its last request.
-            cost: What all of it cost, where the framework knows.
-        """
+        """Charge what a run used beyond the requests that were charged, such as answers its framework refused."""
         rest = None if cost is None else max(0, cost - self.spent.micro_usd)
         self.charge(total.beyond(self.used), model, cost=rest)
 
@@ -116,18 +66,7 @@ class UsageMeter:
 
 
 def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | None = None) -> int | None:
-    """Return what tokens cost, in millionths of a US dollar; None where neither price nor price list knows the model.
-
-    Args:
-        model: The model.
-        usage: Its tokens.
-        price: What it costs; by default what the price list of `genai-prices` says.
-        url: The provider's address, which tells one provider of a model from another.
-
-    Example:
-        >>> cost_of("mine", Usage(input=1_000, output=100), price=Price(input=0.5, output=2))
-        700
-    """
+    """Return what tokens cost in millionths of a US dollar, or None if neither price nor price list knows the model."""
     if price is not None:
         return price.micro_usd(usage)
     if not _has_price_list():
@@ -152,11 +91,7 @@ def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | 
 
 @asynccontextmanager
 async def in_time(work: AgentWork, agent: str) -> AsyncIterator[None]:
-    """End the `async with` block when the run's time is over.
-
-    Raises:
-        AgentError: It was; another run may be quicker.
-    """
+    """End the `async with` block when the run's time is over."""
     try:
         async with asyncio.timeout(work.limits.seconds) as limit:
             yield

@@ -83,11 +83,7 @@ def chat_agent(  # noqa: PLR0913 - each is an option of its own
 
 
 def _checked_url(url: str, *, secret: bool) -> str:
-    """Return an address that a request may go to.
-
-    Raises:
-        ValueError: It is not an HTTP address, or would carry the key in clear text.
-    """
+    """Return an address that a request may go to."""
     try:
         parts = httpx2.URL(url)  # as the client reads it
     except httpx2.InvalidURL:

@@ -66,7 +66,7 @@ class AgentDefinition:
 
     @property
     def reports(self) -> bool:
-        """Whether it answers with a handoff report (S4-int-a)."""
+        """Whether it answers with a handoff report."""
         return self.output_style == HANDOFF_STYLE
 
 
@@ -100,13 +100,9 @@ def read_agent_file(path: Path) -> AgentDefinition:
 
 
 def read_agent_files(folder: Path) -> list[AgentDefinition]:
-    """Return the agents that the `*.md` files of a folder define, by file name.
-
-    Raises:
-        AgentFileError: The folder is missing, a file cannot be read, or two files define agents of one name.
-    """
+    """Return the agents that the `*.md` files of a folder define, by file name."""
     if not folder.is_dir():
-        raise AgentFileError(f"{folder}: is no folder; name the one with the agent definitions")
+        raise AgentFileError(f"{folder}: is not a folder; name the one with the agent definitions")
     found: dict[str, AgentDefinition] = {}
     for path in sorted(folder.glob("*.md")):
         agent = read_agent_file(path)
@@ -117,19 +113,7 @@ def read_agent_files(folder: Path) -> list[AgentDefinition]:
 
 
 def agent_definition(text: str, source: str = "agent definition") -> AgentDefinition:
-    r"""Return the agent that a text defines.
-
-    Args:
-        text: Front matter between two lines `---`, and the instructions.
-        source: What errors call it.
-
-    Raises:
-        AgentFileError: The front matter is missing or cannot be read, or names no agent.
-
-    Example:
-        >>> agent_definition("---\nname: tester\ntools: Read, Bash\n---\nTest it.").tools
-        ('Read', 'Bash')
-    """
+    """Return the agent that a text defines."""
     members, instructions = front_matter(text, source)
     known: dict[str, str] = {}
     for name in ("name", "description", "output_style", "model"):
@@ -150,19 +134,7 @@ def agent_definition(text: str, source: str = "agent definition") -> AgentDefini
 
 
 def front_matter(text: str, source: str = "text") -> tuple[FrontMatter, str]:
-    r"""Return the members of a text's front matter, and the text below it.
-
-    Args:
-        text: What begins with a line `---`.
-        source: What errors call it.
-
-    Raises:
-        AgentFileError: There is no front matter, it does not end, or it is more than names with texts and lists.
-
-    Example:
-        >>> front_matter("---\nname: agent-handoff\nused_by:\n  - all-agents\n---\n# Style")
-        ({'name': 'agent-handoff', 'used_by': ('all-agents',)}, '# Style')
-    """
+    """Return the members of a text's front matter, and the text below it."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if lines[0].rstrip() != "---":
         raise AgentFileError(f"{source}: line 1: has no front matter; begin with a line '---'")

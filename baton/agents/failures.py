@@ -24,7 +24,7 @@ from temporalio.exceptions import TemporalError
 from baton.errors import AgentError, BatonError, PatchError
 
 NO_USABLE_FORM = "the model did not answer in a form that can be used; answer in the form asked for"
-"""What an agent is told whose framework found its answer malformed, and would quote it."""
+"""The finding for an answer that a framework found malformed; its own message would quote the answer."""
 
 _CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 _STOPPED = frozenset(
@@ -47,10 +47,7 @@ def cut_off() -> PatchError:
 
 
 def stopped(agent: str) -> AgentError:
-    """Return what a stage raises for an answer that a model refused, or that a filter of its provider stopped.
-
-    Frameworks take the one for the other, so it names both; what the model or the provider said of it is left out.
-    """
+    """Return what a stage raises for an answer that a model refused, or that a filter of its provider stopped."""
     return AgentError(
         f"agent {agent!r}: the model refused to answer, or its provider's content filter stopped it; "
         "change what it is asked, or its model",
@@ -59,20 +56,7 @@ def stopped(agent: str) -> AgentError:
 
 
 def unfinished(reason: object, agent: str) -> AgentError | PatchError | None:
-    """Return what a stage raises for an answer that did not come to its own end; None if it did.
-
-    Args:
-        reason: Why it ended, in its provider's word, as OpenAI, Anthropic, Google and Bedrock spell it.
-        agent: The agent's name.
-
-    Example:
-        >>> print(unfinished("MAX_TOKENS", "plan"))
-        the answer was cut off at the most tokens a model may write; answer more briefly
-        >>> unfinished("refusal", "plan").permanent
-        True
-        >>> unfinished("stop", "plan") is None
-        True
-    """
+    """Return what a stage raises for an answer that did not come to its own end; None if it did."""
     word = reason.lower() if isinstance(reason, str) else None
     if word in _CUT_OFF:
         return cut_off()
@@ -80,7 +64,7 @@ def unfinished(reason: object, agent: str) -> AgentError | PatchError | None:
 
 
 _PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
-"""Statuses that another run may not meet again; every other one that is no success is permanent."""
+"""Statuses that another run may not meet again; every other failure is permanent."""
 
 _SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
@@ -95,23 +79,7 @@ _UNFINISHED = {
 
 
 def provider_error(error: Exception, agent: str) -> AgentError | PatchError | None:
-    """Return what a stage raises for an error of a provider's client; None if it is none.
-
-    It is a `PatchError` where the answer was cut off, which the model may mend.
-
-    Args:
-        error: What was raised.
-        agent: The agent's name.
-
-    Example:
-        >>> class NotFound(Exception):
-        ...     status_code, code = 404, "model_not_found"
-        >>> made = provider_error(NotFound("no model of key sk-1"), "plan")
-        >>> str(made), made.permanent
-        ("agent 'plan': the provider answered 404 (NotFound, model_not_found)", True)
-        >>> provider_error(KeyError("x"), "plan") is None
-        True
-    """
+    """Return what a stage raises for an error of a provider's client; None if it is none."""
     kind = type(error).__name__
     status = getattr(error, "status_code", None)
     if isinstance(status, int) and status >= 300:
@@ -131,91 +99,42 @@ def unreadable(error: BaseException, agent: str) -> AgentError:
 
 
 def raised_in(error: BaseException, kind: type) -> bool:
-    """Return whether an error came out of a method of such an object, however deep below it was raised.
-
-    Example:
-        >>> class Model:
-        ...     def ask(self):
-        ...         return {}["choices"]
-        >>> try:
-        ...     Model().ask()
-        ... except KeyError as error:
-        ...     print(raised_in(error, Model), raised_in(error, dict))
-        True False
-    """
+    """Return whether an error came out of a method of such an object, however deep below it was raised."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(isinstance(frame.f_locals.get("self"), kind) for frame in frames)
 
 
 def stumbled(error: Exception, model: type) -> bool:
-    """Return whether a client came to grief over an answer: any error out of a method of such a model.
-
-    Those of Baton and of Temporal, and a test's `AssertionError`, mean what they say.
-    """
+    """Return whether a client came to grief over an answer: any error out of a method of such a model."""
     return raised_in(error, model) and not isinstance(error, AssertionError | BatonError | TemporalError)
 
 
 def answered(who: str, status: int, shown: str, *, permanent: bool, retry_after: float | None = None) -> AgentError:
-    """Return what a stage raises for a status that is not a success.
-
-    Example:
-        >>> error = answered("the provider", 503, "overloaded", permanent=False)
-        >>> str(error), error.waits
-        ('the provider answered 503 (overloaded)', True)
-    """
+    """Return what a stage raises for a status that is not a success."""
     redirect = ", a redirect, which is not followed; name the address that it leads to"
     text = f"{who} answered {status} ({shown}){redirect if 300 <= status < 400 else ''}"
     return AgentError(text, permanent=permanent, waits=not permanent, retry_after=retry_after)
 
 
 def is_permanent(status: int, code: str | None = None) -> bool:
-    """Return whether the same request would be refused again: no money left is told by a code alone.
-
-    Example:
-        >>> is_permanent(429), is_permanent(429, "insufficient_quota"), is_permanent(404)
-        (False, True, True)
-    """
+    """Return whether the same request would be refused again: a code alone says that the money is used up."""
     return status not in _PASSING or code in _SPENT_OUT
 
 
 def code_of(error: Mapping[str, Any]) -> str | None:
-    """Return the code in an error, or its type, if it is a word that may be shown: a provider may put anything there.
-
-    Example:
-        >>> code_of({"code": None, "type": "overloaded_error"}), code_of({"code": "key sk-1"})
-        ('overloaded_error', None)
-    """
+    """Return the code in an error, or its type, if it is a plain word: a provider may put anything there."""
     words = (error.get("code"), error.get("type"))
     return next((one for one in words if isinstance(one, str) and _CODE.fullmatch(one)), None)
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """Return after how many seconds the headers of an answer ask to be asked again; None if they do not.
-
-    Args:
-        headers: The headers; their names in lower case, where they are a dictionary.
-
-    Example:
-        >>> wait_of({"retry-after-ms": "1500", "retry-after": "2"}), wait_of({"retry-after": "2"})
-        (1.5, 2.0)
-    """
+    """Return after how many seconds the headers of an answer ask to be asked again; None if they do not."""
     exact = seconds_of(headers.get("retry-after-ms"))
     return seconds_of(headers.get("retry-after")) if exact is None else exact / 1_000
 
 
 def seconds_of(retry_after: str | None, now: datetime | None = None) -> float | None:
-    """Return after how many seconds a `Retry-After` header asks to be asked again; None if it says nothing of use.
-
-    Args:
-        retry_after: The header: seconds, or a date.
-        now: The time now.
-
-    Example:
-        >>> seconds_of("2.5"), seconds_of("soon")
-        (2.5, None)
-        >>> seconds_of("Sat, 21 Nov 2026 10:00:30 GMT", datetime(2026, 11, 21, 10, 0, tzinfo=UTC))
-        30.0
-    """
+    """Return after how many seconds a `Retry-After` header asks to be asked again; None if it says nothing of use."""
     try:
         found = float(retry_after or "")
     except ValueError:

@@ -1,6 +1,6 @@
 """One JSON request over HTTP that ends in time, and at once when it is cancelled (needs `httpx2`).
 
-It follows no redirect, for that would carry the key to whoever the redirect names.
+It follows no redirect, which would carry the key to another address.
 """
 
 import asyncio
@@ -27,13 +27,7 @@ MOST_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Answered:
-    """What a server answered.
-
-    Attributes:
-        status: The HTTP status.
-        body: The bytes of the body.
-        retry_after: After how many seconds it wants to be asked again, if it said so.
-    """
+    """What a server answered."""
 
     status: int
     body: bytes
@@ -41,21 +35,7 @@ class Answered:
 
 
 def checked_url(url: str, *, secret: bool) -> str:
-    """Return an address that a request may go to.
-
-    Args:
-        url: The address.
-        secret: Whether a key is sent with it, which then needs TLS or this very machine.
-
-    Raises:
-        ValueError: It is no HTTP address, or would carry a key in clear text.
-
-    Example:
-        >>> checked_url("http://models.example/v1/chat/completions", secret=True)
-        Traceback (most recent call last):
-        ...
-        ValueError: 'http://models.example/v1/chat/completions' would carry the key in clear text; use https
-    """
+    """Return an address that a request may go to."""
     try:
         parts = httpx2.URL(url)  # as it is read when it is asked
     except httpx2.InvalidURL:
@@ -68,40 +48,26 @@ def checked_url(url: str, *, secret: bool) -> str:
 
 
 def key_from(variable: str | None) -> str | None:
-    """Return the key in a variable of the worker's environment; None if none is needed.
-
-    Raises:
-        AgentError: There is no such variable here, or no key in it; another worker may have it.
-    """
+    """Return the key in a variable of the worker's environment; None if none is needed."""
     if variable is None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
         raise AgentError(f"the environment of this worker has no {variable!r}, which is to hold the key; set it")
     if not key.isascii() or not key.isprintable():
-        raise AgentError(f"the variable {variable!r} of this worker holds signs that no key has; set it anew")
+        raise AgentError(
+            f"the variable {variable!r} of this worker holds characters that a key cannot have; set it again"
+        )
     return key
 
 
 async def post_json(
     url: str, message: Mapping[str, Any], headers: Mapping[str, str], *, seconds: float, ca_file: str | None = None
 ) -> Answered:
-    """Send a JSON object, and return the answer whatever its status.
-
-    Args:
-        url: Where to (`checked_url`); over TLS, the proxy that the environment names is used.
-        message: The object.
-        headers: Further headers, the key among them.
-        seconds: How long the whole exchange may take.
-        ca_file: A file with the certificates to trust, instead of the system's; read once.
-
-    Raises:
-        AgentError: The server cannot be reached, is too slow, or answers with too much. The text names the host only.
-        asyncio.CancelledError: It was cancelled; the connection is closed.
-    """
+    """Send a JSON object, and return the answer whatever its status."""
     address = urlsplit(url)
     host, accepts = address.hostname, {"Accept": "application/json"}
-    proxied = address.scheme == "https"  # to a proxy that is no tunnel, plain HTTP would show the key
+    proxied = address.scheme == "https"  # to a proxy that is not a tunnel, plain HTTP would show the key
     try:
         async with (
             asyncio.timeout(seconds),
@@ -121,16 +87,12 @@ async def post_json(
 
 @cache
 def _trusted(ca_file: str | None) -> ssl.SSLContext:
-    """Return whom to trust; made once, for that takes longer than many a request.
-
-    Raises:
-        AgentError: The file cannot be read on this worker.
-    """
+    """Return whom to trust; made once, for that takes longer than many a request."""
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
         why = getattr(error, "reason", None) or error.strerror
-        raise AgentError(f"there are no certificates in {ca_file!r} on this worker ({why})") from None
+        raise AgentError(f"no certificates in {ca_file!r} on this worker ({why})") from None
 
 
 async def _read(response: httpx2.Response) -> bytes:

@@ -29,19 +29,7 @@ register_configure_hook(_watching, inheritable=True)
 
 
 class Watch(BaseCallbackHandler):
-    """What a run's callbacks tell, put where Baton keeps it.
-
-    What it raises stops the tool or the request before it is made. Nodes that are not async run in threads, which go on
-    when their run has ended: what they do then is refused.
-
-    Args:
-        work: The work of the agent that is watched.
-        agent: The agent's name.
-        price: What the models cost, where the public price list does not know them.
-
-    Attributes:
-        message: What a chat model answered last, if one did.
-    """
+    """What a run's callbacks tell, put where Baton keeps it."""
 
     raise_error = True
     run_inline = True
@@ -69,11 +57,7 @@ class Watch(BaseCallbackHandler):
             self._over = True
 
     def tell(self, *, besides: str | None = None) -> None:
-        """Record what models said last.
-
-        Args:
-            besides: The answer, which is recorded as the stage's: as a claim, later agents would read it as a fact.
-        """
+        """Record what models said last."""
         for text in self._said:
             if text != besides:
                 self._work.context.session.model_response(text)
@@ -84,31 +68,16 @@ class Watch(BaseCallbackHandler):
         await self._work.context.tools.settle()
 
     def refuse(self) -> None:
-        """End a run that was to end before; a node may have caught that, tried again, or told its model of it.
-
-        Raises:
-            AgentError: It had gone beyond its limits.
-            ToolDeniedError: A call was denied.
-        """
+        """End a run that was to end before; a node may have caught that, tried again, or told its model of it."""
         if self._ended is not None:
             raise self._ended from None
 
     def on_chat_model_start(self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **kwargs: Any) -> None:
-        """Count a request to a chat model.
-
-        Raises:
-            AgentError: It would be one too many, or the run had gone beyond its limits.
-            ToolDeniedError: A call was denied before.
-        """
+        """Count a request to a chat model."""
         self._in_loop(self._ask)
 
     def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], **kwargs: Any) -> None:
-        """Count a request to a model of texts.
-
-        Raises:
-            AgentError: It would be one too many, or the run had gone beyond its limits.
-            ToolDeniedError: A call was denied before.
-        """
+        """Count a request to a model of texts."""
         self._in_loop(self._ask)
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **kwargs: Any) -> None:
@@ -145,12 +114,7 @@ class Watch(BaseCallbackHandler):
         inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Record the call of a tool.
-
-        Raises:
-            AgentError: The run had gone beyond its limits or has ended; the tool does not run.
-            ToolDeniedError: The contract does not allow it, or a call was denied before; it does not run.
-        """
+        """Record the call of a tool."""
         name = str((serialized or {}).get("name") or kwargs.get("name") or "unnamed")
         shown = {key: repr(value) for key, value in (inputs or {"input": input_str}).items()}
         self._in_loop(self._begin, run_id, name, shown)
@@ -166,23 +130,13 @@ class Watch(BaseCallbackHandler):
         self._in_loop(self._end, run_id, f"{type(error).__name__}: {error}", False)
 
     def _ask(self) -> None:
-        """Count a request, unless the run is to end.
-
-        Raises:
-            AgentError: It would be one too many, or the run had gone beyond its limits or has ended.
-            ToolDeniedError: A call was denied before.
-        """
+        """Count a request, unless the run is to end."""
         self._go_on()
         self.tell()
         self._meter.request()
 
     def _begin(self, run_id: UUID, name: str, shown: dict[str, JsonValue]) -> None:
-        """Record a call, unless it is denied or the run is to end.
-
-        Raises:
-            AgentError: The run had gone beyond its limits or has ended.
-            ToolDeniedError: The contract does not allow it, or a call was denied before.
-        """
+        """Record a call, unless it is denied or the run is to end."""
         self._go_on()
         self._meter.check()
         self.tell()
@@ -202,12 +156,7 @@ class Watch(BaseCallbackHandler):
             self._meter.charge(usage, model)
 
     def _go_on(self) -> None:
-        """Go on, unless the run is to end or has ended.
-
-        Raises:
-            AgentError: It has, or had gone beyond its limits.
-            ToolDeniedError: A call was denied before.
-        """
+        """Go on, unless the run is to end or has ended."""
         self.refuse()
         if self._over:
             raise AgentError("the run has ended")

@@ -53,7 +53,7 @@ StateOut = Mapping[str, str] | Callable[[Mapping[str, Any]], AgentAnswer | Mappi
 _INTERRUPT = "__interrupt__"
 _OUTSIDE_A_GRAPH = "__pregel_scratchpad"  # what `interrupt` looks for, and finds in graphs only
 _GOTO = "goto"
-_STRUCTURED_OUTPUT = "StructuredOutputError"  # of `langchain.agents`, which nobody needs for a graph
+_STRUCTURED_OUTPUT = "StructuredOutputError"  # of `langchain.agents`, which a graph does not need
 
 
 def node_stage(
@@ -145,7 +145,7 @@ class LangGraphAgent:
         except GraphRecursionError as error:
             raise AgentError(f"the graph {self.name!r} took too many steps; raise its recursion_limit") from error
         except ParentCommand as error:
-            where = f"goes on to {_goto(error.args[0])!r} in a graph around it, and there is none"
+            where = f"continues at {_goto(error.args[0])!r} of a parent graph, and there is none"
             why = f"the graph {self.name!r} {where}; make a stage of the graph around it"
             raise AgentError(why, permanent=True) from None
         except Exception as error:
@@ -232,12 +232,7 @@ class LangGraphAgent:
         )
 
     def _read(self, work: AgentWork, answer: Any) -> AgentAnswer:
-        """Return the answer in a text, a message, or the last of several messages.
-
-        Raises:
-            AgentError: The model refused, or a filter stopped it.
-            PatchError: It is in no usable form, or was cut off.
-        """
+        """Return the answer in a text, a message, or the last of several messages."""
         last = _last(answer)
         if (early := self._early(last)) is not None:
             raise early
@@ -258,10 +253,7 @@ class LangGraphAgent:
         return next((early for one in reasons if (early := unfinished(one, self.name))), None)
 
     def _changed(self, before: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the members that are new; of a list that only grew where it may only grow, what was added to it.
-
-        A node returns what it changed, or like a graph its whole state. Decisions are appended by the baton itself.
-        """
+        """Return the members that are new; of a list that only grew where it may only grow, what was added to it."""
         changed: dict[str, Any] = {}
         whole = self._is_graph or (before and before.keys() <= state.keys())
         for name, new in state.items():
@@ -280,18 +272,14 @@ def _name_of(node: Any) -> str:
 
 
 def _runnable(node: Any) -> Runnable[Any, Any]:
-    """Return what runs a node or graph.
-
-    Raises:
-        ValueError: It is a function that takes more than the state and a config, or a graph that stops on its way.
-    """
+    """Return what runs a node or graph."""
     if isinstance(node, StateGraph):
         node = node.compile()
     if isinstance(node, Pregel) and (stops := sorted(set(_stops(node)))):
         # It returns what it has so far, as if it were done.
         raise ValueError(
             f"the graph {_name_of(node)!r} stops at {', '.join(map(repr, stops))} (interrupt_before, interrupt_after), "
-            "and nobody would go on with it; leave that out and ask people with the pipeline's approvals"
+            "and nothing would resume it; leave that out and ask people with the pipeline's approvals"
         )
     if isinstance(node, Runnable):
         return node
@@ -318,7 +306,7 @@ def _stops(graph: Pregel[Any, Any, Any, Any]) -> Iterator[str]:
 
 
 def _state_of(returned: Any, name: str) -> tuple[dict[str, Any], JsonValue]:
-    """Return the state in what a node returned, and where it wants to go on, if it says so."""
+    """Return the state in what a node returned, and the next node, if it names one."""
     if isinstance(returned, Command):
         update = returned.update
         state = dict(update) if isinstance(update, list | tuple) else _state_of(update, name)[0]
@@ -360,7 +348,7 @@ def _plain(value: Any) -> Any:
     """Return a value as JSON has it, messages, records and members of enumerations included."""
     try:
         return to_jsonable_python(value, fallback=str, bytes_mode="base64")
-    except UnicodeEncodeError:  # half a character in a name: what is wrong with it is told as of any answer
+    except UnicodeEncodeError:  # half a character in a name: the finding says so, as for any answer
         return value
 
 
@@ -372,7 +360,7 @@ def _last(answer: Any) -> Any:
 def _text(last: Any) -> str:
     """Return the text of an answer, which is a text or a message."""
     content = last.get("content") if isinstance(last, Mapping) else getattr(last, "content", last)
-    if isinstance(content, list):  # blocks, of which some are texts
+    if isinstance(content, list):  # blocks, some of them texts
         return "".join(one if isinstance(one, str) else str(one.get("text", "")) for one in content)
     return content if isinstance(content, str) else ""
 

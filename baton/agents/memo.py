@@ -8,21 +8,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 MOST = 64
-"""So many objects a function remembers; then it begins anew."""
+"""The most objects that a function remembers; then it starts over."""
 
 GivenT = TypeVar("GivenT")
 MadeT = TypeVar("MadeT")
 
 
 def remembering(make: Callable[[GivenT], MadeT]) -> Callable[[GivenT], MadeT]:
-    """Return a function that makes something of each object once; an object must not be changed afterwards.
-
-    Example:
-        >>> length = remembering(len)
-        >>> schema = {"type": "object"}
-        >>> length(schema), length(schema), length({"type": "object", "required": []})
-        (1, 1, 2)
-    """
+    """Return a function that makes something of each object once; an object must not be changed afterwards."""
     made: dict[int, tuple[GivenT, MadeT]] = {}  # with the object, so that no other one gets its place in memory
 
     def remembered(given: GivenT) -> MadeT:

@@ -1,6 +1,6 @@
 """Agents of the OpenAI Agents SDK as stages: tools checked, handoffs inside a run kept to the contract, all charged.
 
-One activity runs the agent and whomever it hands off to. The SDK lets the next agent inherit the whole history of the
+One activity runs the agent and those it hands off to. The SDK lets the next agent inherit the whole history of the
 run; here it reads the stage's contract and what this run has established, and nothing else. Traces, which the SDK
 would send to its makers, are off.
 
@@ -68,9 +68,9 @@ def provider(
         api: OpenAI's own interface, or chat completions, which most other servers speak.
 
     Raises:
-        openai.OpenAIError: There is no key.
+        openai.OpenAIError: The environment has no key.
     """
-    direct = DefaultAsyncHttpxClient(follow_redirects=False)  # it would carry the prompt to whoever it names
+    direct = DefaultAsyncHttpxClient(follow_redirects=False)  # it would carry the prompt to another address
     client = AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0, http_client=direct)
     return OpenAIProvider(openai_client=client, use_responses=api == "responses")
 
@@ -128,7 +128,7 @@ class OpenAIAgent:
         return self._cast.tool_names | self._mcp_tools
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Run the agent once, with whomever it hands off to.
+        """Run the agent once, with those it hands off to.
 
         Raises:
             AgentError: The provider refused or failed, a guardrail stopped the run, or a limit was reached.
@@ -184,10 +184,7 @@ class OpenAIAgent:
 
 
 class AnswerSchema(AgentOutputSchemaBase):
-    """The schema of a stage's answer, for the SDK.
-
-    It is not "strict" in OpenAI's sense, where every member is required: a field that is left out stays as it is.
-    """
+    """The schema of a stage's answer, for the SDK."""
 
     def __init__(self, work: AgentWork) -> None:
         self._work = work
@@ -209,11 +206,7 @@ class AnswerSchema(AgentOutputSchemaBase):
         return False
 
     def validate_json(self, json_str: str) -> AgentAnswer:
-        """Return the answer in a text.
-
-        Raises:
-            PatchError: It is in no usable form.
-        """
+        """Return the answer in a text."""
         return self._work.read(json_str)
 
 

@@ -53,11 +53,7 @@ _CONTENT = ("text", "image", "file")  # the types of a dictionary that the SDK t
 
 
 class ToolRaisedError(Exception):
-    """Carries what a tool raised out of a run; the SDK would take it for a wrong set-up, and put its words before it.
-
-    Attributes:
-        error: What the tool raised.
-    """
+    """Carries what a tool raised out of a run, which the SDK would take for a wrong set-up."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(type(error).__name__)
@@ -65,14 +61,7 @@ class ToolRaisedError(Exception):
 
 
 class Cast:
-    """An agent and all that it may hand off to, as they take part in the run of a stage.
-
-    Args:
-        first: The agent that begins.
-
-    Raises:
-        ValueError: One of them has an agent as a tool, whose own tools nobody would check.
-    """
+    """An agent and all that it may hand off to, as they take part in the run of a stage."""
 
     def __init__(self, first: Agent[Any]) -> None:
         self.first = first
@@ -81,7 +70,7 @@ class Cast:
             for tool in agent.tools:
                 if getattr(tool, "_is_agent_tool", False):
                     raise ValueError(
-                        f"agent {agent.name!r} has the agent {tool.name!r} as a tool, whose own tools nobody checks; "
+                        f"agent {agent.name!r} has the agent {tool.name!r} as a tool, whose own tools are not checked; "
                         "hand off to it, or make it a stage of its own"
                     )
 
@@ -92,14 +81,7 @@ class Cast:
 
 
 class Rehearsal:
-    """Copies of a cast for one run: their tools are checked, and those that the contract does not allow are gone.
-
-    Args:
-        cast: Who takes part.
-        work: What is to be done.
-        output: The schema of the answer, None for a text, or the types that the agents have.
-        mcp_tools: The tools of MCP servers that may be used.
-    """
+    """Copies of a cast for one run: their tools are checked, and those that the contract does not allow are gone."""
 
     def __init__(
         self,
@@ -200,14 +182,7 @@ class Rehearsal:
 
 
 class RunOnRecord(RunHooks[Any]):
-    """Charges every response, records what was said, and ends a run that calls what it may not.
-
-    Args:
-        work: The agent's work.
-        agent: The agent's name.
-        rehearsal: Who takes part.
-        price: What the model costs, where the public price list does not know it.
-    """
+    """Charges every response, records what was said, and ends a run that calls what it may not."""
 
     def __init__(self, work: AgentWork, agent: str, rehearsal: Rehearsal, price: Price | None) -> None:
         self._work = work
@@ -218,22 +193,12 @@ class RunOnRecord(RunHooks[Any]):
     async def on_llm_start(
         self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: list[Any]
     ) -> None:
-        """Count the request, and keep what counts the tokens of the run.
-
-        Raises:
-            AgentError: A limit of the run is reached.
-        """
+        """Count the request, and keep what counts the tokens of the run."""
         self._asked = context, agent
         self._meter.request()
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
-        """Charge and record a response.
-
-        Raises:
-            ToolDeniedError: A call in it is not allowed; none of its calls is made.
-            AgentError: It calls tools, and a limit of the run is reached.
-            PatchError: There is nothing in it; the SDK would ask again, as often as it may.
-        """
+        """Charge and record a response."""
         session = self._work.context.session
         calls = [one.name for one in response.output if isinstance(one, ResponseFunctionToolCall)]
         for item in response.output:
@@ -264,17 +229,7 @@ class RunOnRecord(RunHooks[Any]):
 def contract_input_filter(
     work: AgentWork, tools_of: Callable[[str], frozenset[str]] | None = None, turn: Callable[[], str] | None = None
 ) -> HandoffInputFilter:
-    """Return a filter for handoffs inside a run: the next agent reads a contract instead of the history.
-
-    It reads what this run has established so far (facts with their sources, compiled from the session), then what the
-    stage was given, both inside the fence. Messages, thoughts, calls and the answers of tools stay behind; the run's
-    own record of them is untouched.
-
-    Args:
-        work: The work of the stage.
-        tools_of: Returns the tools that an agent of the run may call.
-        turn: Returns what the stage was given; `work.user_turn` if left out.
-    """
+    """Return a filter for handoffs inside a run: the next agent reads a contract instead of the history."""
 
     def passed_on(data: HandoffInputData) -> HandoffInputData:
         receiver = next(
@@ -288,11 +243,7 @@ def contract_input_filter(
 
 
 def _established(work: AgentWork, receiver: str, tools: frozenset[str]) -> str:
-    """Return what a run has established, as the contract for an agent that it hands off to.
-
-    Raises:
-        AgentError: The contract does not hold.
-    """
+    """Return what a run has established, as the contract for an agent that it hands off to."""
     context = work.context
     given = context.contract
     request = ContractRequest(
@@ -390,7 +341,7 @@ def _is_content(result: Any) -> bool:
 
 
 def _arguments(raw: str) -> dict[str, Any]:
-    """Return the arguments in the text that a model wrote, for the record; what is no object has none."""
+    """Return the arguments in the text that a model wrote, for the record; empty unless it is an object."""
     try:
         found = json.loads(raw or "{}")
     except ValueError:

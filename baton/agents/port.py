@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 HANDOFF_HEADER = "X-Baton-Handoff-Id"
-"""The header by which every request to a provider names the handoff it is made under (S5-fields-a)."""
+"""The header by which every request to a provider names the handoff it is made under."""
 
 _log = logging.getLogger(__name__)
 _SHARE_OF_TIMEOUT = 0.95  # an agent that is ended by itself still tells its bill; one that is lost does not
@@ -79,7 +79,7 @@ class AgentWork:
     """What an agent is to do in one run of its stage.
 
     Attributes:
-        prompt: Contract and baton inside the data fence, for the user turn and never for the system prompt (X-6).
+        prompt: Contract and baton inside the data fence, for the user turn and never for the system prompt.
         instructions: What the stage's author tells the agent; the system prompt.
         tools: What it may call: allowed by its contract, checked and recorded at every call.
         form: Whether it answers with a patch or with a report.
@@ -101,7 +101,7 @@ class AgentWork:
 
     @property
     def handoff_id(self) -> str:
-        """The handoff under which the agent acts; every request it makes names it (S5-fields-a)."""
+        """The handoff under which the agent acts; every request it makes names it."""
         return self.context.handoff_id
 
     @property
@@ -124,7 +124,7 @@ class AgentWork:
     def refuse_forbidden(self, names: Iterable[str]) -> None:
         """Refuse calls of tools that the contract withholds, whatever the model believes to have.
 
-        A name that nobody knows is no such call: there is nothing behind it that could run.
+        An unknown name is ignored: nothing could run.
 
         Args:
             names: What the model wants to call, in its own spelling of the names (`AgentTool.wire_name`).
@@ -144,7 +144,7 @@ class AgentWork:
         """Return the answer in the last text of an agent, or in the object it returned.
 
         Raises:
-            PatchError: It is not in the form that was asked for; the agent is told so and answers again.
+            PatchError: It is not in the form that was asked for; the findings go to the agent.
         """
         if self.form is AnswerForm.REPORT and isinstance(answer, str):
             return AgentAnswer(report=answer)
@@ -223,7 +223,7 @@ def agent_stage(
 
     Raises:
         ValueError: Two tools have the same name for a model, or a term names a field that the baton does not have.
-        TypeError: It is no agent, but one of a framework without its adapter, or something else.
+        TypeError: It is not an agent, such as a framework's agent without its adapter.
 
     Example:
         >>> class Fixed:
@@ -272,11 +272,7 @@ def agent_stage(
 
 
 def _refuse_other(agent: object) -> None:
-    """Refuse what is no agent by this port, with what makes one of it.
-
-    Raises:
-        TypeError: It is none.
-    """
+    """Refuse what does not fit the port, and name the adapter for it."""
     fits = isinstance(getattr(agent, "name", None), str) and callable(getattr(agent, "run", None))
     package = type(agent).__module__.partition(".")[0]
     if fits and package != "pydantic_ai":  # whose agents have both, and mean something else by them
@@ -288,11 +284,7 @@ def _refuse_other(agent: object) -> None:
 
 
 def _refuse_two_of_a_name(own: Iterable[AgentTool], brought: Iterable[str], agent: str) -> None:
-    """Refuse a tool of the stage that has the name of one of the agent's: one would be called in place of the other.
-
-    Raises:
-        ValueError: There is one.
-    """
+    """Refuse a tool of the stage that has the name of one of the agent's: one would be called in place of the other."""
     spellings = {wire_name(name): name for name in brought}
     for tool in own:
         if (other := spellings.get(tool.wire_name)) is not None:
@@ -318,11 +310,7 @@ def _limits(most: AgentLimits, spec: StageSpec) -> AgentLimits:
 
 
 def _answered(answer: Any, agent: str) -> AgentAnswer:
-    """Return what an agent returned, which code of its author may have made.
-
-    Raises:
-        AgentError: It is no answer; another run would be paid, and return the same.
-    """
+    """Return what an agent returned, which code of its author may have made."""
     if isinstance(answer, AgentAnswer):
         return answer
     why = f"agent {agent!r} returned {type(answer).__name__}; return an AgentAnswer, also from `of_output`"
@@ -330,12 +318,7 @@ def _answered(answer: Any, agent: str) -> AgentAnswer:
 
 
 def as_json(answer: Any, work: AgentWork, agent: str) -> AgentAnswer:
-    """Return an agent's answer with parts that are JSON, which what its own framework returned need not be.
-
-    Raises:
-        AgentError: It is not an answer; another run's would be the same.
-        PatchError: It holds what JSON has no form for; the findings are for the next attempt.
-    """
+    """Return an agent's answer with parts that are JSON, which what its own framework returned need not be."""
     made = _answered(answer, agent)
     try:
         patch = made.patch if isinstance(made.patch, BatonPatch) else json_form(dict(made.patch or {}), "baton_patch")
@@ -346,11 +329,7 @@ def as_json(answer: Any, work: AgentWork, agent: str) -> AgentAnswer:
 
 
 def _result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:
-    """Return an agent's answer as the stage's result, after what was said in it is on record.
-
-    The patch is in the baton for all to read; what the agent answers beside it becomes a claim of a model, with no
-    more confidence than that (S5-fields-i).
-    """
+    """Return an agent's answer as the stage's result, after what was said in it is on record."""
     for text in answer.said:
         context.session.model_response(text)
     if answer.output is not None and answer.claimed:
@@ -378,11 +357,7 @@ def _failure(error: AgentError, context: StageContext[Any], retries: Retries) ->
 
 
 def _pause(error: AgentError, retries: Retries) -> timedelta | None:
-    """Return how long to wait before the next run; None leaves it to the stage's own retries, if those wait as long.
-
-    The pauses for a provider that is overloaded grow fourfold up to a quarter of an hour, with jitter, so that the
-    default of seven runs spans about half an hour.
-    """
+    """Return how long to wait before the next run; None leaves it to the stage's own retries, if those wait as long."""
     run = min(activity.info().attempt if activity.in_activity() else 1, 60)
     own = min(retries.first.total_seconds() * retries.factor ** (run - 1), retries.longest.total_seconds())
     wanted = error.retry_after or 0.0

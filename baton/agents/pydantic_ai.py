@@ -40,7 +40,6 @@ with needs_extra("agents", __name__):
 from baton.agents.memo import remembering
 from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
 from baton.agents.pydantic_ai_errors import reported
-from baton.agents.pydantic_ai_outputs import build_once
 from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools, settings_under
 from baton.agents.schema_embedding import spelled_out
 from baton.agents.tools import AgentTool
@@ -80,7 +79,7 @@ class PydanticAgent:
     def __post_init__(self) -> None:
         """Refuse a way of answering that there is not, before a stage fails by it."""
         if self.answer not in _SHAPES:
-            raise ValueError(f"answer={self.answer!r}: there is no such way; choose one of {', '.join(_SHAPES)}")
+            raise ValueError(f"answer={self.answer!r}: expected one of {', '.join(_SHAPES)}")
 
     @property
     def name(self) -> str:
@@ -100,7 +99,6 @@ class PydanticAgent:
             PatchError: The model gave no usable answer as often as the agent's own retries allow.
             ToolDeniedError: It called a tool that its contract does not allow.
         """
-        build_once(self.agent)
         usage = RunUsage()
         record = RunOnRecord(work, self.name, self.price, schema=self.of_output is None and work.schema is not None)
         try:

@@ -1,7 +1,7 @@
 """Fine-grained durable agents of Pydantic AI: each request to a model and each tool call is an activity of its own.
 
 The usual stage (`baton.agents.pydantic_ai`) is one activity around the whole run. It is about four times lighter,
-and right unless a run is so long or so dear that a lost worker must not cost it all: this one goes on after the last
+and right unless a run is so long or so dear that a lost worker must not cost it all: this one resumes after the last
 request that was answered. The price is the history: messages of the conversation stand in it, several activities a
 request, and a pipeline of its own around them.
 
@@ -80,7 +80,7 @@ class UnderContract(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Offer the model those tools of its provider that it may call: there is no other place to check them."""
+        """Offer the model those tools of its provider that it may call: they cannot be checked elsewhere."""
         allowed = _allowed(ctx)
         return offered(request_context, lambda name: allowed is None or name in allowed)
 
@@ -102,7 +102,7 @@ class UnderContract(AbstractCapability[Any]):
         return response
 
     async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
-        """Have the model mend an answer that does not fit its stage's schema, in the same conversation."""
+        """Return an answer that does not fit its stage's schema, in the same conversation."""
         schema = _schema.get()
         if schema is not None and not ctx.partial_output:
             try:

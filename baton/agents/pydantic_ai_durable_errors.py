@@ -1,7 +1,7 @@
 """Keeps a provider's own words out of the history, where each request of a Pydantic AI agent is an activity.
 
 The framework hands a failed request on to the workflow with the body of the provider's answer, which may repeat a key
-or what it was sent. Here the body is left out before Temporal sees it; kind, status and code go on, so the workflow
+or what it was sent. Here the body is left out before Temporal sees it; kind, status and code remain, so the workflow
 still has the framework's own error. What tools and models said with halves of characters is made whole here as well,
 for Temporal could not store it and would run the activity again without end.
 """
@@ -34,14 +34,10 @@ class WithoutWords(Interceptor):
 
 
 class _Inbound(ActivityInboundInterceptor):
-    """One activity; those that are no agent's are passed through."""
+    """One activity; those of other kinds are passed through."""
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        """Run the activity.
-
-        Raises:
-            ApplicationError: A request to a model failed; the text is Baton's.
-        """
+        """Run the activity."""
         if not activity.info().activity_type.startswith(_OF_AN_AGENT):
             return await super().execute_activity(input)
         try:
@@ -96,10 +92,7 @@ def _mended(value: Any) -> Any:
 
 
 def _told(error: Exception) -> Exception:
-    """Return what an activity fails with for what the framework raised; the error itself where it is not its own.
-
-    What the model has to mend is final here: the request would be the same again.
-    """
+    """Return what an activity fails with for what the framework raised; the error itself where it is not its own."""
     made = reported(error, _agent())
     if not isinstance(made, AgentError | PatchError) or made is error:
         return error

@@ -1,7 +1,7 @@
 """What Pydantic AI raises, as a stage is to see it: worth another run or not, and without a provider's own words.
 
 A provider may repeat a key, or what it was sent, in the body of its error; so of an error only its kind, its status
-and its code go on.
+and its code are passed on.
 """
 
 import re
@@ -34,22 +34,7 @@ _EXHAUSTED = re.compile(r"Exceeded maximum (?:output )?retries|maximum retries|E
 
 
 def reported(error: Exception, agent: str) -> Exception:
-    """Return what the stage raises for what a run of the framework raised.
-
-    Args:
-        error: What it raised.
-        agent: The agent's name.
-
-    Returns:
-        An `AgentError` that says whether another run may help; a `PatchError` where the model's answer was not
-        usable, which leads to another attempt; or the error itself, where it is none of the framework's.
-
-    Example:
-        >>> from pydantic_ai.exceptions import ModelHTTPError
-        >>> made = reported(ModelHTTPError(503, "gpt-x", body="secret"), "plan")
-        >>> str(made), made.permanent
-        ("agent 'plan': the provider of 'gpt-x' answered 503 (ModelHTTPError)", False)
-    """
+    """Return what the stage raises for what a run of the framework raised."""
     who = f"agent {agent!r}"
     match error:
         case ModelAPIError():

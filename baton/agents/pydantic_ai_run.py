@@ -43,17 +43,7 @@ _HARMLESS = frozenset({"tool_search"})
 
 
 class RunOnRecord(AbstractCapability[Any]):
-    """The capability that Baton adds to a run.
-
-    A tool that the contract does not allow is not shown to the model, and a call of it all the same ends the run
-    with `ToolDeniedError`: the list in a prompt is a request, the check is here (S5-fields-k).
-
-    Args:
-        work: The agent's work.
-        agent: The agent's name.
-        price: What the model costs; by default what the framework's price list says.
-        schema: Whether the model answers in the stage's own schema, and so can be told what does not fit it.
-    """
+    """The capability that Baton adds to a run."""
 
     def __init__(self, work: AgentWork, agent: str, price: Price | None = None, *, schema: bool = True) -> None:
         self._work = work
@@ -71,11 +61,7 @@ class RunOnRecord(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Count the request, and offer the model those tools of its provider that it may call.
-
-        Raises:
-            AgentError: A limit of the run is reached.
-        """
+        """Count the request, and offer the model those tools of its provider that it may call."""
         self._meter.request()
         if type(request_context.model).__name__ == "OpenAIChatModel":
             from baton.agents.pydantic_ai_usage import counted  # noqa: PLC0415 - it imports OpenAI's client
@@ -86,14 +72,7 @@ class RunOnRecord(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
-        """Charge a response, record it, and refuse the calls in it that are not allowed.
-
-        Raises:
-            AgentError: It calls tools, and a limit of the run is reached.
-            ToolDeniedError: One of them is not; none of them is made.
-            ContentFilterError: The model refused, or a filter stopped it.
-            OutputTokenLimitExceeded: It was cut off.
-        """
+        """Charge a response, record it, and refuse the calls in it that are not allowed."""
         self._charge(response, request_context.messages)
         self._record(response)
         calls = [one.tool_name for one in response.parts if isinstance(one, ToolCallPart | NativeToolCallPart)]
@@ -105,7 +84,7 @@ class RunOnRecord(AbstractCapability[Any]):
     async def after_tool_validate(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
     ) -> dict[str, Any]:
-        """Have the model mend arguments that are no object: those of the stage's tools are checked where they run."""
+        """Return arguments that are not an object to the model; the stage's tools check theirs themselves."""
         if not isinstance(args, dict):
             raise ModelRetry("the arguments are expected as a JSON object")
         return args
@@ -127,7 +106,7 @@ class RunOnRecord(AbstractCapability[Any]):
         return await self._work.context.tools.guard(run, call.tool_name)(**args)
 
     async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
-        """Have the model mend an answer that does not fit the stage's schema, in the same conversation."""
+        """Return an answer that does not fit the stage's schema, in the same conversation."""
         if not ctx.partial_output and self._schema and isinstance(output, Mapping):
             try:
                 self.read(output)
@@ -136,21 +115,13 @@ class RunOnRecord(AbstractCapability[Any]):
         return output
 
     def read(self, output: Any) -> AgentAnswer:
-        """Return the answer in an output; of one that was read, as it was.
-
-        Raises:
-            PatchError: It is not in the form that was asked for.
-        """
+        """Return the answer in an output; of one that was read, as it was."""
         if self._read is None or self._read[0] is not output:
             self._read = output, self._work.read(output)
         return self._read[1]
 
     def settle(self, usage: RunUsage) -> None:
-        """Charge what the run used beyond the responses that were seen: attempts of fallback models, continuations.
-
-        Args:
-            usage: All that the run used.
-        """
+        """Charge what the run used beyond the responses that were seen: attempts of fallback models, continuations."""
         self._meter.settle(usage_of(usage), self._model, cost=_cost(usage))
 
     def _charge(self, response: ModelResponse, messages: list[ModelMessage]) -> None:
@@ -167,10 +138,7 @@ class RunOnRecord(AbstractCapability[Any]):
         self._meter.charge(usage, self._model, cost=cost, url=response.provider_url)
 
     def _record(self, response: ModelResponse) -> None:
-        """Record what a model said and thought, and what tools of its provider found.
-
-        The tools of stage and agent are recorded where they are called. The answer itself is recorded as the stage's.
-        """
+        """Record what a model said and thought, and what tools of its provider found."""
         session = self._work.context.session
         calls: dict[str, str] = {}
         for part in response.parts:
@@ -208,21 +176,14 @@ def _cost(found: RequestUsage | RunUsage) -> int | None:
 
 
 def names_of_tools(agent: Agent[Any, Any]) -> frozenset[str]:
-    """Return the names of an agent's own functions and its provider's tools.
-
-    What toolsets fetch later, or a function makes, is not known yet.
-    """
+    """Return the names of an agent's own functions and its provider's tools."""
     own = frozenset(name for one in agent.toolsets if isinstance(one, FunctionToolset) for name in one.tools)
     native = agent.root_capability.get_native_tools()
     return own | frozenset(one.unique_id for one in native if isinstance(one, AbstractNativeTool)) - _HARMLESS
 
 
 def settings_under(handoff_id: str) -> Callable[[RunContext[Any]], ModelSettings]:
-    """Return the settings of every request under a handoff, as far as the model of the request knows them.
-
-    Args:
-        handoff_id: The handoff, which each request names beside the headers that the agent has itself.
-    """
+    """Return the settings of every request under a handoff, as far as the model of the request knows them."""
 
     def settings(run: RunContext[Any]) -> ModelSettings:
         base: Any = run.model_settings or {}
@@ -240,14 +201,7 @@ def settings_under(handoff_id: str) -> Callable[[RunContext[Any]], ModelSettings
 
 
 def finished(response: ModelResponse) -> ModelResponse:
-    """Return a response that its model brought to an end; the framework would ask again, and not say why.
-
-    The call of a tool that was cut off stays the framework's, which has the model mend it in the same conversation.
-
-    Raises:
-        ContentFilterError: The model refused, or a filter stopped it.
-        OutputTokenLimitExceeded: It was cut off.
-    """
+    """Return a response that its model brought to an end; the framework would ask again, and not say why."""
     if response.finish_reason == "content_filter":
         raise ContentFilterError("the answer was stopped")
     if response.finish_reason == "length" and all(one.tool_name == OUTPUT_TOOL for one in response.tool_calls):

@@ -18,23 +18,7 @@ _BY_NAME = ("properties", "patternProperties", "dependentSchemas", *_DEFINITIONS
 
 
 def embedded(schema: Mapping[str, Any], taken: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a schema without what only a whole document has, and the definitions that it refers to.
-
-    All its references within itself become references to definitions, which is the form that every provider and
-    framework reads: also those to `definitions`, as drafts before 2019-09 call them, to the whole, or into it.
-
-    Args:
-        schema: A whole schema. Subschemas with an `$id` of their own are left as they are.
-        taken: Names of definitions that the other schema has already.
-
-    Returns:
-        The schema, and its definitions for the `$defs` of the other one; new objects.
-
-    Example:
-        >>> tree = {"properties": {"leaf": {"$ref": "#/definitions/Leaf"}}, "definitions": {"Leaf": {"type": "null"}}}
-        >>> embedded(tree, taken=["Leaf"])
-        ({'properties': {'leaf': {'$ref': '#/$defs/Leaf_2'}}}, {'Leaf_2': {'type': 'null'}})
-    """
+    """Return a schema without what only a whole document has, and the definitions that it refers to."""
     moving = _Moving(schema, taken)
     return moving.whole(), moving.definitions()
 
@@ -117,21 +101,7 @@ class _Moving:
 
 
 def spelled_out(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema without references, for a framework that does not follow all of them.
-
-    A definition that leads back to itself is spelled out where it comes first, and named wherever it comes again; so is
-    any other one, once `MOST_SPELLED_OUT` are. What is returned may then accept more than the schema it is made of:
-    check an answer against that one.
-
-    Args:
-        schema: A schema whose references are to its own `$defs`.
-
-    Example:
-        >>> tree = {"$ref": "#/$defs/Tree",
-        ...         "$defs": {"Tree": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}}
-        >>> spelled_out(tree)
-        {'title': 'Tree', 'type': 'array', 'items': {'description': "A 'Tree' again.", 'type': 'array'}}
-    """
+    """Return a schema without references, for a framework that does not follow all of them."""
     definitions = schema.get("$defs", {})
     leads = {name: {*_references(one)} for name, one in definitions.items()}
     while (further := {name: to.union(*(leads.get(one, ()) for one in to)) for name, to in leads.items()}) != leads:

@@ -1,9 +1,8 @@
 r"""An agent behind a command line: a program gets the prompt and writes a report, or a patch, on stdout.
 
-The program runs in a process group of its own, with the variables of the environment that are named and no others.
-However the run ends (an answer, an error, the deadline, a cancellation, the death of the worker) nothing of the group
-goes on. What the program does inside its own process is not checked: the contract's tools are told to it, and to hold
-it to them takes its own switches (`{tools}`) and a sandbox.
+The program runs in a process group of its own, with the named variables of the environment only. However the run ends
+(an answer, an error, the deadline, a cancellation, the death of the worker), the whole group ends. What the program
+does inside its own process is not checked: give it its own switches (`{tools}`) and a sandbox.
 
 Example:
     >>> import asyncio, sys
@@ -94,7 +93,7 @@ class SubprocessAgent:
 
         Raises:
             AgentError: It cannot be started, failed, wrote too much, or did not end in time.
-            PatchError: What it wrote is no answer.
+            PatchError: What it wrote is not an answer.
             asyncio.CancelledError: The stage was cancelled; the program and all it started are ended.
         """
         prompt = f"{work.instructions}\n\n{work.user_turn(with_schema=True)}".lstrip()
@@ -151,7 +150,7 @@ class SubprocessAgent:
             raise AgentError(f"agent {self.name!r}: {program!r} may not be run by this worker; make it executable")
         if where is None:
             raise AgentError(
-                f"agent {self.name!r}: there is no program {program!r} on this worker; install it", waits=True
+                f"agent {self.name!r}: the program {program!r} is not on this worker; install it", waits=True
             )
         # Whole, for the program starts in a directory of its own.
         return group_bound_to_parent([os.path.abspath(where), *arguments])
@@ -187,7 +186,9 @@ class SubprocessAgent:
             )
         except OSError as error:
             where = (
-                "" if self.directory is None or self.directory.is_dir() else f": {str(self.directory)!r} is no folder"
+                ""
+                if self.directory is None or self.directory.is_dir()
+                else f": {str(self.directory)!r} is not a folder"
             )
             raise AgentError(f"agent {self.name!r} cannot be started{where} ({type(error).__name__})") from None
         group = transport.get_pid()
@@ -225,7 +226,7 @@ class _Written(asyncio.SubprocessProtocol):
         self._transport = transport
 
     def feed(self, data: bytes) -> None:
-        """Write the whole of stdin; a program that does not read it is no error."""
+        """Write the whole of stdin; a program may leave it unread."""
         stdin = self._transport.get_pipe_transport(0)
         if stdin is not None:
             stdin.write(data)
@@ -292,10 +293,7 @@ def _without(text: str, secrets: Sequence[str]) -> str:
 
 
 def _last_line(*texts: str) -> str:
-    """Return the last line of the last text that has one, as the end of a sentence.
-
-    A program tells on stderr why it failed; coding agents do on stdout, where their answer would have been.
-    """
+    """Return the last line of the last text that has one, as the end of a sentence."""
     lines = [line for text in texts for line in _plain(text).strip().splitlines()]
     return f": {single_line(lines[-1])[:_LONGEST_REASON]}" if lines else ""
 
@@ -317,10 +315,7 @@ def _last_block(text: str) -> str | None:
 
 
 def _last_object(text: str) -> str:
-    """Return the last object of JSON that begins a line, without the lines behind it; all the rest if it is broken.
-
-    An object without a patch is no answer, and a line of a log: the one before it is taken then, if there is one.
-    """
+    """Return the last object of JSON that begins a line, without the lines behind it; all the rest if it is broken."""
     last = ""
     for found in list(_OBJECT.finditer(text))[: -_MOST_OBJECTS - 1 : -1]:
         begin = found.start()

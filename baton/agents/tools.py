@@ -21,12 +21,7 @@ _CHECKS = validate_call(lambda: None).__code__.co_filename  # where arguments ar
 
 
 def wire_name(name: str) -> str:
-    """Return the name of a tool as providers take it: letters, digits, `_` and `-` only, and at most 64 of them.
-
-    Example:
-        >>> wire_name("crm.lookup_pricing")
-        'crm_lookup_pricing'
-    """
+    """Return the name of a tool as providers take it: letters, digits, `_` and `-` only, and at most 64 of them."""
     return _NOT_IN_A_NAME.sub("_", name)[:64]
 
 
@@ -113,12 +108,7 @@ class AgentTool:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function; one that some arguments are bound to keeps its name.
-
-    Example:
-        >>> name_of(partial(wire_name, "crm.find"))
-        'wire_name'
-    """
+    """Return the name of a function; one that some arguments are bound to keeps its name."""
     return _itself(function).__name__
 
 
@@ -128,7 +118,7 @@ def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_of_arguments(error: ValidationError) -> bool:
-    """Return whether an error came up before the function ran; what one raises no other arguments would mend."""
+    """Return whether an error came up before the function ran; other arguments would not help."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     return _CHECKS in files and {*files[files.index(_CHECKS) :]} == {_CHECKS}
 
@@ -143,12 +133,7 @@ def _sendable(value: Any) -> Any:
 
 
 def as_text(result: Any) -> str:
-    """Return what a tool returned as a model reads it: a text as it is, anything else as JSON.
-
-    Example:
-        >>> as_text("c-1 pays 20 USD"), as_text({"paid": True, "by": None})
-        ('c-1 pays 20 USD', '{"paid": true, "by": null}')
-    """
+    """Return what a tool returned as a model reads it: a text as it is, anything else as JSON."""
     if isinstance(result, str):
         return result
     try:
@@ -159,17 +144,7 @@ def as_text(result: Any) -> str:
 
 
 def tools_of(given: Iterable[Callable[..., Any] | AgentTool]) -> tuple[AgentTool, ...]:
-    """Return functions and tools as tools, after checking that a model can tell them apart.
-
-    Raises:
-        ValueError: Two of them have the same name for a model.
-
-    Example:
-        >>> tools_of([AgentTool("crm.find", print), AgentTool("crm_find", print)])
-        Traceback (most recent call last):
-        ...
-        ValueError: the tools 'crm.find' and 'crm_find' are both 'crm_find' to a model; rename one
-    """
+    """Return functions and tools as tools, after checking that a model can tell them apart."""
     tools: dict[str, AgentTool] = {}
     for one in given:
         tool = one if isinstance(one, AgentTool) else AgentTool.of(one)

@@ -23,13 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 async def put_when_possible(store: ArtifactStore, data: bytes) -> str:
-    """Keep ``data`` and return its SHA-256; in a stage, wait while the store cannot be written.
-
-    The stage's work is done by then, and would be paid twice if it was run again.
-
-    Raises:
-        ArtifactUnavailableError: The store could not be written in time, or this is not a stage.
-    """
+    """Keep ``data`` and return its SHA-256; in a stage, wait while the store cannot be written."""
     until, pause = time.monotonic() + _longest_wait(), FIRST_PAUSE
     while True:
         try:
@@ -137,7 +131,7 @@ class ArtifactDesk:
         raise ArtifactNotFoundError(f"the baton has no artifact {id!r}; it refers to: {known}")
 
     async def select(self, max_tokens: int) -> dict[str, str]:
-        """Return the texts of the artifacts that fit into a token budget (S1 L87, L90).
+        """Return the texts of the artifacts that fit into a token budget.
 
         Artifacts in the baton's work scope come first. Why each was taken or left out is in `selected`, and
         goes into the stage's record.

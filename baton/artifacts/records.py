@@ -1,6 +1,6 @@
 """References to artifacts: what the baton says of a work product that lives outside it.
 
-The baton carries ids and hashes, never content (S1 L27, L95): agents know what exists, and the record
+The baton carries ids and hashes, never content: agents know what exists, and the record
 stays small. The bytes are in an artifact store (`baton.artifacts.store`), under their hash.
 """
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, StringConstraints
 from baton.wire.records import ByteCount, CompactRecord
 
 Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-"""A SHA-256 in lower-case hexadecimal, whole: 64 digits. Only display shortens it (C-11)."""
+"""A SHA-256 in lower-case hexadecimal, whole: 64 digits. Only display shortens it."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """A short identifier that people read: 1 to 200 characters."""
@@ -22,12 +22,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def path_form(path: str) -> str:
-    r"""Return a path or glob in the one form that it is compared in: with slashes, without `.` and empty parts.
-
-    Example:
-        >>> [path_form(path) for path in (r"src\auth\login.ts", "./src//auth/*", "src/auth/../db/", "https://a//b")]
-        ['src/auth/login.ts', 'src/auth/*', 'src/db/', 'https://a//b']
-    """
+    """Return a path or glob in the one form that it is compared in: with slashes, without `.` and empty parts."""
     if _URL.match(path):
         return path
     slashed = path.replace("\\", "/")
@@ -42,11 +37,11 @@ def path_form(path: str) -> str:
 
 
 PathText = Annotated[str, AfterValidator(path_form)]
-"""A path, kept as `path_form` writes it, whoever wrote it and on which system."""
+"""A path, kept as `path_form` writes it, the same on every system."""
 
 
 class ArtifactRef(CompactRecord):
-    """A light reference to an immutable artifact (S1 L27-28, C-11).
+    """A light reference to an immutable artifact.
 
     A new version of an artifact is a new id: the same id with another hash is refused everywhere.
 
@@ -55,7 +50,7 @@ class ArtifactRef(CompactRecord):
         type: What kind of work product it is: `"plan"`, `"diff"`, `"report"`, …
         hash: SHA-256 of the bytes, 64 hexadecimal digits.
         size: Length in bytes, or None where it is not known.
-        path: The file or module it belongs to; `work_scope` selects artifacts by it (S1 L90).
+        path: The file or module it belongs to; `work_scope` selects artifacts by it.
         summary: One line on what is in it.
 
     Example:

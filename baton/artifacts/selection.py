@@ -1,6 +1,6 @@
 """Which artifacts a stage is given: those in the work scope first, as far as the token budget reaches.
 
-The baton is always included; artifacts compete for what is left (S1 L87, L90, L93).
+The baton is always included; artifacts compete for what is left.
 """
 
 import fnmatch
@@ -13,28 +13,7 @@ from baton.core.messages import Selected
 def select_artifacts(
     artifacts: Sequence[ArtifactRef], work_scope: Sequence[str], budget: int, costs: Mapping[str, int]
 ) -> list[Selected]:
-    """Decide for every artifact whether it is given, and say why.
-
-    Artifacts whose path or id is in the work scope come first, newest first; then the others. Each is taken
-    if its cost fits into what is left of the budget.
-
-    Args:
-        artifacts: The baton's references, oldest first.
-        work_scope: Files, folders and globs the work is about.
-        budget: Tokens that artifacts may cost together, at least 0.
-        costs: The tokens of each artifact's content by id; one that is not there cannot be read as text.
-
-    Returns:
-        One verdict for each artifact, in the order of ``artifacts``.
-
-    Raises:
-        ValueError: The budget is negative.
-
-    Example:
-        >>> refs = [ArtifactRef(id=name, type="code", hash="0" * 64, path=name) for name in ("a.py", "b.py")]
-        >>> [(s.id, s.included) for s in select_artifacts(refs, ["b.py"], 100, {"a.py": 60, "b.py": 60})]
-        [('a.py', False), ('b.py', True)]
-    """
+    """Decide for every artifact whether it is given, and say why."""
     if budget < 0:
         raise ValueError(f"the token budget for artifacts is {budget}; it must be 0 or more")
     scoped = {ref.id: scope for ref in artifacts if (scope := _scope_of(ref, work_scope)) is not None}

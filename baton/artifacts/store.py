@@ -1,8 +1,8 @@
 """Artifact stores: the work products themselves, immutable, under the hash of their bytes.
 
-The baton carries references only (S1 L27, L88, L95; `baton.artifacts.records`). A store knows nothing of
+The baton carries references only. A store knows nothing of
 ids, types or summaries: it takes bytes and gives a SHA-256, takes a SHA-256 and gives the bytes, and checks
-the hash each time it does. There is no delete and no overwrite.
+the hash each time it does. Nothing is deleted or overwritten.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _READ_ONLY, _OWNERS = 0o444, 0o700
 
 
 class ArtifactStore(Protocol):
-    """Where the bytes of artifacts are: write-once, content-addressed (S1 L88).
+    """Where the bytes of artifacts are: write-once, content-addressed.
 
     What `put` gave is good for `get` from any process that opens the same store, at once and for ever.
     """
@@ -94,7 +94,7 @@ class LocalArtifactStore:
     """An artifact store in a folder: one read-only file for each artifact, `sha256/ab/abcdef…`.
 
     A file appears whole or not at all (written beside its place, synced, moved), so any number of
-    processes may use one folder, and a crash leaves at most a file named `.new-…` that nobody reads.
+    processes may use one folder, and a crash leaves at most a file named `.new-…` that is never read.
 
     Args:
         root: The folder; it is made when the first artifact is put, for its owner only: work products are in it, and
@@ -182,37 +182,19 @@ def open_store(where: str | Path) -> ArtifactStore:
 
 
 def is_on_this_machine(store: ArtifactStore | None) -> bool:
-    """Return whether no network lies between this process and the store; so it is where there is none.
-
-    Example:
-        >>> is_on_this_machine(MemoryArtifactStore())
-        True
-    """
+    """Return whether no network lies between this process and the store; so it is where there is none."""
     return store is None or isinstance(store, LocalArtifactStore | MemoryArtifactStore)
 
 
 def checked_hash(sha256: str) -> str:
-    """Return ``sha256`` if it is a whole SHA-256 in lower-case hexadecimal; it becomes part of a path.
-
-    Raises:
-        ValueError: It is something else.
-
-    Example:
-        >>> checked_hash("../../etc/passwd")
-        Traceback (most recent call last):
-        ValueError: '../../etc/passwd' is not a SHA-256: expected 64 lower-case hexadecimal digits
-    """
+    """Return ``sha256`` if it is a whole SHA-256 in lower-case hexadecimal; it becomes part of a path."""
     if not _HASH.fullmatch(sha256):
         raise ValueError(f"{sha256!r} is not a SHA-256: expected 64 lower-case hexadecimal digits")
     return sha256
 
 
 def verified(sha256: str, data: bytes, where: str) -> bytes:
-    """Return ``data`` if its SHA-256 is ``sha256``.
-
-    Raises:
-        ArtifactCorruptError: It is another; the message gives both hashes and ``where``.
-    """
+    """Return ``data`` if its SHA-256 is ``sha256``."""
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
         raise ArtifactCorruptError(

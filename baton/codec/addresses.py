@@ -4,12 +4,7 @@ from ipaddress import ip_address
 
 
 def is_this_machine(host: str | None) -> bool:
-    """Return whether a host is this machine's loopback, by its address or the name `localhost`.
-
-    Example:
-        >>> is_this_machine("127.0.0.1"), is_this_machine("::1"), is_this_machine("temporal.internal")
-        (True, True, False)
-    """
+    """Return whether a host is this machine's loopback, by its address or the name `localhost`."""
     try:
         return ip_address(host or "").is_loopback
     except ValueError:
@@ -17,10 +12,5 @@ def is_this_machine(host: str | None) -> bool:
 
 
 def host_of(address: str) -> str:
-    """Return the host of an address of the form `host:port`.
-
-    Example:
-        >>> host_of("localhost:7233"), host_of("[::1]:7233")
-        ('localhost', '::1')
-    """
+    """Return the host of an address of the form `host:port`."""
     return address.rpartition(":")[0].strip("[]")

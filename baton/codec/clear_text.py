@@ -15,24 +15,13 @@ log = logging.getLogger("baton.worker")
 
 
 class ClearText:
-    """Warns of payloads in clear, once for each workflow.
-
-    Example:
-        >>> from temporalio.converter import WorkflowSerializationContext
-        >>> told = ClearText()
-        >>> told.tell(WorkflowSerializationContext(namespace="default", workflow_id="notes-1.2"))
-        >>> told.tell(WorkflowSerializationContext(namespace="default", workflow_id="notes-1.2"))
-    """
+    """Warns of payloads in clear, once for each workflow."""
 
     def __init__(self) -> None:
         self._told: dict[str, None] = {}
 
     def tell(self, owner: SerializationContext | None) -> None:
-        """Warn of a payload.
-
-        Args:
-            owner: What it belongs to; where no workflow is known, nothing is said.
-        """
+        """Warn of a payload."""
         workflow_id: str | None = getattr(owner, "workflow_id", None)
         if workflow_id is None or workflow_id in self._told:
             return

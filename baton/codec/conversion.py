@@ -72,10 +72,7 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
         return Payload(metadata={"encoding": _JSON, RECORD: record}, data=data)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        """Return the value of a payload; a handoff's are its bytes, unverified, whatever the hint.
-
-        JSON from a sender that knows no marks is a handoff too where its reader asks for one.
-        """
+        """Return the value of a payload; a handoff's are its bytes, unverified, whatever the hint."""
         if payload.metadata.get(RECORD) == SEALED_MOVE:
             fault = payload.metadata.get(FAULT)
             return SealedMove(payload.data, None if fault is None else fault.decode())
@@ -90,21 +87,13 @@ _CONVERTERS = {**PydanticPayloadConverter().converters, _JSON: _JsonConverter()}
 
 
 class BatonPayloadConverter(CompositePayloadConverter):
-    """Pydantic JSON, with errors that say what was expected and never show the payload.
-
-    The SDK makes a converter for every task of a workflow; all of them share their parts, and with them what
-    pydantic has compiled.
-    """
+    """Pydantic JSON, with errors that say what was expected and never show the payload."""
 
     def __init__(self) -> None:
         self.converters = _CONVERTERS
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Convert payloads to values of the types asked for.
-
-        Raises:
-            ApplicationError: A payload is not what its reader expects; of type `InvalidPayload`, not retried.
-        """
+        """Convert payloads to values of the types asked for."""
         for payload, hint in itertools.zip_longest(payloads, (type_hints or ())[: len(payloads)]):
             _check_bounds(payload.data, hint)
         try:
@@ -168,11 +157,7 @@ def binds_to_workflow(converter: DataConverter) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _DataConverter(DataConverter):
-    """A converter of which only an encrypting codec cares what a payload belongs to.
-
-    The SDK binds the owner into a copy of the converter for each payload, and makes its parts anew; ours would be
-    the same as before.
-    """
+    """A converter that binds a context only if it encrypts."""
 
     def with_context(self, context: SerializationContext) -> Self:
         codec = self.payload_codec
@@ -184,14 +169,7 @@ class _DataConverter(DataConverter):
 
 
 class _Codec(CompressionCodec):
-    """Seals and compresses if asked to, and decodes what it can.
-
-    What is damaged passes, for the converter to refuse where it is read: an error in here would keep a pipeline
-    that was sent one such signal from ever working again. What a newer Baton wrote, or a missing key is needed
-    for, is an error in here, so that a run waits until its workers can read it.
-
-    A handoff that is no strict JSON leaves unsealed for the first reason: its receiver refuses it, and says why.
-    """
+    """Seals and compresses if asked to, and decodes what it can."""
 
     def __init__(self, *, compress: bool, keyring: Keyring | None) -> None:
         super().__init__()
@@ -200,20 +178,11 @@ class _Codec(CompressionCodec):
         self._encryption = None if keyring is None else EncryptionCodec(keyring)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return the payloads as they are stored.
-
-        Raises:
-            KeyringError: A handoff is to be sealed, and there is no current key.
-        """
+        """Return the payloads as they are stored."""
         return [self._stored(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return the payloads, decoded but for those that are damaged.
-
-        Raises:
-            NewerPayloadError: A payload was written by a newer Baton.
-            MissingKeyError: A payload is encrypted with a key that is not there.
-        """
+        """Return the payloads, decoded but for those that are damaged."""
         return [_looked_at(self._read(payload), self._keyring) for payload in payloads]
 
     def _stored(self, payload: Payload) -> Payload:
@@ -261,7 +230,7 @@ class _EncryptingCodec(_Codec, WithSerializationContext):
 
 
 def _sealed(payload: Payload, keyring: Keyring) -> Payload:
-    """Return a handoff's payload, sealed; as it is, if it is no strict JSON."""
+    """Return a handoff's payload, sealed; unchanged if it is not strict JSON."""
     try:
         data = seal_json(payload.data, keyring)
     except SealError:
@@ -273,10 +242,7 @@ def _sealed(payload: Payload, keyring: Keyring) -> Payload:
 
 
 def _looked_at(payload: Payload, keyring: Keyring | None) -> Payload:
-    """Return a payload, with what is wrong with its seal in the metadata if it is a move's.
-
-    Nobody else says so: what a sender wrote in that place is replaced, or deleted where there is no keyring.
-    """
+    """Return a payload, with what is wrong with its seal in the metadata if it is a move's."""
     if payload.metadata.get(RECORD) != SEALED_MOVE:
         return payload
     metadata = {name: value for name, value in payload.metadata.items() if name != FAULT}
@@ -290,11 +256,7 @@ def _looked_at(payload: Payload, keyring: Keyring | None) -> Payload:
 
 
 def _check_bounds(data: bytes, hint: Any) -> None:
-    """Refuse a payload that would take its reader too long, before it is parsed.
-
-    Raises:
-        ApplicationError: It has too many objects and lists, or is larger than its record says.
-    """
+    """Refuse a payload that would take its reader too long, before it is parsed."""
     most = getattr(hint, "__baton_most_bytes__", None)
     if most is not None and len(data) > most:
         raise _invalid(f"a {hint.__name__} of {len(data):,} bytes; at most {most:,} are read")

@@ -5,7 +5,7 @@ key. A history has many small payloads, so what most of them say about themselve
 changed, or moved to another workflow, another namespace or another key, does not open.
 
 A payload whose key is missing is an error, and not a payload: the workflow task fails, Temporal tries it again, and
-the run goes on once the key is back. Not covered, because Temporal itself needs them: ids and names of workflows,
+the run resumes once the key is back. Not covered, because Temporal itself needs them: ids and names of workflows,
 activities, signals and task queues, and search attributes. No personal data belongs there.
 
 With random nonces a key is good for 2**32 payloads (NIST SP 800-38D): rotate before.
@@ -55,7 +55,7 @@ _METADATA: tuple[dict[str, bytes], ...] = (
     {"encoding": b"binary/null"},
 )
 _WHOLE = b"\x00"
-# The namespace of the SDK's Replayer if nobody tells it another: what it reads was written elsewhere.
+# The namespace of the SDK's Replayer unless it is given one: what it reads was written elsewhere.
 _REPLAYED = "ReplayNamespace"
 # What Temporal appends to the workflow id of a schedule; the schedule's own payloads know the id without it.
 _SCHEDULED = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
@@ -100,7 +100,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         """Return ``payloads``, each encrypted; those that are already stay as they are.
 
         Raises:
-            KeyringError: There is no current key.
+            KeyringError: The keyring has no current key.
         """
         return [self.encrypt(payload) for payload in payloads]
 
@@ -133,7 +133,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             keys = self._keyring.marked(Purpose.ENCRYPT, mark)
         except UnknownKeyError as error:
             raise MissingKeyError(
-                f"a payload is encrypted, and {error}; what waits for it goes on once the key is back"
+                f"a payload is encrypted, and {error}; what waits for it resumes once the key is back"
             ) from error
         for key in keys:
             try:
@@ -144,11 +144,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         raise PayloadError(f"a payload of {len(payload.data)} bytes, encrypted with the key {named}, was changed")
 
     def _split(self, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-        """Return what a payload is bound to, the mark of its key, the nonce and the ciphertext.
-
-        Raises:
-            PayloadError: The data is too short, or bound to something else than what is being read.
-        """
+        """Return what a payload is bound to, the mark of its key, the nonce and the ciphertext."""
         kind = data[:1]
         if kind not in (_UNBOUND, _BOUND):
             raise NewerPayloadError(
@@ -171,15 +167,7 @@ def is_encrypted(payload: Payload) -> bool:
 
 
 def encryption_wanted(environment: Mapping[str, str]) -> bool:
-    """Return whether `BATON_ENCRYPT` is on.
-
-    Raises:
-        KeyringError: It is neither on nor off; what is meant to be secret must not be in clear by a slip.
-
-    Example:
-        >>> encryption_wanted({"BATON_ENCRYPT": "true"}), encryption_wanted({})
-        (True, False)
-    """
+    """Return whether `BATON_ENCRYPT` is on."""
     value = environment.get(SWITCH, "").strip().lower()
     if value not in _YES + _NO:
         raise KeyringError(f"{SWITCH} is {value!r}; expected true or false")
@@ -218,11 +206,7 @@ def _packed(payload: Payload) -> bytes:
 
 
 def _unpacked(plain: bytes) -> Payload:
-    """Return the payload that was packed so.
-
-    Raises:
-        NewerPayloadError: Its metadata stands in a place that this version does not have.
-    """
+    """Return the payload that was packed so."""
     place, data = int.from_bytes(plain[:1], "big"), plain[1:]
     if place == 0:
         return Payload.FromString(data)

@@ -32,27 +32,12 @@ _CLAIM = "sha256"
 
 
 def external_storage(store: ArtifactStore, threshold_bytes: int = 256 * 1024) -> ExternalStorage:
-    """Return what a data converter needs to keep large payloads in ``store``.
-
-    Clients, workers and replayers of one namespace need the same store.
-
-    Args:
-        store: Where the payloads go.
-        threshold_bytes: Payloads of at least this many bytes, after the codec, are stored outside.
-
-    Example:
-        >>> from baton.artifacts.store import MemoryArtifactStore
-        >>> external_storage(MemoryArtifactStore()).payload_size_threshold
-        262144
-    """
+    """Return what a data converter needs to keep large payloads in ``store``."""
     return ExternalStorage(drivers=[ArtifactDriver(store)], payload_size_threshold=threshold_bytes)
 
 
 class ArtifactDriver(StorageDriver):
-    """Temporal's storage driver over an artifact store: a payload is stored under its own hash.
-
-    A workflow task that is retried stores the same bytes under the same hash, so nothing piles up.
-    """
+    """Temporal's storage driver over an artifact store: a payload is stored under its own hash."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
@@ -64,7 +49,7 @@ class ArtifactDriver(StorageDriver):
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Put each payload into the store and return a claim, its SHA-256, for each."""
         kept = [payload.SerializeToString(deterministic=True) for payload in payloads]
-        if activity.in_activity():  # whose work is done; elsewhere the caller is told at once
+        if activity.in_activity():  # whose work is done; elsewhere the caller gets the error at once
             hashes = await asyncio.gather(*(put_when_possible(self._store, data) for data in kept))
         else:
             hashes = await asyncio.gather(*(self._store.put(data) for data in kept))
@@ -73,13 +58,7 @@ class ArtifactDriver(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Return the payload of each claim.
-
-        Raises:
-            ArtifactNotFoundError: The store does not hold a claimed payload.
-            ArtifactCorruptError: What it holds is not the payload any more.
-            ArtifactError: A claim is not one of this driver's.
-        """
+        """Return the payload of each claim."""
         return list(await asyncio.gather(*(self._retrieve(claim) for claim in claims)))
 
     async def _retrieve(self, claim: StorageDriverClaim) -> Payload:

@@ -5,7 +5,7 @@ The UI's page, in the operator's browser, posts payloads here and shows what com
 others, and listens on this machine unless told otherwise.
 
 It decodes whatever it is asked to. With a codec that encrypts, who may call it may read: then set a token. It never
-seals a handoff, so nobody can have it vouch for one.
+seals a handoff, so it cannot be made to vouch for one.
 """
 
 import contextlib
@@ -44,15 +44,7 @@ _Transform = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 
 
 def codecs_for(keyring: Keyring | None) -> list[PayloadCodec]:
-    """Return the codecs of a codec server, for the payloads of Baton's own data converter.
-
-    Args:
-        keyring: The keys, where payloads are encrypted; what is typed into the UI or the CLI is encrypted, too.
-
-    Example:
-        >>> [type(codec).__name__ for codec in codecs_for(Keyring.generate())]
-        ['CompressionCodec', 'EncryptionCodec']
-    """
+    """Return the codecs of a codec server, for the payloads of Baton's own data converter."""
     compression: list[PayloadCodec] = [CompressionCodec()]
     return compression if keyring is None else [*compression, EncryptionCodec(keyring)]
 
@@ -163,7 +155,7 @@ def _foreign(origin: str, origins: Sequence[str]) -> str:
 
 
 async def _gone(_: Request, __: Exception) -> Response:
-    """Let go of a request whose sender hung up while sending it; nobody reads this answer."""
+    """Let go of a request whose sender hung up while sending it; the answer is not read."""
     return PlainTextResponse("the body ended too soon", status_code=400)
 
 

@@ -24,23 +24,7 @@ MOST_CONNECTIONS = 256
 
 @contextlib.asynccontextmanager
 async def serving(app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Serve an application while the context is open; on leaving, calls under way get two seconds to finish.
-
-    At most `MOST_CONNECTIONS` are open at once; more are answered 503. Slow clients are not cut off: put a reverse
-    proxy before a service that other machines reach.
-
-    Args:
-        app: The application.
-        what: What it is called in an error.
-        host: The address to listen on; only this machine reaches the default.
-        port: The port, or 0 for a free one.
-
-    Yields:
-        The server's URL.
-
-    Raises:
-        ServerError: The port is taken, or the address is not this machine's.
-    """
+    """Serve an application while the context is open; on leaving, calls under way get two seconds to finish."""
     with _listening(what, host, port) as listener:
         config = uvicorn.Config(
             app,
@@ -66,25 +50,14 @@ async def serving(app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int
 
 
 def has_bearer_token(request: Request, token: str) -> bool:
-    """Return whether a request carries a token, as `Authorization: Bearer <token>`, the scheme in any case (RFC 9110).
-
-    The time that it takes tells nothing of the token.
-
-    Args:
-        request: The request.
-        token: The token; an empty one is carried by nobody.
-    """
+    """Return whether a request carries a token as `Authorization: Bearer <token>` (RFC 9110)."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     is_it = hmac.compare_digest(given.strip().encode(), token.encode())
     return is_it and bool(token) and scheme.lower() == "bearer"
 
 
 async def read_body(request: Request, most: int) -> bytes | None:
-    """Return a request's body, or None if it is larger than so many bytes; no more of it than that is ever held.
-
-    The rest of a larger one is read and dropped, up to `_MOST_DROPPED`: who is answered while sending sees a broken
-    connection, and tries again.
-    """
+    """Return a request's body, or None if it is larger than so many bytes; no more of it than that is ever held."""
     body, dropped = bytearray(), 0
     async for chunk in request.stream():
         if not dropped and len(body) + len(chunk) <= most:

@@ -4,7 +4,7 @@ It is the official `temporal server start-dev` process with its web UI, listenin
 calling no other. With a database file its state survives restarts; without one it is in memory. Stock settings
 make every hop wait up to 50 ms and every timer a second; the tuned ones (`TUNED`) make a stage six times faster.
 
-Not for production: it is one process, and asks nobody who they are.
+Not for production: it is one process, and authenticates no caller.
 """
 
 import asyncio
@@ -293,11 +293,7 @@ class DevServer:
         raise ServerError(f"the Temporal server {what}; its last output:\n{last_words(output.text())}")
 
     async def _until_it_serves(self, output: "_Output") -> None:
-        """Wait for an answer, and for the line that the process writes once all its services have begun.
-
-        Until then what answers may be another server that took the port, and a service may still fail to begin. A
-        release of the program that writes no such line has a few seconds to fail.
-        """
+        """Wait for an answer, and for the line that the process writes once all its services have begun."""
         while not await self._answers():  # noqa: ASYNC110 - a server gives no event
             await asyncio.sleep(_POLL_SECONDS)
         with contextlib.suppress(TimeoutError):
@@ -343,23 +339,13 @@ def _folder_of(file: Path) -> Iterator[None]:
 
 
 def last_words(output: str) -> str:
-    r"""Return the end of a server's output that tells people something: if it crashed, what stands above the trace.
-
-    Example:
-        >>> last_words("cannot listen\n\ngoroutine 1 [running]:\nmain.main()")
-        'cannot listen'
-    """
+    """Return the end of a server's output that tells people something: if it crashed, what stands above the trace."""
     return output.partition(_TRACE)[0][-_TAIL_CHARACTERS:].strip() or "(nothing)"
 
 
 @dataclass(frozen=True)
 class _Output:
-    """What a server has written to its log.
-
-    Attributes:
-        log: The log.
-        begin: Where in it this server's output begins.
-    """
+    """What a server has written to its log."""
 
     log: IO[bytes]
     begin: int
@@ -371,11 +357,7 @@ class _Output:
 
 
 def _ports(port: int, ui_port: int | None, held: contextlib.ExitStack) -> tuple[int, int | None]:
-    """Return the ports with each 0 replaced by a free one, and make sure that the others are free.
-
-    The server would complain as well, but until it does, whoever has the port answers in its place, and we
-    would hand out somebody else's server. They are held for it while ``held`` is open.
-    """
+    """Return the ports with each 0 replaced by a free one, and make sure that the others are free."""
     return _free(port, held, "port"), None if ui_port is None else _free(ui_port, held, "ui_port")
 
 

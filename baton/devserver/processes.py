@@ -57,50 +57,28 @@ os._exit(code)
 
 
 def bound_to_parent(command: list[str]) -> list[str]:
-    """Return ``command`` wrapped so that it gets SIGTERM when this process ends, however it ends.
-
-    The command keeps its process id. Linux only: elsewhere ``command`` comes back as it is, and a child
-    outlives a parent that is killed. The signal also comes when the *thread* that started the command ends.
-    """
+    """Return ``command`` wrapped so that it gets SIGTERM when this process ends, however it ends."""
     if sys.platform != "linux" or not sys.executable:
         return command
     return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
 
 
 def group_bound_to_parent(command: list[str]) -> list[str]:
-    """Return ``command`` wrapped so that its whole process group ends when this process does, however it ends.
-
-    Whatever the command started in its group is asked to end, and killed two seconds later. The process that is
-    started is the group's head, a small guard that ends as the command does: with its exit code, or of its signal.
-    Linux only: elsewhere ``command`` comes back as it is. Start it from a thread that does not end before it does.
-    """
+    """Return ``command`` wrapped so that its whole process group ends when this process does, however it ends."""
     if sys.platform != "linux" or not sys.executable:
         return command
     return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), str(_GROUP_GRACE), *command]
 
 
 class ChildLock:
-    """A lock on a file that a child process inherits and holds for as long as it lives.
-
-    It ends with the last process that has it, so neither a crash nor a SIGKILL leaves it behind. Leaving
-    the context gives up this process's share, and the child keeps its own. The lock file stays, with a line
-    about its holder for the next one's error message. `ChildLock()` locks nothing.
-    """
+    """A lock on a file that a child process inherits and holds for as long as it lives."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = descriptor
 
     @classmethod
     async def take(cls, path: Path, patience: float) -> Self:
-        """Take the lock file ``path``, making it if need be. Takes nothing on Windows.
-
-        Args:
-            path: The lock file: the name of what it stands for, with one suffix more.
-            patience: How many seconds to wait for a holder that is about to end.
-
-        Raises:
-            ServerError: Somebody else holds it; the message has what that one's `describe` wrote.
-        """
+        """Take the lock file ``path``, making it if need be. Takes nothing on Windows."""
         if sys.platform == "win32":
             return cls()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

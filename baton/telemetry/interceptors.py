@@ -20,14 +20,7 @@ from baton.wire.strict_json import loads_strict
 
 
 def tracing_interceptors(tracing: Tracing) -> tuple[client.Interceptor, worker.Interceptor]:
-    """Return an interceptor for clients and one for workers that record spans.
-
-    Args:
-        tracing: Where the spans go.
-
-    Returns:
-        Both; give each to whom it is for, or both to a plugin.
-    """
+    """Return an interceptor for clients and one for workers that record spans."""
     return TracedClient(tracing), TracedWorker(tracing)
 
 
@@ -90,10 +83,7 @@ class _TracedActivity(worker.ActivityInboundInterceptor):
 
 
 def trace_of(argument: object) -> HandoffTrace | None:
-    """Return what an activity's argument says for a trace, or None if it is no handoff, or none that can be read.
-
-    The message need not be verified for that: its sender could lie to the trace, and to nothing else.
-    """
+    """Return what an activity's argument says for a trace, or None if it is not a readable handoff."""
     message: Mapping[str, Any]
     match argument:
         case UnverifiedHandoff(raw=raw) | AcceptRequest(message=raw):

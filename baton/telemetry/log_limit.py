@@ -11,17 +11,7 @@ MOST_KINDS = 1_000
 
 
 class RepeatFilter(logging.Filter):
-    """Passes a warning or an error once a minute; others of its kind are counted.
-
-    Of one kind are records of one logger with the same text, but for what follows in parentheses (the SDK's ids), and
-    the same type of exception.
-
-    Example:
-        >>> passes = RepeatFilter(clock=iter([0.0, 1.0, 61.0]).__next__).filter
-        >>> records = [logging.makeLogRecord({"levelno": logging.WARNING, "msg": "disk full"}) for _ in range(3)]
-        >>> [passes(record) for record in records], records[2].getMessage()
-        ([True, False, True], 'disk full [1 more in the last 61 s]')
-    """
+    """Passes a warning or an error once a minute; others of its kind are counted."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -20,11 +20,7 @@ _log = logging.getLogger("baton.worker")
 
 @contextmanager
 def event_loop_watchdog() -> Iterator[None]:
-    """Write all stacks to stderr when the running event loop is blocked, and log it once the loop runs again.
-
-    Raises:
-        RuntimeError: No event loop is running.
-    """
+    """Write all stacks to stderr when the running event loop is blocked, and log it once the loop runs again."""
     task = asyncio.get_running_loop().create_task(_rearm())
     try:
         yield

@@ -33,16 +33,7 @@ def worker_metrics(client: client.Client) -> Metrics:
 
 
 def begin_pipelines(client: client.Client, task_queue: str, workflows: Iterable[type]) -> None:
-    """Begin at nought what the runs of a worker's pipelines count, before the first of them starts.
-
-    The first thing that happens to a run may be a handoff that it refuses. Without this its counter would appear at
-    one, which is no rise, and an alert on it would not fire.
-
-    Args:
-        client: The worker's client.
-        task_queue: The worker's queue.
-        workflows: Its workflows.
-    """
+    """Start the counters of a worker's pipelines at zero, before the first of them starts."""
     meter = _meter(client)
     for kind in workflows:
         try:
@@ -64,19 +55,7 @@ def _meter(client: client.Client) -> MetricMeter:
 def tell_answer(
     metrics: Metrics, receipt: Receipt, message: Mapping[str, Any], receiver: str, transport: Transport
 ) -> None:
-    """Tell metrics and trace what a gate answered.
-
-    An answer that was on record before was counted then: a stage that fails and runs again accepts nothing new. The
-    latency is measured where the handoff was accepted at once: a later attempt of the activity would measure the pause
-    before it.
-
-    Args:
-        metrics: The worker's.
-        receipt: The answer, on record.
-        message: The message; empty if its seal does not hold.
-        receiver: Who answered.
-        transport: How the message came.
-    """
+    """Tell metrics and trace what a gate answered."""
     agent = message.get("fromAgent")
     named = agent.get("agentId") if isinstance(agent, Mapping) else None
     sender = named if isinstance(named, str) and named else UNKNOWN

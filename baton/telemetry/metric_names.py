@@ -2,7 +2,7 @@
 
 The rules of `deploy/prometheus` and the board of `deploy/grafana` name nothing that is not here, which a test
 checks. Names are the ones that Prometheus shows, their endings included, so no setting of the endpoint may add
-any. Counters that alerts rest on have one label of known values, `at_start`, and begin at nought with each.
+any. Counters that alerts rest on have one label of known values, `at_start`, and start at zero with each.
 """
 
 from dataclasses import dataclass
@@ -24,16 +24,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric, as Prometheus shows it.
-
-    Attributes:
-        name: Its name, with its unit and `_total` where it is a counter.
-        kind: What it is.
-        help: What it tells, in a sentence.
-        labels: By what it is told apart.
-        buckets: Of a histogram: the upper limits, ascending.
-        at_start: The values of its one label that are there from the start, at nought.
-    """
+    """One metric, as Prometheus shows it."""
 
     name: str
     kind: Kind
@@ -44,7 +35,7 @@ class Metric:
 
 
 RECEIVER_FAILED = "receiver_failed"
-"""The reason of a roll-back whose receiver failed right after it had accepted (S3-6.3-b)."""
+"""The reason of a roll-back whose receiver failed right after it had accepted."""
 
 HANDOFFS = Metric(
     "baton_handoffs_total",
@@ -145,7 +136,7 @@ CONTRACTS = Metric(
     "Contracts validated before they were handed over, by outcome: valid, flagged (with warnings) or refused.",
     labels=("outcome",),
 )
-"""Every validation is counted (S5-valid-j)."""
+"""Every validation is counted."""
 
 EMPTY_CONTRACTS = Metric(
     "baton_empty_contracts_total",
@@ -190,12 +181,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True)
 class Slo:
-    """How long handoffs may take, from the sender's dispatch to the receiver's accept (S3-6.5-a).
-
-    Attributes:
-        p99: Of a hundred handoffs, ninety-nine take at most so many seconds.
-        longest: No handoff takes more seconds than that.
-    """
+    """How long handoffs may take, from the sender's dispatch to the receiver's accept."""
 
     p99: float
     longest: float
@@ -206,24 +192,11 @@ SLOS = {
     Transport.QUEUE: Slo(p99=0.5, longest=2.0),
     Transport.SIGNAL: Slo(p99=1.0, longest=5.0),
 }
-"""The document's limits by transport (S3-6.5-b, S3-6.5-c, S3-6.5-d)."""
+"""The document's limits by transport."""
 
 
 def slo_breach(transport: Transport, seconds: float) -> str | None:
-    """Return the sentence of an alert if one handoff took longer than any may, else None (S3-6.5-e).
-
-    A single handoff cannot break the limit for 99 of 100; that is judged over many of them, by the alert rules.
-
-    Args:
-        transport: How it travelled.
-        seconds: From the sender's dispatch to the receiver's accept.
-
-    Example:
-        >>> slo_breach(Transport.SIGNAL, 5.0) is None
-        True
-        >>> slo_breach(Transport.SIGNAL, 7.25)
-        'a handoff by signal took 7.25 s from dispatch to accept; the longest allowed is 5 s (EAAPL-MAG006 §6.5)'
-    """
+    """Return the sentence of an alert if one handoff took longer than any may, else None."""
     longest = SLOS[transport].longest
     if seconds <= longest:
         return None

@@ -75,15 +75,10 @@ class ChosenIds(IdGenerator):
 
 
 class OpenTelemetryTracing:
-    """`baton.telemetry.tracing.Tracing` by OpenTelemetry.
-
-    Attributes:
-        provider: OpenTelemetry's provider. Whoever makes it the global one (`trace.set_tracer_provider`) lets
-            what the libraries of an agent record join the span of its stage.
-    """
+    """`baton.telemetry.tracing.Tracing` by OpenTelemetry."""
 
     def __init__(self, provider: TracerProvider, ids: ChosenIds, exporter: "QuietSpanExporter | None" = None) -> None:
-        """Use a provider that was made with ``ids`` as its id generator; the exporter is told when it is closed."""
+        """Use a provider that was made with ``ids`` as its id generator; the exporter is notified when it is closed."""
         self.provider = provider
         self._ids = ids
         self._exporter = exporter
@@ -210,7 +205,7 @@ class OpenTelemetryTracing:
         span.end(at)
 
     def _context(self, handoff: HandoffTrace, arrival: Span | None) -> Context:
-        """Return the context of a stage's span: below its handoff's, whoever recorded that."""
+        """Return the context of a stage's span: below its handoff's."""
         if arrival is not None:
             return _decided(handoff, trace.set_span_in_context(arrival, Context()))
         if handoff.parent is None:
@@ -328,24 +323,12 @@ def _address(environment: Mapping[str, str]) -> str:
 
 
 def undecided(context: Context) -> Context:
-    """Return the context of a span of a task about whose trace nobody has decided."""
+    """Return the context of a span of a task whose sampling is undecided."""
     return set_value(_UNDECIDED, True, context)
 
 
 class RootSampler(Sampler):
-    """Asks another sampler, about an `undecided` span as if its trace began with it.
-
-    The trace id of a task that was started in no trace is the task's id, a UUID with six fixed bits, and its
-    traceparent says sampled because nobody has decided. So the sampler is asked as for a root, by a hashed id.
-
-    Example:
-        >>> from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-        >>> half = RootSampler(ParentBased(TraceIdRatioBased(0.5)))
-        >>> tasks = [0x550E8400E29B41D4A716446655440000 + number for number in range(1000)]
-        >>> found = [half.should_sample(undecided(Context()), task, "handoff").decision.is_sampled() for task in tasks]
-        >>> 400 < sum(found) < 600
-        True
-    """
+    """Asks another sampler, about an `undecided` span as if its trace began with it."""
 
     def __init__(self, inner: Sampler) -> None:
         """Ask ``inner``, the sampler that is set."""
@@ -373,15 +356,7 @@ class RootSampler(Sampler):
 
 
 class QuietSpanExporter(SpanExporter):
-    """Sends by another exporter, and logs once that its collector is out of reach, and once that it is back.
-
-    OpenTelemetry's own logs every attempt, and tries for half a minute at a worker's end.
-
-    Args:
-        inner: Sends.
-        logger: The name of the logger by which it tells of failures.
-        address: Where it sends to, for the log.
-    """
+    """Sends by another exporter, and logs once that its collector is out of reach, and once that it is back."""
 
     def __init__(self, inner: SpanExporter, logger: str, address: str) -> None:
         self._inner = inner

@@ -35,11 +35,7 @@ class StageSpan(Protocol):
     """The span of a stage that is under way."""
 
     def answered(self, verdict: str) -> None:
-        """Tell what the receiver's gate answered, which ends the span of the handoff; the first answer counts.
-
-        Args:
-            verdict: `"ACCEPTED"`, or the code of the verdict.
-        """
+        """Tell what the receiver's gate answered, which ends the span of the handoff; the first answer counts."""
 
     def used(self, model: str, usage: Usage) -> None:
         """Record which model an agent asked, and all tokens of its run so far."""
@@ -54,28 +50,12 @@ class Tracing(Protocol):
     def pipeline_start(
         self, pipeline: str, workflow_id: str, task_id: str | None, parent: str | None
     ) -> AbstractContextManager[str]:
-        """Record that a pipeline is started while the block runs; give the traceparent of that span.
-
-        It is a child of the span that is current where it is called, else of ``parent``.
-
-        Args:
-            pipeline: The workflow's type.
-            workflow_id: Its id.
-            task_id: The task's id, if it is known already.
-            parent: The traceparent that the caller was handed, if any.
-        """
+        """Record that a pipeline is started while the block runs; give the traceparent of that span."""
 
     def stage(
         self, name: str, handoff: HandoffTrace, where: Mapping[str, str], attempt: int
     ) -> AbstractContextManager[StageSpan]:
-        """Record that a stage runs while the block does, and the handoff that brought it here.
-
-        Args:
-            name: The stage's name.
-            handoff: What its message says.
-            where: Temporal's ids of the execution, by attribute.
-            attempt: Temporal's count of the activity's attempts, from 1.
-        """
+        """Record that a stage runs while the block does, and the handoff that brought it here."""
 
     def close(self) -> None:
         """Send what is still held back, and stop; a process calls it before it ends."""
@@ -86,18 +66,14 @@ current_stage: ContextVar[StageSpan | None] = ContextVar("baton_stage_span", def
 
 
 def handoff_answered(verdict: str) -> None:
-    """Tell the span of the running stage what its gate answered; nothing happens without tracing.
-
-    Args:
-        verdict: `"ACCEPTED"`, or the code of the verdict.
-    """
+    """Tell the span of the running stage what its gate answered; nothing happens without tracing."""
     span = current_stage.get()
     if span is not None:
         span.answered(verdict)
 
 
 def open_tracing(environment: Mapping[str, str], service: str = "baton-worker") -> Tracing | None:
-    """Return where this process sends its spans, or None if nobody asked for traces.
+    """Return where this process sends its spans, or None without an address for traces.
 
     Spans go by OTLP over HTTP in the background. Address, headers, certificates, sampler and further names of the
     service are OpenTelemetry's own `OTEL_…` variables; `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none`

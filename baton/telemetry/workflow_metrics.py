@@ -40,19 +40,10 @@ OTHER = "other"
 
 
 class Metrics:
-    """What is counted and measured, by name; see the module.
-
-    Example:
-        >>> nowhere = Metrics(MetricMeter.noop)
-        >>> nowhere.handoff("SCHEMA_INVALID", "extract", "analyse")
-    """
+    """What is counted and measured, by name; see the module."""
 
     def __init__(self, meter: MetricMeter) -> None:
-        """Make the metrics of a meter.
-
-        Args:
-            meter: `workflow.metric_meter()`, `Runtime.metric_meter`, or `MetricMeter.noop`.
-        """
+        """Make the metrics of a meter."""
         self._meter = meter
         self._counters: dict[str, _Family[MetricCounter]] = {}
         self._histograms: dict[str, _Family[MetricHistogramFloat]] = {}
@@ -60,54 +51,26 @@ class Metrics:
         self._suspended: MetricGauge | None = None
 
     def begin(self, metric: Metric) -> None:
-        """Begin a counter at nought, for each value that its label can have.
-
-        For Prometheus a series that appears at one has not risen, so the first violation would raise no alert.
-        A worker begins its own and those of its pipelines before it polls, a pipeline `ROLLBACKS` when it starts.
-        """
+        """Start a counter at zero, for each value that its label can have."""
         for value in metric.at_start:
             self._counter(metric, value).add(0)
 
     def handoff(self, verdict: str, sender: str, receiver: str) -> None:
-        """Count a handoff that its receiver answered (S3-8.1-a, S3-8.1-c).
-
-        Args:
-            verdict: `"ACCEPTED"`, or the code of the verdict.
-            sender: Who handed on.
-            receiver: Who answered.
-        """
+        """Count a handoff that its receiver answered."""
         self._counter(HANDOFFS, verdict).add(1)
         if verdict != Answer.ACCEPTED:
             self._counter(REJECTIONS, verdict, sender, receiver).add(1)
 
     def latency(self, transport: Transport, sender: str, receiver: str, seconds: float) -> None:
-        """Measure an accepted handoff, from the sender's dispatch to the receiver's accept (S3-8.1-b, S3-6.5-f).
-
-        Args:
-            transport: How it travelled.
-            sender: Who handed on.
-            receiver: Who accepted.
-            seconds: How long it took. Less than nothing, which two clocks can make of it, counts as nothing.
-        """
+        """Measure an accepted handoff, from the sender's dispatch to the receiver's accept."""
         self._histogram(LATENCY, transport.value, sender, receiver).record(max(seconds, 0.0))
 
     def rolled_back(self, reason: str) -> None:
-        """Count a handoff that was rolled back (S3-8.1-f).
-
-        Args:
-            reason: The value of its `Fate`, or `RECEIVER_FAILED`.
-        """
+        """Count a handoff that was rolled back."""
         self._counter(ROLLBACKS, reason).add(1)
 
     def dead_letters(self, depth: int) -> None:
-        """Tell how many handoffs wait for a person, of all pipelines together (S3-8.1-e).
-
-        A run must not: it knows its own alone, and what it says would replace what others said. See
-        `baton.telemetry.client_gauges`.
-
-        Args:
-            depth: How many.
-        """
+        """Tell how many handoffs wait for a person, of all pipelines together."""
         if self._dead_letters is None:
             self._dead_letters = self._meter.create_gauge(DEAD_LETTERS.name, DEAD_LETTERS.help)
         self._dead_letters.set(depth)
@@ -119,25 +82,12 @@ class Metrics:
         self._suspended.set(count)
 
     def compressed(self, receiver: str, before: int, after: int) -> None:
-        """Count a conversation that had to be compressed (S3-8.1-d).
-
-        Args:
-            receiver: For whose window.
-            before: Its tokens before.
-            after: Its tokens after.
-        """
+        """Count a conversation that had to be compressed."""
         self._counter(COMPRESSIONS, receiver).add(1)
         self._counter(COMPRESSED_AWAY, receiver).add(max(before - after, 0))
 
     def contract(self, outcome: str, receiver: str, facts: int, tools: int) -> None:
-        """Count a contract that was validated (S5-valid-j, S5-check-j).
-
-        Args:
-            outcome: `"valid"`, `"flagged"` or `"refused"`.
-            receiver: For whom it is.
-            facts: How many facts it holds.
-            tools: How many tools it allows.
-        """
+        """Count a contract that was validated."""
         self._counter(CONTRACTS, outcome).add(1)
         for lack, count in (("facts", facts), ("tools", tools)):
             if not count:

@@ -107,7 +107,7 @@ class Scripts:
         """Assert that every call of every script came, and as expected.
 
         Raises:
-            ScriptError: Some did not; all that went wrong is told.
+            ScriptError: Some did not; the message has all mistakes.
         """
         faults = [fault for one in self._made if (fault := one.fault()) is not None]
         if faults:
@@ -150,7 +150,7 @@ class RecordedAgent:
 
         Raises:
             CassetteMissError: Nothing is recorded for it; see `Cassette.answer`.
-            ValueError: What is recorded is no answer of an agent.
+            ValueError: What is recorded is not an answer of an agent.
         """
         asked = False
 
@@ -162,13 +162,13 @@ class RecordedAgent:
         answer = await self._cassette.answer(self.name, _question(work), ask)
         where = f"the answer of {self.name!r} in {str(self._cassette.file)!r}"
         if not isinstance(answer, dict):
-            raise not_again(ValueError(f"{where} is no object; record it anew"))
+            raise not_again(ValueError(f"{where} is not an object; record it again"))
         try:
             if not asked:
                 _replay(answer, work)
             return _answer(answer)
         except (KeyError, TypeError, ValueError) as error:  # somebody has written in the file
-            reason = f"{where} cannot be read ({type(error).__name__}: {error}); record it anew"
+            reason = f"{where} cannot be read ({type(error).__name__}: {error}); record it again"
             raise not_again(ValueError(reason)) from error
 
 

@@ -29,12 +29,7 @@ _SHORTEST_SECRET = 8
 
 
 class Rule(NamedTuple):
-    """What differs from one run to the next though it means the same.
-
-    Attributes:
-        name: What it is called in the normalised prompt: `<name 1>`, `<name 2>`, by first appearance.
-        pattern: What it looks like; only what stands in its first group is replaced, if it has one.
-    """
+    """What differs from one run to the next though it means the same."""
 
     name: str
     pattern: re.Pattern[str]
@@ -78,14 +73,7 @@ class CassetteMissError(AssertionError):
 
 @dataclass
 class Recording:
-    """One answer of an agent.
-
-    Attributes:
-        agent: Whose.
-        prompt: The normalised prompt.
-        answer: What the agent answered, JSON.
-        used: Whether it was played in this run.
-    """
+    """One answer of an agent."""
 
     agent: str
     prompt: str
@@ -112,7 +100,7 @@ class Cassette:
         recorded: How many answers were recorded in this run.
 
     Raises:
-        ValueError: On making one: the file is no cassette.
+        ValueError: On making one: the file is not a cassette.
 
     Example:
         >>> import asyncio
@@ -137,7 +125,7 @@ class Cassette:
 
     @property
     def unused(self) -> list[Recording]:
-        """The recordings that were not played: they are of prompts that nobody asks any more."""
+        """The recordings that were not played: their prompts are no longer asked."""
         return [one for one in self.recordings if not one.used]
 
     async def answer(self, agent: str, prompt: str, ask: Callable[[], Awaitable[Json]]) -> Json:
@@ -149,7 +137,7 @@ class Cassette:
             ask: Asks the real agent; not called unless the answer has to be recorded.
 
         Raises:
-            CassetteMissError: There is no answer for this prompt. In an activity it is an `ApplicationError` that
+            CassetteMissError: The prompt has no answer here. In an activity it is an `ApplicationError` that
                 is not retried.
             ValueError: Prompt or answer hold a secret of the environment; nothing is recorded, and no agent is asked
                 such a prompt. In an activity it is an `ApplicationError` that is not retried: the agent may cost money.
@@ -203,8 +191,8 @@ class Cassette:
         return not_again(CassetteMissError(reason))
 
     def _reason(self, agent: str, prompt: str) -> str:
-        """Return why there is no answer, with the nearest prompt that has one."""
-        remedy = "look at the difference; if it is meant, record anew with `pytest --baton-record`"
+        """Return why an answer is missing, with the nearest prompt that has one."""
+        remedy = "look at the difference; if it is meant, record again with `pytest --baton-record`"
         mine = [one for one in self.recordings if one.agent == agent]
         if not mine:
             agents = ", ".join(sorted({repr(one.agent) for one in self.recordings})) or "none"
@@ -228,11 +216,7 @@ class Cassette:
 
 
 def _refuse_secrets(agent: str, text: str) -> None:
-    """Raise if a recording would hold what an environment variable with the name of a secret holds.
-
-    Raises:
-        ValueError: It would; the message names the variable.
-    """
+    """Raise if a recording would hold what an environment variable with the name of a secret holds."""
     for name, value in os.environ.items():
         if not _SECRET_NAME.search(name) or len(value.strip()) < _SHORTEST_SECRET:
             continue
@@ -252,11 +236,7 @@ def _likeness(one: str, other: str) -> float:
 
 
 def _read(file: Path) -> list[Recording]:
-    """Return the recordings of a file; none if it is not there.
-
-    Raises:
-        ValueError: It is no cassette.
-    """
+    """Return the recordings of a file; none if it is not there."""
     try:
         data = file.read_bytes()
     except FileNotFoundError:
@@ -266,22 +246,17 @@ def _read(file: Path) -> list[Recording]:
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}")
         if not isinstance(content["answers"], list):
-            raise TypeError("its answers are no list")
+            raise TypeError("its answers are not a list")
         return [_recording(one) for one in content["answers"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"{str(file)!r} is no cassette of the format {FORMAT!r}: {type(error).__name__}: {error}; "
-            "mend it, or delete it and record anew with `pytest --baton-record`"
+            f"{str(file)!r} is not a cassette of the format {FORMAT!r}: {type(error).__name__}: {error}; "
+            "correct it, or delete it and record again with `pytest --baton-record`"
         ) from error
 
 
 def _recording(one: dict[str, Any]) -> Recording:
-    """Return what a file has of an answer.
-
-    Raises:
-        TypeError: It is none, as after a change by hand: a text as its prompt would be taken for a list of letters.
-        KeyError: Something is missing.
-    """
+    """Return what a file has of an answer."""
     if not isinstance(one["agent"], str) or not isinstance(one["prompt"], list):
         raise TypeError("an answer's agent is a text, and its prompt a list of lines")
     return Recording(one["agent"], "\n".join(one["prompt"]), one["answer"])

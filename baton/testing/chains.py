@@ -1,7 +1,7 @@
 """Attacks on the ledger: on the records of a task's chain, and on the file, past all its guards.
 
 The attacker can write whatever the ledger stores, hashes included, but has no signing key. Each attack is a function
-from a task's records, of which there must be four or more, to the attacker's. A verifier with the public keys and the
+from a task's records, four or more, to the attacker's. A verifier with the public keys and the
 chain's last head refuses every one but `drop_the_signature`, after which the chain is whole and only signed less far.
 """
 
@@ -43,7 +43,7 @@ def opened_past_guards(ledger: Path) -> Iterator[sqlite3.Connection]:
 
 
 def edited(record: AuditRecord, old: bytes, new: bytes) -> AuditRecord:
-    """Return a record with a text in its header replaced; it is neither signed anew nor, in a chain, joined anew.
+    """Return a record with a text in its header replaced; it is neither signed nor joined again.
 
     Raises:
         ValueError: The header does not have that text.
@@ -75,7 +75,7 @@ def edit_and_rehash_one(records: Sequence[AuditRecord]) -> list[AuditRecord]:
 
 
 def edit_and_rehash_the_rest(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Change a record, and join all later ones to it anew; their signatures stay."""
+    """Change a record, and join all later ones to it again; their signatures stay."""
     changed = _with(records, _turned(records[MIDDLE - 1]))
     for place in range(MIDDLE, len(changed)):
         before, now = records[place - 1].hash.hex().encode(), changed[place - 1].hash.hex().encode()

@@ -38,12 +38,7 @@ COMMANDS = ("verify --all", "verify --all --anchors", "verify TASK", "checkpoint
 
 @dataclass(frozen=True)
 class Target:
-    """What an attack is about.
-
-    Attributes:
-        file: The ledger's file.
-        record: The last record of the task that is attacked.
-    """
+    """What an attack is about."""
 
     file: Path
     record: AuditRecord
@@ -155,18 +150,7 @@ LEDGER_ATTACKS: Mapping[str, Attack] = {
 async def verdicts(
     file: Path, keyring: Keyring, attack: Attack | None = None, *, name: str = "baton", task_id: str | None = None
 ) -> dict[str, str]:
-    """Return what each command makes of a ledger after an attack on a copy of it.
-
-    Args:
-        file: The ledger's file; it is not changed. Nothing may write it meanwhile.
-        keyring: The deployment's keys.
-        attack: The attack; None for none.
-        name: The ledger's name.
-        task_id: The task that is attacked; by default that of the newest record.
-
-    Returns:
-        By command, the verdict, or `refused` and why.
-    """
+    """Return what each command makes of a ledger after an attack on a copy of it."""
     with tempfile.TemporaryDirectory(prefix="baton-attack-") as folder:
         copy = Path(folder) / "ledger.db"
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:
@@ -237,13 +221,7 @@ async def _asked(
 
 
 async def table(file: Path, keyring: Keyring, *, name: str = "baton") -> str:
-    """Return what each command makes of each attack, as a table in Markdown.
-
-    Args:
-        file: The ledger's file; each attack is made on a copy of it.
-        keyring: The deployment's keys.
-        name: The ledger's name.
-    """
+    """Return what each command makes of each attack, as a table in Markdown."""
     lines = [["attack", *(f"`{command}`" for command in COMMANDS)], ["---"] * (len(COMMANDS) + 1)]
     for said, attack in {"none": None, **LEDGER_ATTACKS}.items():
         found = await verdicts(file, keyring, attack, name=name)

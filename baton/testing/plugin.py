@@ -57,11 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to record in CI, where nobody would look at what was recorded.
-
-    Raises:
-        pytest.UsageError: Recording was asked for, and the environment variable CI is set.
-    """
+    """Refuse to record in CI, where a recording would not be reviewed."""
     if _records(config) and _is_set("CI"):
         raise pytest.UsageError(
             f"--baton-record ({RECORD_VARIABLE}) asks real agents and writes cassettes, and CI is set; record on your "
@@ -96,11 +92,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """Let the Temporal SDK's threads end before the interpreter does.
-
-    One of them may otherwise ask for the interpreter's lock while that is being torn down, which ends the process
-    with SIGABRT after all tests have passed (sdk-python issue 300).
-    """
+    """Let the Temporal SDK's threads end before the interpreter does."""
     if {"baton.devserver", "baton.plugin"} & sys.modules.keys():
         gc.collect()
         time.sleep(_SETTLE_SECONDS)
@@ -126,11 +118,7 @@ def baton_server(
     baton_server_options: "DevServerOptions | None",
     tmp_path_factory: pytest.TempPathFactory,
 ) -> "Iterator[DevServer | RemoteServer]":
-    """Return a real Temporal server in memory, at ``baton_server.address``, or the one that `--baton-server` names.
-
-    It is shared by all tests of the session: give every workflow an id and every worker a task queue of its own. If
-    it ends by itself, the session ends at the first test that fails then, and says how the server ended.
-    """
+    """Return a real Temporal server in memory, at ``baton_server.address``, or the one that `--baton-server` names."""
     address = request.config.getoption("--baton-server")
     if address:
         yield kit.RemoteServer(address)
@@ -146,10 +134,7 @@ def baton_server(
 
 @pytest.fixture(scope="session")
 def baton_plugin() -> "BatonPlugin | None":
-    """Return the plugin of the session's client; define a fixture of this name in your conftest.py to change it.
-
-    Your own may have an artifact store, safeguards, or a token counter; None is a plain `BatonPlugin()`.
-    """
+    """Return the plugin of the session's client; define a fixture of this name in your conftest.py to change it."""
     return None
 
 
@@ -163,11 +148,7 @@ def baton_client(
 
 @pytest.fixture(scope="session")
 def baton_time(baton_client: "Client") -> "TimeSkipper":
-    """Return the SDK's `TimeSkipper` for the client: runs that its `.client` starts skip the time they wait.
-
-    `await baton_time.fast_forward(handle, timedelta(days=1))` moves the clock of one run on. The server must allow
-    it, as the one of this fixture's session does.
-    """
+    """Return the SDK's `TimeSkipper` for the client: runs that its `.client` starts skip the time they wait."""
     return kit.TimeSkipper(baton_client)
 
 
@@ -175,11 +156,7 @@ def baton_time(baton_client: "Client") -> "TimeSkipper":
 def baton_worker(
     baton_client: "Client",
 ) -> "Callable[..., AbstractAsyncContextManager[Worker]]":
-    """Return what makes a worker that runs inside an `async with` block.
-
-    Call it as `baton_worker([Delivery], [plan, implement])`, with whatever `pipeline_worker` takes; `client=` is
-    another client than `baton_client`.
-    """
+    """Return what makes a worker that runs inside an `async with` block."""
 
     def worker(
         workflows: Sequence[type], stages: Sequence[Callable[..., Any]], *, client: "Client | None" = None, **more: Any
@@ -200,11 +177,7 @@ def baton_scripts(request: pytest.FixtureRequest) -> "Iterator[Scripts]":
 
 @pytest.fixture
 def baton_cassette(request: pytest.FixtureRequest) -> "Iterator[Cassette]":
-    """Return the test's cassette: `cassettes/<module>/<test>.json` beside the test's file.
-
-    With `--baton-record` it asks the real agents for what it does not have; of a test that passed then, it keeps
-    only what the test asked for. Without, whatever it does not have fails the test, with the difference.
-    """
+    """Return the test's cassette: `cassettes/<module>/<test>.json` beside the test's file."""
     records = _records(request.config)
     cassette = kit.Cassette(_cassette_file(request.node), record=records)
     yield cassette

@@ -53,7 +53,7 @@ async def assert_replays_folder(
     plugin: BatonPlugin | None = None,
     further: Sequence[Plugin] = (),
 ) -> int:
-    """Assert that the pipelines' code fits every history in a folder; all that do not fit are told at once.
+    """Assert that the pipelines' code fits every history in a folder; the error names all that do not fit.
 
     Put a history there for each released pipeline and each way through it: `baton export RUN FILE` writes one.
 
@@ -67,7 +67,7 @@ async def assert_replays_folder(
         How many histories there are.
 
     Raises:
-        AssertionError: The folder has none; or some do not fit, are no histories, or are of other pipelines.
+        AssertionError: The folder has none; or some do not fit, are not histories, or belong to other pipelines.
 
     Example:
         ```python
@@ -77,7 +77,7 @@ async def assert_replays_folder(
     """
     files = _histories(folder)
     if not files:
-        raise AssertionError(f"there is no history in {str(folder)!r}; write one with `baton export RUN FILE.json`")
+        raise AssertionError(f"{str(folder)!r} has no history; write one with `baton export RUN FILE.json`")
     misfits = []
     for name, text in files.items():
         misfit = await _misfit(name, text, workflows, plugin, further)
@@ -102,7 +102,7 @@ async def _misfit(
         history = WorkflowHistory.from_json(name.removesuffix(".json"), text)
         started = history.events[0].workflow_execution_started_event_attributes
     except Exception as error:  # as many kinds as there are ways of not being a history
-        return f"{name} is no history: {type(error).__name__}: {error}"
+        return f"{name} is not a history: {type(error).__name__}: {error}"
     if started.workflow_type.name not in {_type_name(one) for one in workflows}:
         return f"{name} is of the pipeline {started.workflow_type.name!r}, which is not among those given"
     try:

@@ -19,7 +19,7 @@ from baton.core.messages import Decision, Overview, PipelineInput, PipelineResul
 from baton.errors import BatonError, PipelineError
 from baton.wire.names import QUERY_STATUS
 
-_UNDECIDED = "; nobody decided: run_pipeline(…, decisions={…}) takes its title"
+_UNDECIDED = "; undecided: run_pipeline(…, decisions={…}) takes its title"
 _LOOKS_EVERY = 0.05  # seconds
 
 

@@ -104,7 +104,7 @@ class Script:
             given: What an answer that is a function is called with; the prompt by default.
 
         Raises:
-            ScriptError: There is no next call, or it expects another prompt. In an activity it is an
+            ScriptError: The script has no next call, or it expects another prompt. In an activity it is an
                 `ApplicationError` that is not retried.
         """
         number = len(self.prompts)
@@ -190,11 +190,7 @@ class Script:
 
 
 class Scripted:
-    """Whoever answers by a script: at the end of a `with` block it has been asked for all of it.
-
-    Attributes:
-        script: The script, with the prompts so far.
-    """
+    """Whoever answers by a script: at the end of a `with` block it has been asked for all of it."""
 
     script: Script
 

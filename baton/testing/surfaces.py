@@ -218,11 +218,7 @@ async def _add_histories(found: Surfaces, client: Client, workflow_id: str) -> s
 
 
 async def _decoded(client: Client, payload: Payload, place: str) -> bytes:
-    """Return what a payload holds.
-
-    Raises:
-        HistoryError: It cannot be decoded.
-    """
+    """Return what a payload holds."""
     try:
         [value] = await client.data_converter.decode([payload], [RawValue])
     except Exception as error:

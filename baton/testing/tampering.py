@@ -1,6 +1,6 @@
 """Attacks on handoffs: what somebody between sender and receiver can do to the bytes, and to what is sent again.
 
-Every function takes the bytes of a sealed handoff and returns other bytes. What has no key is never sealed anew, so a
+Every function takes the bytes of a sealed handoff and returns other bytes. Without a key, nothing is sealed again, so a
 receiver has to refuse it; `forged` seals with a key of the attacker's own, under the sender's key id.
 """
 
@@ -84,7 +84,7 @@ def unsigned(raw: bytes) -> bytes:
 
 
 def forged(raw: bytes, **members: Json) -> bytes:
-    """Return a handoff that was changed and sealed anew, with another key under the id of the sender's.
+    """Return a handoff that was changed and sealed again, with another key under the id of the sender's.
 
     Args:
         raw: The handoff.
@@ -102,7 +102,7 @@ def readdressed(raw: bytes, workflow_id: str, keyring: Keyring | None = None) ->
     Args:
         raw: The handoff.
         workflow_id: Whom it is to be sent to.
-        keyring: Seals it anew; without it the old seal stays, and no longer holds.
+        keyring: Seals it again; without it the old seal stays, and no longer holds.
     """
     address = f"/step/{STEP_WORKFLOW}"
     moved = changed(raw, address, workflow_id)

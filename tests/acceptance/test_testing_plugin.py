@@ -141,7 +141,7 @@ class TestGuide:
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     def test_a_server_that_runs_can_be_used(self, plain: Path, server: DevServer) -> None:
-        """`--baton-server` starts none: there is no program to start one."""
+        """`--baton-server` starts none: program to start one."""
         ended = run_pytest(plain, "--baton-server", server.address, PATH="", BATON_TEMPORAL_CLI="none")
 
         assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -221,7 +221,7 @@ class TestDecode:
         secret = codec().encrypt(PLAIN)
         foreign = Payload(metadata=secret.metadata, data=secret.data[:1] + mark + secret.data[5:])
 
-        with pytest.raises(MissingKeyError, match=f"{mark.hex()}.*goes on once the key is back"):
+        with pytest.raises(MissingKeyError, match=f"{mark.hex()}.*resumes once the key is back"):
             codec().decrypt(foreign)
 
     def test_of_two_keys_with_one_mark_the_right_one_opens_it(self) -> None:

@@ -186,7 +186,7 @@ class TestReadAgentFile:
         for name, what in (("missing", "cannot be read"), ("binary", "not UTF-8 at byte 3"), ("large", "larger than")):
             with pytest.raises(AgentFileError, match=what):
                 read_agent_file(tmp_path / f"{name}.md")
-        with pytest.raises(AgentFileError, match="is no folder"):
+        with pytest.raises(AgentFileError, match="is not a folder"):
             read_agent_files(tmp_path / "missing")
 
 

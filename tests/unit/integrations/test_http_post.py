@@ -153,7 +153,7 @@ class TestKeyFrom:
     ) -> None:
         """It was copied wrongly; nothing of it is said."""
         monkeypatch.setenv("MODELS_KEY", key)
-        with pytest.raises(AgentError, match="'MODELS_KEY' of this worker holds signs that no key has") as raised:
+        with pytest.raises(AgentError, match="'MODELS_KEY' of this worker holds characters") as raised:
             key_from("MODELS_KEY")
         assert "sk-" not in str(raised.value)
 

@@ -238,7 +238,7 @@ class TestNodeStage:
             pytest.param(lambda: node_stage(lambda state: 7, name="n"), "returned a int", True, id="no state"),
             pytest.param(lambda: node_stage(waiting()), "stopped at an interrupt", True, id="waits for a person"),
             pytest.param(lambda: node_stage(asks), "'asks' stopped at an interrupt", True, id="a bare node that waits"),
-            pytest.param(lambda: node_stage(leaving()), "goes on to 'legal' in a graph around", True, id="leaves"),
+            pytest.param(lambda: node_stage(leaving()), "continues at 'legal' of a parent", True, id="leaves"),
             pytest.param(lambda: node_stage(circling()), "took too many steps", False, id="goes in circles"),
         ],
     )

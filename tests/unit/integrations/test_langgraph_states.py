@@ -106,7 +106,7 @@ class TestState:
         around.add_node("inner", stopping)
         around.add_edge(START, "inner")
 
-        with pytest.raises(ValueError, match=r"the graph 'review' stops at .* and nobody would go on with it"):
+        with pytest.raises(ValueError, match=r"the graph 'review' stops at .* and nothing would resume it"):
             node_stage(around.compile(name="review") if below else stopping)
 
 

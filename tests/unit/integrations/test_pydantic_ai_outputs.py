@@ -5,22 +5,16 @@ import json
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, PromptedOutput, StructuredDict, ToolOutput
+from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from baton.agents.memo import MOST, remembering
 from baton.agents.port import agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
-from baton.agents.pydantic_ai_outputs import build_once
 from tests.unit.integrations.material import PATCH, context
 
 OBJECT: dict[str, Any] = {"type": "object"}
-
-
-def output(name: str) -> Any:
-    """Return an output by a tool."""
-    return ToolOutput(StructuredDict(OBJECT, name=name), name=name)
 
 
 class TestPydanticAgent:
@@ -29,31 +23,12 @@ class TestPydanticAgent:
     def test_a_way_of_answering_that_there_is_not_is_refused(self) -> None:
         """Where it was written; a stage failed by a `KeyError`."""
         way: Any = "toll"
-        with pytest.raises(ValueError, match="answer='toll': there is no such way; choose one of tool, native, pro"):
+        with pytest.raises(ValueError, match="answer='toll': expected one of tool, native, pro"):
             PydanticAgent(Agent(name="plan"), answer=way)
 
 
-class TestBuildOnce:
-    """`build_once`."""
-
-    def test_the_framework_still_builds_where_we_remember(self) -> None:
-        """The method is its own business: where another version has none, each run builds anew, and this says so."""
-        agent: Any = Agent("test")
-        build_once(agent)
-        build_once(agent)
-
-        first, second = output("first"), output("second")
-        assert agent._prepare_output_schema(first) is agent._prepare_output_schema(first)
-        assert agent._prepare_output_schema(second) is not agent._prepare_output_schema(first)
-
-    def test_what_is_new_in_each_run_is_built_in_each(self) -> None:
-        """An agent's own output, and one that is made for a single run, are the framework's."""
-        agent: Any = Agent("test")
-        build_once(agent)
-        prompted = PromptedOutput(StructuredDict(OBJECT, name="answer"))
-
-        assert agent._prepare_output_schema(None) is agent._output_schema
-        assert agent._prepare_output_schema(prompted) is not agent._prepare_output_schema(prompted)
+class TestOutputs:
+    """What each run has to answer with."""
 
     async def test_stages_of_one_agent_have_their_own_answers_at_the_same_time(self) -> None:
         """A worker runs several stages at once, and several runs of each."""

@@ -84,7 +84,7 @@ class TestDirectory:
         (tmp_path / "baton-test-coder").write_text("#!/bin/sh\n", encoding="utf-8")
         (tmp_path / "baton-test-coder").chmod(0o755)
 
-        assert "no program" in str(await refused(SubprocessAgent("code", ["baton-test-coder"], directory=tmp_path)))
+        assert "is not on this worker" in str(await refused(SubprocessAgent("code", ["baton-test-coder"], directory=tmp_path)))
 
 
 class TestAnswer:
@@ -279,7 +279,7 @@ class TestFailure:
         """Another worker may have it."""
         error = await refused(SubprocessAgent("code", ["no-such-coder"]))
 
-        assert "there is no program 'no-such-coder'" in str(error)
+        assert "program 'no-such-coder'" in str(error)
         assert not error.non_retryable
 
     async def test_a_program_that_may_not_be_run_and_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ class TestFailure:
 
         nowhere = tmp_path / "nowhere"
         error = await refused(program(PRINT, directory=nowhere))
-        assert f"{str(nowhere)!r} is no folder" in str(error)
+        assert f"{str(nowhere)!r} is not a folder" in str(error)
 
     async def test_one_that_writes_without_end_is_ended(self) -> None:
         """The worker's memory is not its to fill."""

@@ -157,7 +157,7 @@ class TestRecordedAgent:
         cassette.recordings[0].answer = {"patch": {}}
         cassette.save()
 
-        with pytest.raises(ValueError, match=r"'plan.*' cannot be read \(KeyError: 'spend'\); record it anew"):
+        with pytest.raises(ValueError, match=r"'plan.*' cannot be read \(KeyError: 'spend'\); record it again"):
             await agent_stage(RecordedAgent(Real(), Cassette(file)), tools=[look_up])(context())
 
     @pytest.mark.parametrize(

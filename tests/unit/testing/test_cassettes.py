@@ -214,5 +214,5 @@ class TestCassette:
         file.parent.mkdir()
         file.write_text(text, encoding="utf-8", errors="surrogateescape")
 
-        with pytest.raises(ValueError, match="is no cassette of the format"):
+        with pytest.raises(ValueError, match="is not a cassette of the format"):
             Cassette(file)

@@ -36,7 +36,7 @@ class TestAssertReplaysFolder:
         told = str(raised.value).splitlines()
         assert told[0] == "3 of 3 histories do not replay:"
         assert "linear.json: the code does not fit" in told[1]
-        assert told[2].startswith("- notes.json is no history: ")
+        assert told[2].startswith("- notes.json is not a history: ")
         assert any(
             "old/approval.json is of the pipeline 'Gated', which is not among those given" in one for one in told
         )
