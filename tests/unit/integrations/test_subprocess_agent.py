@@ -84,7 +84,9 @@ class TestDirectory:
         (tmp_path / "baton-test-coder").write_text("#!/bin/sh\n", encoding="utf-8")
         (tmp_path / "baton-test-coder").chmod(0o755)
 
-        assert "is not on this worker" in str(await refused(SubprocessAgent("code", ["baton-test-coder"], directory=tmp_path)))
+        assert "is not on this worker" in str(
+            await refused(SubprocessAgent("code", ["baton-test-coder"], directory=tmp_path))
+        )
 
 
 class TestAnswer:
