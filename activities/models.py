@@ -16,10 +16,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from baton import fence
+from baton import PatchError, fence
+from baton.agents import Agent, AgentError, AgentWork, AnswerForm
 from baton.agents.answers import answer_schema
-from baton.agents.port import Agent, AgentWork, AnswerForm
-from baton.errors import AgentError, PatchError
 from baton.wire.pricing import Price
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)

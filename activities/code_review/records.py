@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from baton.errors import BatonError
+from baton import BatonError
 from baton.wire.records import Record
 
 Severity = Literal["high", "medium", "low"]

@@ -32,7 +32,7 @@ from activities.code_review.sources import (
     snapshot_of_project,
 )
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
-from baton.agents.port import AnswerForm, agent_stage
+from baton.agents import AnswerForm, agent_stage
 from baton.contract.activity_toolbox import ToolAnswer
 from baton.report.rendering import render_report
 

@@ -13,7 +13,7 @@ from activities.project_init.roadmap import roadmap_by_rules
 from activities.project_init.store import load, load_tree, save
 from activities.project_init.structure import Structure, read_structure
 from baton import BatonPatch
-from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents import AgentAnswer, AgentWork
 
 _TASK = (
     "You plan the next work on a software project from findings about it. Propose at most five roadmap items that the "

@@ -24,7 +24,7 @@ from activities.project_init.records import Documents, Hit, KnowledgeIndex, Proj
 from activities.project_init.store import write_bytes
 from activities.project_init.structure import parse_python
 from activities.source_files import as_text
-from baton.wire.tokens import estimate_tokens
+from baton import estimate_tokens
 
 FORMAT = "2"
 """The version of the tables; an index of another version is refused."""

@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import Field
 
 from activities.languages import LanguageKind
+from baton import BatonError
 from baton.artifacts.records import Sha256Hex
-from baton.errors import BatonError
 from baton.wire.records import Record
 
 Purpose = Literal["install", "run", "test", "lint", "format", "build", "release", "other"]

@@ -18,7 +18,7 @@ from activities.project_init.records import Documents, KnowledgeIndex, ProjectEr
 from activities.project_init.store import load, load_tree, prepare_output, save
 from activities.project_init.verify import verify
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
-from baton.agents.port import agent_stage
+from baton.agents import agent_stage
 
 _TIMEOUT = timedelta(minutes=30)
 _HEARTBEAT = timedelta(seconds=4)

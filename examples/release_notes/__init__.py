@@ -1,0 +1,1 @@
+"""Two agents write and review release notes, and an editor approves them."""

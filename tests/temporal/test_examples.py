@@ -1,0 +1,54 @@
+"""The examples run: as a script, and as a worker serves them."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from baton import PipelineInput
+from baton.client import read_run
+from baton.devserver import DevServer
+from baton.runs.client_explanation import explain
+from baton.testing import pipeline_worker
+from baton.worker import discover
+from tests.support import approve
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+async def test_hello_runs_as_a_script(server: DevServer) -> None:
+    """It needs nothing but a server, or starts one."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / "hello.py")),
+        env={**os.environ, "TEMPORAL_ADDRESS": server.address, "PYTHONPATH": str(EXAMPLES.parent)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, progress = await process.communicate()
+    assert (process.returncode, said.decode().strip()) == (0, "Good morning, Ada."), progress.decode()
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_two_agents_write_and_an_editor_decides(
+    client: Client, approved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offline each agent gives its scripted answer; the reviewer sees the writer's decision as a fact."""
+    monkeypatch.delenv("EXAMPLE_MODEL", raising=False)
+    served = discover(str(EXAMPLES / "release_notes"))
+    async with pipeline_worker(client, [*served.pipelines], [*served.stages]) as worker:
+        handle = await client.start_workflow(
+            "release_notes",
+            PipelineInput(goal="Notes for 1.2"),
+            id=f"release-notes-{approved}",
+            task_queue=worker.task_queue,
+            result_type=dict,
+        )
+        await approve(client, handle, "editor", yes=approved)
+        result = await handle.result()
+    assert result["output"]["published"] is approved
+    assert result["baton"]["open_questions"] == ["Does the CSV export need a guide?"]
+    run = await read_run(client, handle.id)
+    assert explain(run, "review").stage == "review"
