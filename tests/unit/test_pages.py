@@ -97,6 +97,7 @@ def test_every_command_is_one_that_baton_takes(page: Path, tmp_path: Path, monke
     """Names, options and the number of arguments are right; where a command is only named, what it needs may lack."""
     for needed in ("fix.json", "public.json", "heads.jsonl", "evidence.zst", "FILE"):
         (tmp_path / needed).write_text("{}")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     wrong = []
     for command in commands(page):
