@@ -21,9 +21,16 @@ _WORDS: dict[Purpose, str] = {
     "release": "release publish deploy version push upload",
 }
 _ORDER: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
-_MAKE_TARGET = re.compile(r"([A-Za-z0-9_][\w-]*)\s*::?(?![:=])[^#\n]*(?:##\s*(.*))?")
-_JUST_RECIPE = re.compile(r"@?([a-zA-Z_][\w-]*)[^:=\n]*:(?!=)")
-_TOX_ENVIRONMENT = re.compile(r"\[testenv:([\w.-]+)\]")
+_MAKE = re.compile(r"(?P<name>[A-Za-z0-9_][\w-]*)\s*::?(?![:=])[^#\n]*(?:##\s*(?P<about>.*))?")
+_JUST = re.compile(r"@?(?!(?:set|alias|export|import|mod)\b)(?P<name>[a-zA-Z_][\w-]*)[^:=\n]*:(?!=)(?P<about>)")
+_TOX = re.compile(r"\[testenv:(?P<name>[\w.-]+)\](?P<about>)")
+_RUNNERS = {
+    **dict.fromkeys(("Makefile", "GNUmakefile", "makefile"), ("make", _MAKE)),
+    **dict.fromkeys(("justfile", "Justfile"), ("just", _JUST)),
+    "tox.ini": ("tox -e", _TOX),
+}
+"""How the tasks of a task runner's file are called, and how a line declares one."""
+
 _NPM_HOOK = re.compile(r"(pre|post)(install|publish|pack|version|test|start|build)|prepare|prepublishOnly")
 _NODE_MANAGERS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
 _CI = re.compile(r"\.(github|forgejo|gitea)/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml")
@@ -119,27 +126,22 @@ def _in_folder(path: str, line: str) -> str:
 
 
 def _of_runners(tree: SourceTree) -> Iterator[Command]:
-    """Yield the targets of make, the recipes of just, and the environments of tox."""
-    for path in tree.named("Makefile", "GNUmakefile", "makefile", "justfile", "Justfile", "tox.ini"):
-        name = PurePosixPath(path).name
-        pattern, call = (_JUST_RECIPE, "just") if "just" in name.lower() else (_MAKE_TARGET, "make")
-        if name == "tox.ini":
-            pattern, call = _TOX_ENVIRONMENT, "tox -e"
-        lines = (tree.text(path) or "").split("\n")
+    """Yield the targets of make that are not files, the recipes of just, and the environments of tox."""
+    for path in tree.named(*_RUNNERS):
+        folder, _, file = path.rpartition("/")
+        call, pattern = _RUNNERS[file]
+        lines = [*(tree.text(path) or "").split("\n"), ""]
         for number, line in enumerate(lines, 1):
             found = pattern.match(line[:1000])
-            if found is None or (name != "tox.ini" and found[1] in ("set", "alias", "export", "import", "mod")):
+            if found is None or f"{folder}/{found['name']}".lstrip("/") in tree.by_path:
                 continue
-            body = next(iter(lines[number : number + 1]), "").strip().lstrip("@-") if call != "tox -e" else ""
-            about = (found[2] or "") if call == "make" else ""
-            is_phony = not (tree.root / path).with_name(found[1]).is_file()
-            if is_phony:
-                yield Command(
-                    line=_in_folder(path, f"{call} {quote(found[1])}"),
-                    purpose="build" if found[1] == "all" else purpose_of(found[1]),
-                    about=about.strip() or (f"runs `{body}`" if body and lines[number][:1].isspace() else ""),
-                    evidence=Evidence(path=path, line=number),
-                )
+            body = lines[number].strip().lstrip("@-") if lines[number][:1].isspace() else ""
+            yield Command(
+                line=_in_folder(path, f"{call} {quote(found['name'])}"),
+                purpose="build" if found["name"] == "all" else purpose_of(found["name"]),
+                about=found["about"] or (f"runs `{body}`" if body else ""),
+                evidence=Evidence(path=path, line=number),
+            )
 
 
 def _of_scripts(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[Command]:

@@ -131,8 +131,8 @@ def _pytest_patterns(tree: SourceTree) -> list[str]:
         wanted: object = ""
         try:
             if path.endswith(".toml"):
-                tool = tomllib.loads(text).get("tool", {})
-                wanted = tool.get("pytest", {}).get("ini_options", {}).get("python_files", "")
+                settings = tomllib.loads(text).get("tool", {}).get("pytest", {})
+                wanted = settings.get("ini_options", settings).get("python_files", "")
             else:
                 parser = configparser.ConfigParser(interpolation=None, strict=False)
                 parser.read_string(text)
