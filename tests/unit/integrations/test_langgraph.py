@@ -349,23 +349,6 @@ class TestWatch:
         result = next(event for event in context.session.events if event.type is EventType.TOOL_RESULT)
         assert result.success is False
 
-    @pytest.mark.parametrize(
-        ("limits", "message"),
-        [
-            pytest.param(AgentLimits(requests=1), "1 requests", id="requests"),
-            pytest.param(AgentLimits(tokens=100), "110 of 100 tokens", id="tokens"),
-        ],
-    )
-    async def test_a_run_that_goes_too_far_is_stopped(self, limits: AgentLimits, message: str) -> None:
-        """Requests and tokens are limited, and what was spent is on the bill all the same."""
-        graph = looping(model(*(calling("crm_lookup", "c-1") for _ in range(3))))
-        context = StageContext.for_test(BATON)
-
-        with pytest.raises(ApplicationError, match=message) as caught:
-            await done(agent_stage(LangGraphAgent(graph, into={"messages": "messages"}), limits=limits), context)
-        assert caught.value.non_retryable
-        assert context.charged.prompt_tokens == 100
-
     @pytest.mark.parametrize("limits", [AgentLimits(requests=1), AgentLimits(tokens=100), AgentLimits(micro_usd=100)])
     async def test_a_model_that_asks_again_by_itself_asks_no_more_beyond_a_limit(self, limits: AgentLimits) -> None:
         """It would be paid each time; and a node that catches the error has no answer taken."""

@@ -1,6 +1,5 @@
 """Agents of the OpenAI Agents SDK as stages: scripted models, and a server that speaks the providers' wire format."""
 
-import asyncio
 import itertools
 import json
 import sys
@@ -11,19 +10,17 @@ from typing import Any
 import pytest
 from agents import Agent, GuardrailFunctionOutput, Usage, function_tool, handoff, output_guardrail
 from agents.mcp import MCPServerStdio
-from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.tool_context import ToolContext
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
 from baton import Baton, StageContext, StageResult
 from baton.agents.openai_agents import OpenAIAgent
-from baton.agents.port import AgentAnswer, AgentLimits, AnswerForm, agent_stage
+from baton.agents.port import AgentAnswer, agent_stage
 from baton.contract.records import Confidence, Fact, HandoffContract, SourceProvenance
 from baton.contract.session import EventType
 from baton.contract.tools import ToolDeniedError
-from baton.core.history import Spend
-from baton.errors import PatchError
 
 BATON = Baton(goal="Answer the customer", decision_log=["Be brief"])
 ANSWER = '{"baton_patch": {"decision_log": ["Offer 10 %"]}}'
@@ -130,14 +127,6 @@ class TestOpenAIAgent:
         assert list(call.output_schema.json_schema()["properties"]["baton_patch"]["properties"]) == ["decision_log"]
         assert call.tracing.is_disabled()
 
-    async def test_a_report_is_a_text(self) -> None:
-        """A stage that answers with a report gets no schema."""
-        model = scripted(says("## Agent Handoff Report"))
-        stage = agent_stage(OpenAIAgent(Agent("support", model=model)), answers=AnswerForm.REPORT)
-
-        assert (await done(stage)).report == "## Agent Handoff Report"
-        assert model.calls[0].output_schema is None
-
     async def test_without_structured_output_the_prompt_spells_the_schema(self) -> None:
         """Servers that know no schema are told in words, and a code fence around the answer is no harm."""
         model = scripted(says(f"```json\n{ANSWER}\n```"))
@@ -171,52 +160,6 @@ class TestOpenAIAgent:
 
         with pytest.raises(ValueError, match="hand off to it"):
             OpenAIAgent(outer)
-
-    async def test_every_request_is_charged_by_the_price_list(self) -> None:
-        """Tokens and money are on the bill, those of a run that fails later too."""
-        agent = Agent("support", model=scripted(calls("lookup", customer="c-1"), says(ANSWER)), tools=[lookup])
-        agent.model.model = "gpt-4o"  # type: ignore[union-attr]
-        context = StageContext.for_test(BATON)
-        await done(agent_stage(OpenAIAgent(agent)), context)
-
-        assert context.charged == Spend(micro_usd=700, prompt_tokens=200, completion_tokens=20)
-
-    @pytest.mark.parametrize(
-        ("limits", "message"),
-        [
-            pytest.param(AgentLimits(requests=1), "1 requests", id="requests"),
-            pytest.param(AgentLimits(tokens=100), "110 of 100 tokens", id="tokens"),
-        ],
-    )
-    async def test_a_run_that_goes_too_far_is_stopped(self, limits: AgentLimits, message: str) -> None:
-        """Another run would go as far, so the failure is final; what was spent is on the bill."""
-        model = scripted(*(calls("lookup", customer="c-1") for _ in range(3)))
-        context = StageContext.for_test(BATON)
-        stage = agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup])), limits=limits)
-
-        with pytest.raises(ApplicationError, match=message) as caught:
-            await done(stage, context)
-        assert caught.value.non_retryable
-        assert context.charged.prompt_tokens == 100
-
-    async def test_a_run_ends_in_its_time(self) -> None:
-        """What does not come to an end is ended, and Temporal may run it again."""
-
-        async def forever(call: Any) -> Any:
-            await asyncio.Event().wait()
-
-        model = scripted(ModelStep.respond(forever))
-        stage = agent_stage(OpenAIAgent(Agent("support", model=model)), limits=AgentLimits(seconds=0.01))
-
-        with pytest.raises(ApplicationError, match="did not come to an end"):
-            await done(stage)
-
-    async def test_an_unusable_answer_is_told_to_the_agent(self) -> None:
-        """It is a finding for the next attempt, not a failure of the world."""
-        stage = agent_stage(OpenAIAgent(Agent("support", model=scripted(says('{"patch": {}}')))))
-
-        with pytest.raises(PatchError, match="no member 'baton_patch'"):
-            await done(stage)
 
     async def test_a_guardrail_stops_the_stage(self) -> None:
         """A tripped guardrail is final."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from agents import Agent, ModelSettings, ToolOutputText
-from temporalio.exceptions import ApplicationError
 
 from baton import StageContext
 from baton.agents.openai_agents import OpenAIAgent, provider
@@ -185,43 +184,3 @@ class TestOverTheWire:
             assert (await done(agent_stage(agent), context)).baton_patch == PATCH
         assert server.asked[0][0] == "/v1/responses"
         assert context.charged.completion_tokens == 10
-
-    @pytest.mark.parametrize(
-        ("status", "code", "permanent"),
-        [
-            pytest.param(401, "invalid_api_key", True, id="a wrong key"),
-            pytest.param(404, "model_not_found", True, id="an unknown model"),
-            pytest.param(429, "insufficient_quota", True, id="no money left"),
-            pytest.param(429, "rate_limit_exceeded", False, id="too many requests"),
-            pytest.param(503, "overloaded", False, id="overloaded"),
-        ],
-    )
-    async def test_errors(self, status: int, code: str, permanent: bool) -> None:
-        """The provider is asked once, a lasting error is final, and its words stay out of the history."""
-        with serving((status, {"error": {"message": "key sk-123", "code": code}})) as server:
-            agent = OpenAIAgent(Agent("support", model="m"), provider=provider(base_url=server.url, api_key="sk-123"))
-
-            with pytest.raises(ApplicationError, match=rf"answered {status} \(\w+, {code}\)") as caught:
-                await done(agent_stage(agent))
-        assert len(server.asked) == 1
-        assert caught.value.non_retryable is permanent
-        assert "sk-123" not in str(caught.value)
-        assert (caught.value.next_retry_delay is not None) is (status >= 429)
-
-    @pytest.mark.parametrize(
-        "reply",
-        [
-            pytest.param({"error": {"message": "key sk-123", "code": 429}}, id="an error that calls itself a success"),
-            pytest.param(["sk-123"], id="no object"),
-            pytest.param({**chat_reply(None), "choices": []}, id="no choices"),
-        ],
-    )
-    async def test_an_answer_that_cannot_be_read_is_tried_again(self, reply: Any) -> None:
-        """It is no fault of the model, which would be told to answer in another form, and is not quoted."""
-        with serving((200, reply)) as server:
-            models = provider(base_url=server.url, api_key="sk-123", api="chat")
-
-            with pytest.raises(ApplicationError, match="the provider's answer cannot be read") as caught:
-                await done(agent_stage(OpenAIAgent(Agent("support", model="m"), provider=models)))
-        assert caught.value.non_retryable is False
-        assert "sk-123" not in str(caught.value)

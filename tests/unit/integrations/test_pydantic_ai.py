@@ -1,6 +1,5 @@
 """Agents of Pydantic AI as stages, with scripted models and against a server that speaks the providers' wire format."""
 
-import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -30,15 +29,14 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
 from baton import Stage
-from baton.agents.port import AgentAnswer, AgentLimits, AgentTool, AnswerForm, agent_stage
+from baton.agents.port import AgentAnswer, AgentTool, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.contract.session import EventType
 from baton.contract.tools import ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import PatchError
-from baton.wire.fencing import FENCE_LABEL
 from baton.wire.pricing import Price
-from tests.chat_server import ChatServer, Reply, chat_server, chunks, completion, refusal
+from tests.chat_server import ChatServer, Reply, chat_server, chunks, completion
 from tests.unit.integrations.material import ANSWER, PATCH, context, contract, events, lookup
 
 KEY = "sk-proj-0123456789abcdef"
@@ -100,28 +98,6 @@ class TestRun:
         assert result.baton_patch == PATCH
         (tool,) = script.asked[0][1].output_tools
         assert list(tool.parameters_json_schema["properties"]["baton_patch"]["properties"]) == ["decision_log"]
-
-    async def test_the_fenced_context_is_in_the_user_turn_and_the_instructions_are_not(self) -> None:
-        """Nothing of the handoff reaches the system prompt (X-6, S3-10.1-d)."""
-        script = Script(final())
-        await agent_stage(script.agent, instructions="You plan features.")(context())
-        said = script.asked[0][1].instructions
-
-        assert FENCE_LABEL in script.user_turn
-        assert "Add OAuth2 login" in script.user_turn
-        assert said == "You plan features."
-
-    async def test_tools_of_the_stage_are_called_guarded_and_recorded(self) -> None:
-        """A tool that worked is on record with its time, under the handoff (S5-fields-a, S5-compiler-h)."""
-        script = Script([ToolCallPart("crm_lookup", {"customer": "c-1"})], final())
-        of = context()
-        before = datetime.now(UTC)
-        await agent_stage(script.agent, tools=[CRM])(of)
-
-        assert events(of)[:2] == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
-        result = of.session.events[1]
-        assert (result.content, result.success, result.handoff_id) == ("c-1 pays 20 USD", True, of.handoff_id)
-        assert before <= datetime.fromisoformat(str(result.timestamp)) <= datetime.now(UTC)
 
     async def test_a_tool_that_is_not_allowed_is_neither_shown_nor_run(self) -> None:
         """Whatever the model believes, the call is denied (S5-fields-k)."""
@@ -189,18 +165,6 @@ class TestRun:
         assert [[one.kind for one in tools] for tools in asked] == [[], ["web_search"]]
         assert plan.spec.tools == {"web_search"}
 
-    async def test_arguments_that_do_not_fit_go_back_to_the_model(self) -> None:
-        """It calls again, in the same conversation."""
-        script = Script(
-            [ToolCallPart("crm_lookup", {"customer": 7})],
-            [ToolCallPart("crm_lookup", {"customer": "c-1"})],
-            final(),
-        )
-        of = context()
-        await agent_stage(script.agent, tools=[CRM])(of)
-
-        assert [one.success for one in of.session.events if one.type is EventType.TOOL_RESULT] == [False, True]
-
     @pytest.mark.parametrize("arguments", ["[1]", "7", '"c-1"', '{"customer": '])
     async def test_arguments_that_are_no_object_go_back_to_the_model(self, arguments: str) -> None:
         """As everything that it can mend: the stage does not fail for good."""
@@ -259,13 +223,6 @@ class TestRun:
         assert result.baton_patch == PATCH
         assert len(script.asked) == 2
 
-    async def test_a_model_that_cannot_mend_it_leads_to_another_attempt(self) -> None:
-        """The findings are the next attempt's, not a reason to ask Temporal for a retry."""
-        bad = final({"baton_patch": "x"})
-
-        with pytest.raises(PatchError, match="no usable answer"):
-            await agent_stage(Script(bad, bad).agent)(context())
-
     async def test_an_agent_may_keep_its_own_type_of_output(self) -> None:
         """A function makes the answer of it."""
         agent = Agent(TestModel(custom_output_args=7), output_type=int, name="plan")
@@ -275,35 +232,6 @@ class TestRun:
 
         result = await agent_stage(PydanticAgent(agent, of_output=answer))(context())
         assert (result.baton_patch, result.output) == ({"current_state": ["7 files"]}, 7)
-
-    async def test_a_report_is_the_models_text(self) -> None:
-        """No schema is asked for."""
-        script = Script([TextPart("## Agent Handoff Report\n")])
-        result = await agent_stage(script.agent, answers=AnswerForm.REPORT)(context())
-
-        assert result.report == "## Agent Handoff Report\n"
-        assert script.asked[0][1].output_tools == []
-
-    async def test_a_limit_of_requests_ends_the_run_for_good(self) -> None:
-        """A loop of tool calls does not go on for ever, and another run would do the same."""
-        script = Script(*[[ToolCallPart("crm_lookup", {"customer": "c-1"})] for _ in range(4)])
-
-        with pytest.raises(ApplicationError, match="reached a limit") as raised:
-            await agent_stage(script.agent, tools=[CRM], limits=AgentLimits(requests=3))(context())
-        assert raised.value.non_retryable
-        assert len(script.asked) == 3
-
-    async def test_a_run_that_takes_too_long_ends_by_itself(self) -> None:
-        """Before the stage's timeout would lose it with its bill."""
-
-        async def never(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-            await asyncio.Event().wait()
-            raise AssertionError
-
-        stage = agent_stage(PydanticAgent(Agent(FunctionModel(never), name="plan")), limits=AgentLimits(seconds=0.05))
-        with pytest.raises(ApplicationError, match="did not come to an end") as raised:
-            await stage(context())
-        assert not raised.value.non_retryable
 
 
 class TestProvider:
@@ -324,78 +252,6 @@ class TestProvider:
             result = await remote(server, answer=answer)(context())
 
         assert result.baton_patch == PATCH
-
-    async def test_every_request_names_the_handoff_and_is_charged(self) -> None:
-        """By a header; tokens, and money by the price list (S5-fields-a)."""
-        calls = [("crm_lookup", {"customer": "c-1"})]
-        with chat_server(completion(calls=calls), completion(calls=[("final_result", ANSWER)])) as server:
-            provider = OpenAIProvider(base_url=server.base, api_key=KEY)
-            agent = PydanticAgent(Agent(OpenAIChatModel("gpt-4o", provider=provider), name="plan"))
-            of = context()
-            await agent_stage(agent, tools=[CRM])(of)
-
-        assert [one.headers["x-baton-handoff-id"] for one in server.asked] == [of.handoff_id] * 2
-        assert of.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
-
-    @pytest.mark.parametrize(
-        ("status", "code", "permanent"),
-        [
-            pytest.param(400, "invalid_request", True, id="a refused request"),
-            pytest.param(401, "invalid_api_key", True, id="a wrong key"),
-            pytest.param(403, "forbidden", True, id="a key without the right"),
-            pytest.param(404, "model_not_found", True, id="an unknown model"),
-            pytest.param(413, "too_large", True, id="too long a request"),
-            pytest.param(307, "moved", True, id="a redirect, which the key does not follow"),
-            pytest.param(429, "insufficient_quota", True, id="no money left"),
-            pytest.param(429, "rate_limit_exceeded", False, id="too many requests"),
-            pytest.param(500, "server_error", False, id="a fault of the provider"),
-            pytest.param(503, "overloaded", False, id="an overload"),
-        ],
-    )
-    async def test_an_error_is_left_to_temporal(self, status: int, code: str, permanent: bool) -> None:
-        """The framework asks once; only what may pass is tried again; no word of the provider goes on."""
-        reply = refusal(status, code, f"Incorrect API key provided: {KEY}")
-        with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
-            await remote(server)(context())
-
-        assert raised.value.non_retryable is permanent
-        assert len(server.asked) == 1
-        assert f"answered {status}" in str(raised.value)
-        assert "Incorrect" not in str(raised.value)
-        assert raised.value.__cause__ is None
-        assert raised.value.__suppress_context__
-
-    async def test_the_provider_says_when_to_ask_again(self) -> None:
-        """Temporal waits that long before the next run."""
-        reply = refusal(429, "rate_limit_exceeded", **{"Retry-After": "7"})
-        with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
-            await remote(server)(context())
-
-        assert raised.value.next_retry_delay is not None
-        assert raised.value.next_retry_delay.total_seconds() == 7
-
-    @pytest.mark.parametrize(
-        "body",
-        [
-            pytest.param(b'{"choices": [', id="half a JSON text"),
-            pytest.param({"id": "x", "object": "chat.completion"}, id="no choices"),
-        ],
-    )
-    async def test_a_malformed_answer_is_tried_again(self, body: Any) -> None:
-        """It is the provider's fault, not the model's."""
-        with chat_server(Reply(body)) as server, pytest.raises(ApplicationError) as raised:
-            await remote(server)(context())
-
-        assert not raised.value.non_retryable
-        assert len(server.asked) == 1
-
-    async def test_nobody_listens(self) -> None:
-        """A connection that is refused is tried again by Temporal."""
-        with chat_server() as server:
-            pass
-        with pytest.raises(ApplicationError, match="could not be reached") as raised:
-            await remote(server)(context())
-        assert not raised.value.non_retryable
 
     async def test_a_stream_is_read_to_its_end_and_charged(self) -> None:
         """The answer is the same as without streaming."""

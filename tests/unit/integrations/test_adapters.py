@@ -1,8 +1,15 @@
-"""The same misfortune under every framework: answers that are cut off, refused or missing, tools, redirects."""
+"""What an adapter must do, whatever framework it is of: one suite for all, against servers that speak the wire format.
 
+`plain` is `chat_agent`, `pydantic` and `native` are Pydantic AI (by a tool, by structured output), `sdk` is the OpenAI
+Agents SDK, `graph` a LangGraph graph whose model answers from a script.
+"""
+
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pydantic_ai.models
@@ -17,20 +24,25 @@ from langgraph.graph import START, MessagesState, StateGraph
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from baton import Baton, StageContext, StageResult
 from baton.agents.chat_completions import chat_agent
 from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.port import Agent as Port
-from baton.agents.port import AgentTool, agent_stage
+from baton.agents.port import AgentLimits, AgentTool, AnswerForm, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
+from baton.contract.session import EventType
+from baton.contract.tools import ToolDeniedError
+from baton.core.history import Spend
 from baton.errors import PatchError
-from tests.chat_server import ChatServer, Reply, chat_server, completion
+from baton.wire.fencing import FENCE_LABEL
+from tests.chat_server import ChatServer, Reply, chat_server, completion, refusal
+from tests.unit.integrations.material import PATCH, context, contract, events, lookup
 
-PATCH = {"decision_log": ["Use JWT, because sessions need a store"]}
 GOOD = json.dumps({"baton_patch": PATCH})
+CRM = AgentTool.of(lookup, name="crm.lookup")
 WORDS = "the words of the provider"
 CUT_OFF = "the answer was cut off at the most tokens"
 STOPPED = "the model refused to answer, or its provider's content filter stopped it"
@@ -110,6 +122,152 @@ def own_server() -> Iterator[None]:
     """Allow requests; they go to this machine."""
     with pydantic_ai.models.override_allow_model_requests(True):
         yield
+
+
+CALL = completion(calls=[("crm_lookup", {"customer": "c-1"})])
+ALL = [plain, pydantic, native, sdk]
+Maker = Callable[..., Port]
+
+
+def good(agent: Maker) -> dict[str, Any]:
+    """Return the completion by which an agent gives the good answer."""
+    return completion(calls=[("final_result", json.loads(GOOD))]) if agent is pydantic else completion(GOOD)
+
+
+def said(server: ChatServer, role: str) -> str:
+    """Return what the messages of a role had in the first request."""
+    return "".join(str(one["content"]) for one in server.asked[0].body["messages"] if one["role"] == role)
+
+
+@pytest.mark.parametrize("agent", ALL)
+class TestContract:
+    """An adapter must ..."""
+
+    async def test_put_the_handoff_into_the_user_turn(self, agent: Maker) -> None:
+        """Inside the fence; the system turn has the author's words alone, the header the handoff (X-6, S3-10.1-d)."""
+        of = context()
+        with chat_server(good(agent)) as server:
+            result = await agent_stage(agent(server), instructions="You plan features.")(of)
+
+        assert result.baton_patch == PATCH
+        assert FENCE_LABEL in said(server, "user")
+        assert "Add OAuth2 login" in said(server, "user")
+        assert said(server, "system") == "You plan features."
+        assert server.asked[0].headers["x-baton-handoff-id"] == of.handoff_id
+
+    async def test_take_a_report_as_text(self, agent: Maker) -> None:
+        """No shape is asked for."""
+        with chat_server(completion("## Agent Handoff Report\n")) as server:
+            result = await agent_stage(agent(server), answers=AnswerForm.REPORT)(context())
+
+        assert result.report is not None
+        assert result.report.strip() == "## Agent Handoff Report"
+        assert "response_format" not in server.asked[0].body
+
+    async def test_guard_and_record_the_tools_of_the_stage(self, agent: Maker) -> None:
+        """Under the handoff, with the time; every request is charged (S5-fields-a, S5-compiler-h)."""
+        of = context()
+        with chat_server(CALL, good(agent)) as server:
+            await agent_stage(agent(server), tools=[CRM])(of)
+
+        assert events(of)[:2] == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
+        assert {one.handoff_id for one in of.session.events} == {of.handoff_id}
+        assert server.asked[1].body["messages"][-1]["content"] == "c-1 pays 20 USD"
+        assert of.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
+
+    async def test_neither_show_nor_call_a_tool_that_is_not_allowed(self, agent: Maker) -> None:
+        """Whatever the model believes, the call is denied and the run ends (S5-fields-k)."""
+        with chat_server(CALL) as server, pytest.raises(ToolDeniedError):
+            await agent_stage(agent(server), tools=[CRM])(context(contract([])))
+
+        assert "crm_lookup" not in json.dumps(server.asked[0].body.get("tools", ""))
+
+    async def test_return_arguments_that_do_not_fit_to_the_model(self, agent: Maker) -> None:
+        """In the same conversation, which is paid already."""
+        for arguments in ({"customer": 7}, [1], "c-1"):
+            with chat_server(completion(calls=[("crm_lookup", arguments)]), good(agent)) as server:
+                result = await agent_stage(agent(server), tools=[CRM])(context())
+            assert result.baton_patch == PATCH, arguments
+
+    async def test_lead_a_malformed_answer_to_another_attempt(self, agent: Maker) -> None:
+        """With findings; Temporal is not asked for a retry."""
+        with chat_server(*[completion("Done!")] * 3) as server, pytest.raises(PatchError):
+            await agent_stage(agent(server))(context())
+
+    async def test_say_which_failures_may_pass(self, agent: Maker) -> None:
+        """It asks once, names the status and repeats no word of the provider; waiting helps where it may pass."""
+        found = {}
+        for status, code in (
+            (307, "moved"),
+            (400, "invalid_request"),
+            (401, "invalid_api_key"),
+            (403, "forbidden"),
+            (404, "model_not_found"),
+            (429, "insufficient_quota"),
+            (429, "rate_limit_exceeded"),
+            (500, "server_error"),
+            (503, "overloaded"),
+        ):
+            reply = refusal(status, code, WORDS, Location="http://127.0.0.1:9/")
+            with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
+                await agent_stage(agent(server))(context())
+            assert f"answered {status}" in str(raised.value)
+            assert WORDS not in repr(raised.value)
+            assert raised.value.__cause__ is None
+            assert len(server.asked) == 1
+            found[status, code] = raised.value.category is ApplicationErrorCategory.BENIGN
+            assert raised.value.non_retryable is not found[status, code]
+
+        passing = {key for key, waits in found.items() if waits}
+        assert passing == {(429, "rate_limit_exceeded"), (500, "server_error"), (503, "overloaded")}
+
+    async def test_wait_as_long_as_the_provider_asks(self, agent: Maker) -> None:
+        """In seconds or milliseconds, or as a date."""
+        date = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+        for headers, least, most in (
+            ({"Retry-After": "70"}, 70, 70),
+            ({"Retry-After": "80", "Retry-After-Ms": "71500"}, 71, 80),
+            ({"Retry-After": date}, 3_500, 3_600),
+        ):
+            reply = refusal(429, "rate_limit_exceeded", **headers)
+            with chat_server(reply) as server, pytest.raises(ApplicationError) as raised:
+                await agent_stage(agent(server))(context())
+            delay = raised.value.next_retry_delay
+            assert delay is not None
+            assert least <= delay.total_seconds() <= most, headers
+
+    async def test_retry_an_answer_that_cannot_be_read(self, agent: Maker) -> None:
+        """It is the provider's fault, not the model's; the error names the agent."""
+        bodies: tuple[Any, ...] = (b'{"choices": [', b"<html>", {**completion(None), "choices": []})
+        for body in bodies:
+            with chat_server(Reply(body)) as server, pytest.raises(ApplicationError, match="agent 'plan'") as raised:
+                await agent_stage(agent(server))(context())
+            assert not raised.value.non_retryable, body
+
+    async def test_retry_where_nobody_listens(self, agent: Maker) -> None:
+        """Waiting may help."""
+        with chat_server() as server:
+            pass
+        with pytest.raises(ApplicationError, match="could not be reached") as raised:
+            await agent_stage(agent(server))(context())
+        assert raised.value.category is ApplicationErrorCategory.BENIGN
+
+    async def test_end_in_its_time(self, agent: Maker) -> None:
+        """Before the stage's timeout would lose it with its bill; a byte now and then does not keep it."""
+        with chat_server(Reply(b"{", slow=True)) as server:
+            stage = agent_stage(agent(server), limits=AgentLimits(seconds=0.5))
+            with pytest.raises(ApplicationError, match="did not come to an end") as raised:
+                await stage(context())
+        assert not raised.value.non_retryable
+
+    async def test_end_when_it_is_cancelled(self, agent: Maker) -> None:
+        """The connection is closed; the provider may stop its work."""
+        with chat_server(Reply(b"{", slow=True)) as server:
+            running = asyncio.create_task(agent_stage(agent(server))(context()))
+            await asyncio.to_thread(server.streaming.wait)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
 
 
 class TestCutOff:
@@ -228,17 +386,6 @@ class TestStopped:
 class TestUnreadable:
     """An answer without choices: Temporal runs the stage again."""
 
-    @pytest.mark.parametrize("agent", [plain, pydantic, native, sdk])
-    async def test_no_choices(self, agent: Callable[[ChatServer], Port]) -> None:
-        """It was an IndexError, which said nothing of agent or provider."""
-        reply = {**completion(None), "choices": []}
-        with (
-            chat_server(reply) as server,
-            pytest.raises(ApplicationError, match=r"agent 'plan': .*can.* be read") as raised,
-        ):
-            await done(agent(server))
-        assert not raised.value.non_retryable
-
     async def test_no_choices_in_a_graph(self) -> None:
         """LangChain stumbles over them only after the model has answered."""
 
@@ -285,16 +432,3 @@ class TestTools:
         with chat_server(completion(calls=[("nope", {})]), completion(GOOD)) as server:
             assert (await done(agent(server))).baton_patch == PATCH
             assert "nope" in json.dumps(server.asked[1].body["messages"][-1])
-
-
-class TestRedirects:
-    """A redirect leads prompt and key to whoever it names."""
-
-    @pytest.mark.parametrize("agent", [plain, pydantic, sdk])
-    async def test_none_is_followed(self, agent: Callable[[ChatServer], Port]) -> None:
-        """The stage fails, and says what to do."""
-        with chat_server(completion(GOOD)) as other:
-            reply = Reply({"error": {"message": WORDS}}, 307, {"Location": other.url})
-            with chat_server(reply) as server, final("answered 307.*name the address that it leads to"):
-                await done(agent(server))
-            assert other.asked == []
