@@ -23,6 +23,9 @@ Search = Callable[[str], bool]
 Form = Literal["words", "marks", "letters", "native"]
 """What a rule is searched in: words without signs, lower-case text with its signs, letters only, its own script."""
 
+FEW, SHORT = 10, 1_000
+"""So many rules are searched one by one in longer texts: in one automaton they may multiply each other's states."""
+
 _BETWEEN = '[ ./"]'
 _POLITE = (
     "please now and so but then ok okay hey just kindly first actually instead also simply wait stop important"
@@ -87,9 +90,9 @@ class Family:
 
     @cached_property
     def gate(self) -> Search:
-        """Finds something wherever a rule occurs: rare words of its phrases, or the rules themselves."""
-        anchors = {word for rule in self.rules for phrase in rule.phrases for word in anchor(phrase)}
-        return automaton(_BETWEEN + _choice(sorted(anchors))) if anchors else self.any_rule
+        """Finds something wherever a rule occurs, and is cheap: it looks for the rare words of the phrases."""
+        anchors = sorted({anchor(phrase) for rule in self.rules for phrase in rule.phrases})
+        return automaton(_BETWEEN + _any(anchors)) if anchors else self.any_rule
 
     @cached_property
     def any_rule(self) -> Search:
@@ -98,7 +101,10 @@ class Family:
 
     def found_in(self, passage: str, known: Collection[Rule] = ()) -> list[Rule]:
         """Return the rules that occur in a passage, which must be in the family's form, but for the known ones."""
-        if not (passage and self.gate(passage) and self.any_rule(passage)):
+        if not (passage and self.gate(passage)):
+            return []
+        together = len(self.rules) > FEW or len(passage) < SHORT
+        if together and not self.any_rule(passage):
             return []
         return [rule for rule in self.rules if rule not in known and rule.occurs(passage)]
 
@@ -145,15 +151,17 @@ def read(phrase: str) -> list[Item]:
     return items
 
 
-def anchor(phrase: str) -> tuple[str, ...]:
-    """Return the words of which one stands wherever a phrase does: the marked item's, or of the one with long words.
+def anchor(phrase: str) -> str:
+    """Return the pattern of what occurs wherever a phrase does: of its marked items, or of the one with long words.
 
     Example:
         >>> anchor("(you|it) ~2 !(reset|wipe)"), anchor("(you|it) (forget*|remember)")
-        (('reset', 'wipe'), ('forget*', 'remember'))
+        ('(?:reset|wipe)[ ./"]', '(?:forget[a-z0-9]*|remember)[ ./"]')
     """
-    needed = [item for item in read(phrase) if item.words and not item.optional]
-    return max(needed, key=lambda item: (item.anchor, min(map(len, item.words)))).words
+    items = read(phrase)
+    marked = [item for item in items if item.anchor]
+    needed = (item for item in items if item.words and not item.optional)
+    return "".join(map(_part, marked or [max(needed, key=lambda item: min(map(len, item.words)))]))
 
 
 def pattern(phrase: str) -> str:
@@ -164,10 +172,12 @@ def pattern(phrase: str) -> str:
         True
     """
     out = rf"[./](?:{_choice(_POLITE.split())}[ /]){{0,3}}" if phrase.startswith("^") else _BETWEEN
-    for item in read(phrase):
-        part = f"{_choice(item.words)}{_BETWEEN}" if item.words else f"(?:[a-z0-9]+{_BETWEEN}){{0,{item.gap}}}"
-        out += f"(?:{part})?" if item.optional else part
-    return out
+    return out + "".join(map(_part, read(phrase)))
+
+
+def _part(item: Item) -> str:
+    part = f"{_choice(item.words)}{_BETWEEN}" if item.words else f"(?:[a-z0-9]+{_BETWEEN}){{0,{item.gap}}}"
+    return f"(?:{part})?" if item.optional else part
 
 
 @cache

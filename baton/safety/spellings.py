@@ -185,15 +185,31 @@ def _native(text: str) -> str | None:
 _ROT13 = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
 _LEET = (str.maketrans("013456789@$!|+", "oieasgtbgasilt"), str.maketrans("01345789@$", "oleastbgas"))
 _EDGE = r"(?-u:\b)"
-_LEET_WORD = r"[a-z][0134578@$!]{1,3}[a-z]|[a-z][a-z][0134@$!]|[013457@$!][a-z][a-z]"
+_SIGNS_FOR = {"o": "0", "i": "1!|", "e": "3", "a": "4@", "s": "5$", "t": "7+", "b": "8", "g": "69", "l": "1|"}
+_STEMS = ("ignor", "previo", "instru", "system", "prompt", "reveal", "disreg", "forget", "overri", "rules", "secret")
+
+
+def _in_leet(stem: str) -> Iterator[str]:
+    """Yield patterns for a stem with a sign for at least one of its letters."""
+    either = [f"[{letter}{_SIGNS_FOR.get(letter, '')}]" for letter in stem]
+    for at, letter in enumerate(stem):
+        if letter in _SIGNS_FOR:
+            yield stem[:at] + f"[{_SIGNS_FOR[letter]}]" + "".join(either[at + 1 :])
+
+
+_LEET_WORD = "|".join(way for stem in _STEMS for way in _in_leet(stem))
 _ROT13_WORD = rf"{_EDGE}(?:gur|naq|nyy|lbhe|lbh|vafgehpgvba|cerivbhf|vtaber|flfgrz|cebzcg|sbetrg|qvfertneq|cyrnfr)"
 _REVERSED_WORD = (
     rf"{_EDGE}(?:eht|dna|lla|ruoy|uoy|snoitcurtsni|suoiverp|erongi|metsys|tpmorp|tegrof|dragersid|esaelp){_EDGE}"
 )
 
+_DISGUISED = "|".join((_LEET_WORD, _ROT13_WORD, _REVERSED_WORD))
+
 
 def _undone(prefix: str, text: str) -> Iterator[Spelling]:
     """Yield the readings in which a disguise of letters is undone, where there are signs of it."""
+    if not automaton(_DISGUISED)(text):
+        return
     if automaton(_LEET_WORD)(text):
         yield from (Spelling(f"{prefix}leet", text.translate(table)) for table in _LEET)
     if automaton(_ROT13_WORD)(text):
