@@ -34,7 +34,7 @@ class ComplianceReview:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Research, decide and explain, one after the other; only the first is told where the mailbox is."""
+        """Research, decide and explain, one after the other; only the first gets the path of the mailbox."""
         await self.pipeline.stage(gather_facts)
         await self.pipeline.stage(review_email, params=self._only("policy", "records"))
         explained = await self.pipeline.stage(explain_decision, params=self._only("output"))

@@ -11,8 +11,7 @@ policy     read_policy                    the rules, from TOML or Markdown
 registers  Registers                      customers, agreements, quotes, approvals, from CSV or JSON
 claims     Claim, Evidence                facts as sentences, and those that a decision may rest on
 research   research                       the first agent's work
-rules      judge                          what became of each rule
-deciding   decide                         the decision
+rules      judge, decide                  what each rule comes to, and the decision
 agents     Reviewer                       the agent that decides, behind Baton's port; the registry
 report     to_markdown                    the explanation for a person
 stages     STAGES                         the stages of the pipeline

@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import BaseModel, Field, JsonValue
 
 from activities.compliance_review.claims import Customer, Evidence, InForce, Known
-from activities.compliance_review.deciding import decide, undecided
 from activities.compliance_review.policy import Policy, StatusRule, read_policy
 from activities.compliance_review.records import (
     SCHEMA_NAME,
@@ -22,7 +21,7 @@ from activities.compliance_review.records import (
 from activities.compliance_review.registers import Answer, Registers
 from activities.compliance_review.report import DATA, Review, ToolUse
 from activities.compliance_review.research import TOOLS, ask
-from activities.compliance_review.rules import Case
+from activities.compliance_review.rules import Case, decide, undecided
 from activities.models import ask_model
 from baton import BatonPatch, StageContext
 from baton.agents.port import AgentAnswer, AgentWork

@@ -1,6 +1,6 @@
 """The sentences in which facts cross from the research to the compliance agent, and reading them back.
 
-A fact of a contract is a sentence, for people and models. Each kind of claim has forms, of which rules can read what
+A fact of a contract is a sentence, for people and models. Each kind of claim has forms, from which rules can read what
 it says: `claim_of(claim.sentence) == claim`. Nothing that somebody wrote fits into them but domains, references, dates
 and amounts, so an e-mail cannot speak through them; and one tool alone can say each kind.
 """

@@ -19,30 +19,24 @@ from pydantic import BeforeValidator, Field, ValidationError
 from activities.compliance_review.records import ComplianceError, NamedDomain, Reference, Severity
 from baton.wire.records import Record
 
-MOST_BYTES = 1_000_000
+_MOST_BYTES = 1_000_000
 _MOST_FAULTS = 5
 _HEADING = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9-]{0,19})\s*[:—–]\s*(?P<title>.+)")
 
 
-def _extension(spelt: Any) -> Any:
-    """Return a type of file as those of attachments are told: people write `.exe` and `EXE` as well."""
-    return spelt.strip().removeprefix(".").lower() if isinstance(spelt, str) else spelt
+def _extension(value: Any) -> Any:
+    """Return a type of file as those of attachments are known: people write `.exe` and `EXE` as well."""
+    return value.strip().removeprefix(".").lower() if isinstance(value, str) else value
 
 
-# One that no attachment can have would forbid nothing, and nobody would know.
+# A type that no attachment can have would forbid nothing, unnoticed.
 FileType = Annotated[str, BeforeValidator(_extension), Field(pattern=r"^[a-z0-9]{1,12}$")]
 """A type of attached files: the extension of their names, in lower case and without the dot."""
+Phrase = Annotated[str, Field(min_length=2, max_length=120)]
 
 
 class RuleTerms(Record):
-    """What every rule has.
-
-    Attributes:
-        id: By which it is cited.
-        title: What it says, in a sentence.
-        severity: What a violation amounts to.
-        valid_until: The last day on which it may be applied; later nobody can say what holds.
-    """
+    """What every rule has: an id, a sentence, what a violation amounts to, the last day on which it applies."""
 
     id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,19}$")
     title: str = Field(min_length=1, max_length=200)
@@ -51,14 +45,7 @@ class RuleTerms(Record):
 
 
 class RecipientsRule(RuleTerms):
-    """Every recipient is one of us, or at the domain of a customer of a tier that is accepted.
-
-    Attributes:
-        own: Our own domains.
-        allowed: Domains that need no entry in the customer register.
-        blocked: Domains that no e-mail may go to.
-        tiers: The tiers of customers that may be written to; empty for all.
-    """
+    """Every recipient is one of us, at an allowed domain, or at the domain of a customer of one of the tiers."""
 
     kind: Literal["recipients"]
     own: tuple[NamedDomain, ...] = ()
@@ -68,23 +55,14 @@ class RecipientsRule(RuleTerms):
 
 
 class StatusRule(RuleTerms):
-    """Every customer written to has an account of a status that is accepted, at the time of the decision.
-
-    Attributes:
-        accepted: Those.
-    """
+    """Every customer's account has an accepted status at the time of the decision."""
 
     kind: Literal["status"]
     accepted: tuple[Reference, ...] = ("active",)
 
 
 class AgreementRule(RuleTerms):
-    """Every customer written to has signed an agreement that is in force.
-
-    Attributes:
-        agreement: Which kind, such as `DPA`.
-        when: Whether it is always needed, or only if something is attached.
-    """
+    """Every customer signed an agreement that is in force; always, or only if something is attached."""
 
     kind: Literal["agreement"]
     agreement: Reference
@@ -92,25 +70,14 @@ class AgreementRule(RuleTerms):
 
 
 class QuoteRule(RuleTerms):
-    """Every amount the e-mail names is covered by a quote of the customer that is recent enough.
-
-    Attributes:
-        max_days: The oldest quote that may be named, in days.
-    """
+    """Every amount that the e-mail names is that of a quote of at most so many days."""
 
     kind: Literal["quote"]
     max_days: int = Field(ge=0, le=3650)
 
 
 class AttachmentsRule(RuleTerms):
-    """What is attached is of few kinds, small, and not much.
-
-    Attributes:
-        allowed: The types that may be attached, by extension; empty for all but those of ``forbidden``.
-        forbidden: The types that may not.
-        max_kilobytes: The largest sum of their sizes.
-        max_count: How many there may be.
-    """
+    """What is attached is of allowed types (all, if none is listed), and not too much."""
 
     kind: Literal["attachments"]
     allowed: tuple[FileType, ...] = ()
@@ -120,24 +87,14 @@ class AttachmentsRule(RuleTerms):
 
 
 class PhrasesRule(RuleTerms):
-    """Some phrases are never sent.
-
-    Attributes:
-        forbidden: The phrases; they are found as whole words, in any case.
-    """
+    """Some phrases are never sent; they are found as whole words, in any case."""
 
     kind: Literal["phrases"]
-    forbidden: tuple[Annotated[str, Field(min_length=2, max_length=120)], ...] = Field(min_length=1, max_length=200)
+    forbidden: tuple[Phrase, ...] = Field(min_length=1, max_length=200)
 
 
 class ApprovalRule(RuleTerms):
-    """An amount above a threshold needs the approval of a role, on record.
-
-    Attributes:
-        above: The threshold, in whole units of the currency.
-        currency: As in ISO 4217.
-        role: Whose approval it is.
-    """
+    """An amount above a threshold, in whole units of a currency, needs the approval of a role, on record."""
 
     kind: Literal["approval"]
     above: int = Field(ge=0, le=10**12)
@@ -153,13 +110,7 @@ Rule = Annotated[
 
 
 class Policy(Record):
-    """A policy.
-
-    Attributes:
-        name: What it is called.
-        version: Which version of it this is.
-        rules: The rules, at least one, each id once.
-    """
+    """A policy: its name, its version, and its rules, each id once."""
 
     name: str = Field(min_length=1, max_length=200)
     version: str = Field(min_length=1, max_length=40)
@@ -205,10 +156,10 @@ def read_policy(path: Path) -> Policy:
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise ComplianceError(f"{path.name!r} is no policy; found {path.suffix!r}, expected .toml or .md")
+        raise ComplianceError(f"{path.name!r} is not a policy; found {path.suffix!r}, expected .toml or .md")
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ComplianceError(f"the policy {path.name!r} is larger than {MOST_BYTES:,} bytes")
+        if path.stat().st_size > _MOST_BYTES:
+            raise ComplianceError(f"the policy {path.name!r} is larger than {_MOST_BYTES:,} bytes")
         return policy_of(json.dumps(reader(path.read_text("utf-8-sig")), default=str), path.name)
     except OSError as error:
         raise ComplianceError(f"the policy {str(path)!r} cannot be read ({error.strerror})") from None
@@ -217,20 +168,16 @@ def read_policy(path: Path) -> Policy:
 
 
 def policy_of(data: str, name: str) -> Policy:
-    """Return the policy of a JSON text.
-
-    Args:
-        data: The text.
-        name: What to call it in a message.
+    """Return the policy of a JSON text; messages call it by ``name``.
 
     Raises:
-        ComplianceError: A rule cannot be used, or an id stands for two.
+        ComplianceError: A rule cannot be used, or two have one id.
     """
     try:
         policy = Policy.model_validate_json(data)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-        if faults[0]["loc"] != ("rules",):  # of rules none of which fits, pydantic says last that there is none
+        if faults[0]["loc"] != ("rules",):  # where no rule fits, pydantic adds that there are none
             faults = [one for one in faults if one["loc"] != ("rules",) or one["type"] != "too_short"]
         what = (f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in faults[:_MOST_FAULTS])
         raise ComplianceError(f"the policy {name!r} cannot be used: {'; '.join(what)}") from None

@@ -24,7 +24,7 @@ Domain = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9-]{1,63}(\.[a-z0
 """The part of an address behind the @, in lower case and ASCII."""
 
 
-def domain_of(spelt: str) -> str:
+def domain_of(text: str) -> str:
     """Return a domain in lower case and ASCII; empty where it cannot be one.
 
     Example:
@@ -32,13 +32,13 @@ def domain_of(spelt: str) -> str:
         ('xn--mller-kva.example', '')
     """
     try:
-        return spelt.strip().rstrip(".").encode("idna").decode("ascii").lower()
+        return text.strip().rstrip(".").encode("idna").decode("ascii").lower()
     except UnicodeError:
         return ""
 
 
-def _named(spelt: Any) -> Any:
-    return domain_of(spelt.strip().removeprefix("@")) if isinstance(spelt, str) else spelt
+def _named(text: Any) -> Any:
+    return domain_of(text.strip().removeprefix("@")) if isinstance(text, str) else text
 
 
 NamedDomain = Annotated[Domain, BeforeValidator(_named)]
@@ -60,24 +60,14 @@ class RegisterError(BatonError):
 
 
 class Attachment(CompactRecord):
-    """What is attached to an e-mail.
-
-    Attributes:
-        type: The last extension of its name, or what its content type says.
-        kilobytes: Its size, rounded up.
-    """
+    """What is attached to an e-mail: the last extension of its name, or what its content type says; its size."""
 
     type: str = Field(pattern=r"^[a-z0-9]{1,12}$")
     kilobytes: int = Field(ge=0)
 
 
 class Amount(CompactRecord):
-    """An amount of money.
-
-    Attributes:
-        currency: As in ISO 4217.
-        cents: Hundredths of it.
-    """
+    """An amount of money, in hundredths of a currency of ISO 4217."""
 
     currency: str = Field(pattern=r"^[A-Z]{3}$")
     cents: int = Field(ge=0, le=10**15)
@@ -105,16 +95,7 @@ class Mail(Record):
 
 
 class RuleOutcome(CompactRecord):
-    """What became of one rule.
-
-    Attributes:
-        rule: The rule's id.
-        title: What it says.
-        severity: What a violation amounts to.
-        result: Met, violated, or unknown.
-        because: Why, in a sentence of ours.
-        facts: The session events that it rests on.
-    """
+    """What one rule came to, why, and the session events that it rests on."""
 
     rule: str
     title: str
@@ -125,13 +106,7 @@ class RuleOutcome(CompactRecord):
 
 
 class Concern(CompactRecord):
-    """What a model finds worth a person's look beyond the rules; it can hold an e-mail back, and let none pass.
-
-    Attributes:
-        text: What it is.
-        facts: The session events that it rests on, at least one.
-        by: The model.
-    """
+    """What a model finds worth a person's look; it can hold an e-mail back, and let none pass."""
 
     text: str
     facts: tuple[str, ...]
@@ -146,10 +121,10 @@ class ComplianceDecision(Record):
         message: The digest of the e-mail it is about; empty if the contract did not say.
         handoff_id: The handoff under which it was decided.
         policy: The digest of the policy that was applied; empty if there was none.
-        policy_version: Which version that is.
-        outcomes: What became of each rule, in the policy's order.
+        policy_version: Its version.
+        outcomes: What each rule came to, in the policy's order.
         concerns: What a model added.
-        set_aside: The events of facts that were not relied on: not certain enough, or not in words that rules know.
+        set_aside: The events of facts that were not relied on.
     """
 
     verdict: Verdict

@@ -1,25 +1,23 @@
 """What was decided and why, for a person; what the deciding agent saw and from where, and what it did not see.
 
-Claims and labels pass through `text` or `code`, so nothing in them becomes mark-up of the report.
+Claims and labels pass through `plain` or `code`, so nothing in them becomes mark-up of the report.
 """
 
-import os
-import re
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
-from activities.compliance_review.records import ComplianceDecision, ComplianceError, RuleOutcome
+from activities.compliance_review.records import ComplianceDecision, RuleOutcome
+from activities.pages import bullets, code, page, plain, table
 from baton.contract.records import HandoffContract
 from baton.wire.records import Record
 
 REPORT, DATA = "COMPLIANCE.md", "decision.json"
 _MARK = "<!-- written by baton compliance_review -->"
-_LONGEST = 400
+MARKS = {REPORT: _MARK, DATA: '"written_by":"baton compliance_review"'}
+"""The files that are written, and how ours are recognised."""
 _LISTED = 8
 _VERDICTS = {
     "approved": "**Approved.** No rule is violated, and every rule is met by certain facts.",
@@ -86,7 +84,7 @@ def to_markdown(review: Review) -> str:
         "## Why",
         _outcomes(decision),
         "## Concerns of the model" if decision.concerns else "",
-        bullets(f"{text(one.text)} ({_events(one.facts)}; {text(one.by)})" for one in decision.concerns),
+        bullets(f"{plain(one.text)} ({_events(one.facts)}; {plain(one.by)})" for one in decision.concerns),
         "## What it rests on",
         _facts(contract),
         _set_aside(decision),
@@ -99,70 +97,6 @@ def to_markdown(review: Review) -> str:
     )
 
 
-def check_output(out: Path) -> None:
-    """Refuse an output folder with a report that somebody else wrote.
-
-    Raises:
-        ComplianceError: It has one, or cannot be used.
-    """
-    for name, mark in ((REPORT, _MARK), (DATA, '"written_by":"baton compliance_review"')):
-        place = out / name
-        try:
-            if place.exists() and mark not in place.read_bytes()[:400].decode("utf-8", "replace"):
-                raise ComplianceError(f"{str(place)!r} was not written by compliance_review; name another folder")
-        except OSError as error:
-            raise ComplianceError(f"the output folder {str(out)!r} cannot be used ({error.strerror})") from None
-
-
-def write_report(out: Path, shown: str, data: bytes) -> None:
-    """Write both files, each whole or not at all.
-
-    Raises:
-        ComplianceError: The folder cannot be written, or has a report that somebody else wrote.
-    """
-    check_output(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in ((REPORT, shown.encode()), (DATA, data)):
-            with tempfile.NamedTemporaryFile(dir=out, delete=False) as file:
-                file.write(content)
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, out / name)
-    except OSError as error:
-        raise ComplianceError(f"the output folder {str(out)!r} cannot be written ({error.strerror})") from None
-
-
-def text(words: str) -> str:
-    r"""Return words with everything escaped that Markdown could read as mark-up.
-
-    Example:
-        >>> text("[pay](http://x) <b>")
-        '\\[pay\\](http\\://x) \\<b>'
-    """
-    cut = words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
-    return re.sub(r"([\\`*_{}\[\]<#|~!]|:(?=//))", r"\\\1", " ".join(cut.split()))
-
-
-def code(words: str) -> str:
-    """Return words as code, in which nothing is mark-up."""
-    return f"`{' '.join(words.split()).replace('`', chr(39)).replace('|', '/')}`"
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in (headings, ["---"] * len(headings), *rows))
-
-
-def bullets(lines: Iterable[str]) -> str:
-    """Return a list."""
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def page(*parts: str) -> str:
-    """Return the parts that say something, a blank line between them."""
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
 def _outcomes(decision: ComplianceDecision) -> str:
     order = ("violated", "unknown", "met")
     rows = [_row(one) for result in order for one in decision.outcomes if one.result == result]
@@ -173,15 +107,15 @@ def _row(outcome: RuleOutcome) -> tuple[str, str, str, str]:
     result = _RESULTS[outcome.result]
     if outcome.result == "violated":
         result += " (blocks)" if outcome.severity == "block" else " (a person has to look)"
-    rule = f"{code(outcome.rule)} {text(outcome.title)}"
-    return rule, result, text(outcome.because), _events(outcome.facts) or "none"
+    rule = f"{code(outcome.rule)} {plain(outcome.title)}"
+    return rule, result, plain(outcome.because), _events(outcome.facts) or "none"
 
 
 def _facts(contract: HandoffContract) -> str:
     rows = [
         (
             code(fact.event_id),
-            text(fact.claim),
+            plain(fact.claim),
             code(fact.source.source),
             fact.source.timestamp.isoformat(timespec="seconds"),
             fact.confidence.value,
@@ -215,7 +149,8 @@ def _left_out(left_out: Mapping[str, str]) -> str:
 
 def _tools(contract: HandoffContract, used: tuple[ToolUse, ...]) -> str:
     calls = bullets(
-        f"{code(one.tool)} {'said' if one.success else 'failed'}: {text(one.claim)} ({code(one.event)})" for one in used
+        f"{code(one.tool)} {'said' if one.success else 'failed'}: {plain(one.claim)} ({code(one.event)})"
+        for one in used
     )
     return page(
         f"It could use {_names(contract.allowed_tools)}. It could not use {_names(contract.forbidden_tools)}, whatever "
@@ -228,14 +163,14 @@ def _tools(contract: HandoffContract, used: tuple[ToolUse, ...]) -> str:
 def _handoff(contract: HandoffContract, decision: ComplianceDecision) -> str:
     return bullets(
         [
-            f"Task: {text(contract.task)}",
+            f"Task: {plain(contract.task)}",
             f"Receiver: {code(contract.receiving_agent)}, handoff {code(contract.handoff_id)}, "
             f"trace {code(contract.trace_id)}",
             f"Contract: of {contract.created_at.isoformat(timespec='seconds')}, "
             f"for {contract.expires_after_minutes} minutes; output "
             f"{code(str(contract.output_schema)) if contract.output_schema else 'of any form'}",
             f"E-mail: {code(decision.message) if decision.message else 'not named by any certain fact'}",
-            f"Policy: version {text(decision.policy_version) or 'unknown'}, "
+            f"Policy: version {plain(decision.policy_version) or 'unknown'}, "
             f"{code(decision.policy) if decision.policy else 'none was found'}",
         ]
     )

@@ -142,7 +142,7 @@ def _read(mail: Mail, at: datetime) -> list[Answer]:
         Recipients(domains=mail.domains, unreadable=mail.unreadable),
         Attached(files=mail.attachments),
     ]
-    if mail.text is not None:  # of a text that cannot be read, nobody knows which amounts it names
+    if mail.text is not None:  # else the amounts in it are unknown
         claims.append(Named(amounts=mail.amounts))
     return [Answer(claim, at) for claim in claims]
 

@@ -1,7 +1,7 @@
-"""The compliance agent's rules: what became of each rule of a policy, by the facts of a contract and nothing else.
+"""The compliance agent's rules: what each rule of a policy comes to, by the facts of a contract and nothing else.
 
-A rule is met only if facts say so. Where a fact is missing, because nobody asked, a tool failed, or what was known is
-too old, the rule is unknown and a person has to look: silence approves nothing.
+A rule is met only if facts say so. Where a fact is missing, because it was not asked for, a tool failed, or what was
+known is too old, the rule is unknown and a person has to look: silence approves nothing.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,10 @@ from activities.compliance_review.claims import (
     Agreement,
     Approval,
     Attached,
-    Backed,
     Customer,
     Evidence,
+    InForce,
+    Message,
     Named,
     Phrases,
     Quote,
@@ -33,69 +34,94 @@ from activities.compliance_review.policy import (
     Rule,
     StatusRule,
 )
-from activities.compliance_review.records import Amount, Result, RuleOutcome
+from activities.compliance_review.records import Amount, ComplianceDecision, Concern, Result, RuleOutcome, Verdict
 
-
-@dataclass(frozen=True)
-class Point:
-    """One point of a rule.
-
-    Attributes:
-        result: What became of it.
-        because: Why, in a clause without a full stop.
-        facts: The events it rests on.
-    """
-
-    result: Result
-    because: str
-    facts: tuple[str, ...] = ()
-
-
-Points = Iterator[Point]
+Events = tuple[str, ...]
+Point = tuple[Result, str, Events]
+"""One point of a rule: the result, why in a clause without a full stop, and the events it rests on."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is to be decided.
-
-    Attributes:
-        policy: The policy.
-        evidence: The facts.
-        today: The day on which it is decided.
-    """
+    """What is decided: a policy, the facts, and the day."""
 
     policy: Policy
     evidence: Evidence
     today: date
 
 
-def judge(rule: Rule, case: Case) -> RuleOutcome:
-    """Return what became of a rule: violated if a point of it is, unknown if a point is, met otherwise.
+def decide(case: Case, handoff_id: str, concerns: tuple[Concern, ...] = ()) -> ComplianceDecision:
+    """Return what follows from a policy, facts and a model's concerns under a handoff."""
+    message = case.evidence.one(Message)
+    outcomes = (*_premises(case), *(judge(rule, case) for rule in case.policy.rules))
+    verdict: Verdict = "needs_review" if concerns or any(one.result != "met" for one in outcomes) else "approved"
+    if any(one.result == "violated" and one.severity == "block" for one in outcomes):
+        verdict = "violates_policy"
+    return ComplianceDecision(
+        verdict=verdict,
+        message=message.claim.digest if message else "",
+        handoff_id=handoff_id,
+        policy=case.policy.digest,
+        policy_version=case.policy.version,
+        outcomes=outcomes,
+        concerns=concerns,
+        set_aside=case.evidence.set_aside,
+    )
 
-    Args:
-        rule: The rule.
-        case: What it is applied to.
-    """
+
+def undecided(handoff_id: str, reason: str, set_aside: Events = ()) -> ComplianceDecision:
+    """Return the decision where the policy is missing: a person has to look."""
+    outcome = _premise("POLICY", "There is a policy to decide by.", "unknown", f"{reason}.")
+    return ComplianceDecision(
+        verdict="needs_review",
+        message="",
+        handoff_id=handoff_id,
+        policy="",
+        policy_version="",
+        outcomes=(outcome,),
+        set_aside=set_aside,
+    )
+
+
+def judge(rule: Rule, case: Case) -> RuleOutcome:
+    """Return what a rule comes to: violated if a point of it is, unknown if a point is, met otherwise."""
     if rule.valid_until is not None and rule.valid_until < case.today:
-        points = [Point("unknown", f"the rule ended on {rule.valid_until}, and nobody said what holds since")]
+        points: list[Point] = [
+            ("unknown", f"the rule ended on {rule.valid_until}, and what holds since is unknown", ())
+        ]
     else:
-        points = list(_points(rule, case))
-    result: Result = next((one for one in ("violated", "unknown") if any(p.result == one for p in points)), "met")
-    decisive = [point for point in points if point.result == result]
-    because = "; ".join(dict.fromkeys(point.because for point in decisive)) or "nothing in the e-mail falls under it"
-    facts = dict.fromkeys(event for point in decisive for event in point.facts)
+        points = [*_points(rule, case)]
+    result: Result = next((one for one in ("violated", "unknown") if any(it[0] == one for it in points)), "met")
+    decisive = [point for point in points if point[0] == result]
+    because = "; ".join(dict.fromkeys(why for _, why, _ in decisive)) or "nothing in the e-mail falls under it"
     return RuleOutcome(
         rule=rule.id,
         title=rule.title,
         severity=rule.severity,
         result=result,
         because=f"{because[:1].upper()}{because[1:]}.",
-        facts=tuple(facts),
+        facts=tuple(dict.fromkeys(event for _, _, events in decisive for event in events)),
     )
 
 
-def _points(rule: Rule, case: Case) -> Points:
-    """Yield the points of a rule."""
+def _premises(case: Case) -> Iterator[RuleOutcome]:
+    """Yield what every decision needs: which e-mail it is, and that research and agent have one policy."""
+    message, policy = case.evidence.one(Message), case.evidence.one(InForce)
+    named: Result = "met" if message else "unknown"
+    why = "The mailbox was read." if message else "No certain fact names the e-mail."
+    yield _premise("MESSAGE", "It is known which e-mail is decided on.", named, why, message.event if message else None)
+    same: Result = "met" if policy and policy.claim.digest == case.policy.digest else "unknown"
+    why = "The policy was changed meanwhile." if policy else "No certain fact names the policy."
+    why = "Both have the same digest." if same == "met" else why
+    yield _premise("POLICY", "The policy is the one of the research.", same, why, policy.event if policy else None)
+
+
+def _premise(rule: str, title: str, result: Result, because: str, event: str | None = None) -> RuleOutcome:
+    facts = (event,) if event else ()
+    return RuleOutcome(rule=rule, title=title, severity="review", result=result, because=because, facts=facts)
+
+
+def _points(rule: Rule, case: Case) -> Iterator[Point]:
     match rule:
         case RecipientsRule():
             return _recipients(rule, case)
@@ -113,186 +139,177 @@ def _points(rule: Rule, case: Case) -> Points:
             return _approval(rule, case)
 
 
-def _recipients(rule: RecipientsRule, case: Case) -> Points:
+def _recipients(rule: RecipientsRule, case: Case) -> Iterator[Point]:
     found = case.evidence.one(Recipients)
     if found is None:
-        yield Point("unknown", "no certain fact says where the e-mail goes")
+        yield "unknown", "no certain fact says where the e-mail goes", ()
         return
     base = (found.event,)
     if found.claim.unreadable:
-        yield Point("unknown", f"{found.claim.unreadable} addresses cannot be read", base)
+        yield "unknown", f"{found.claim.unreadable} addresses cannot be read", base
     if not found.claim.domains:
-        yield Point("unknown", "the e-mail goes to nobody", base)
+        yield "unknown", "the e-mail has no recipient", base
     for domain in sorted(found.claim.domains):
+        whose = case.evidence.one(Customer, domain=domain)
+        facts = (*base, whose.event) if whose else base
         if domain in rule.blocked:
-            yield Point("violated", f"no e-mail may go to {domain}", base)
+            yield "violated", f"no e-mail may go to {domain}", base
         elif domain in rule.own or domain in rule.allowed:
-            yield Point("met", f"the domain {domain} needs no customer", base)
+            yield "met", f"the domain {domain} needs no customer", base
+        elif whose is None:
+            yield "unknown", f"no certain fact says whose domain {domain} is", base
+        elif whose.claim.customer is None:
+            yield "violated", f"the domain {domain} belongs to no customer", facts
+        elif rule.tiers and whose.claim.tier not in rule.tiers:
+            yield "violated", f"customer {whose.claim.customer} is of tier {whose.claim.tier}", facts
         else:
-            whose = case.evidence.one(Customer, domain=domain)
-            yield _known_customer(rule, domain, whose, base)
+            yield "met", f"the domain {domain} belongs to customer {whose.claim.customer}", facts
 
 
-def _known_customer(rule: RecipientsRule, domain: str, whose: Backed[Customer] | None, base: tuple[str, ...]) -> Point:
-    if whose is None:
-        return Point("unknown", f"no certain fact says whose domain {domain} is", base)
-    facts = (*base, whose.event)
-    if whose.claim.customer is None:
-        return Point("violated", f"the domain {domain} belongs to no customer", facts)
-    if rule.tiers and whose.claim.tier not in rule.tiers:
-        return Point("violated", f"customer {whose.claim.customer} is of tier {whose.claim.tier}", facts)
-    return Point("met", f"the domain {domain} belongs to customer {whose.claim.customer}", facts)
-
-
-def _status(rule: StatusRule, case: Case) -> Points:
+def _status(rule: StatusRule, case: Case) -> Iterator[Point]:
     customers, open_points = _customers(case)
     yield from open_points
     for customer, base in customers:
         found = case.evidence.one(Status, customer=customer)
         if found is None:
-            yield Point("unknown", f"no certain fact tells the status of customer {customer}", base)
+            yield "unknown", f"no certain fact has the status of customer {customer}", base
         else:
             result: Result = "met" if found.claim.status in rule.accepted else "violated"
-            because = f"the account of customer {customer} has the status {found.claim.status}"
-            yield Point(result, because, (*base, found.event))
+            yield (
+                result,
+                f"the account of customer {customer} has the status {found.claim.status}",
+                (*base, found.event),
+            )
 
 
-def _agreement(rule: AgreementRule, case: Case) -> Points:
+def _agreement(rule: AgreementRule, case: Case) -> Iterator[Point]:
     if rule.when == "attachments":
         attached = case.evidence.one(Attached)
         if attached is None:
-            yield Point("unknown", "no certain fact says what is attached")
+            yield "unknown", "no certain fact says what is attached", ()
             return
         if not attached.claim.files:
-            yield Point("met", "nothing is attached", (attached.event,))
+            yield "met", "nothing is attached", (attached.event,)
             return
     customers, open_points = _customers(case)
     yield from open_points
     for customer, base in customers:
         found = case.evidence.one(Agreement, customer=customer, agreement=rule.agreement)
         if found is None:
-            because = f"no certain fact says whether customer {customer} signed the {rule.agreement}"
-            yield Point("unknown", because, base)
+            yield "unknown", f"no certain fact says whether customer {customer} signed the {rule.agreement}", base
             continue
         facts, claim = (*base, found.event), found.claim
         if claim.signed_on is None:
-            yield Point("violated", f"customer {customer} has not signed the {rule.agreement}", facts)
+            yield "violated", f"customer {customer} has not signed the {rule.agreement}", facts
         elif claim.signed_on > case.today or (claim.until is not None and claim.until < case.today):
-            because = f"the {rule.agreement} of customer {customer} was not in force on {case.today}"
-            yield Point("violated", because, facts)
+            yield "violated", f"the {rule.agreement} of customer {customer} was not in force on {case.today}", facts
         else:
-            yield Point("met", f"customer {customer} signed the {rule.agreement} on {claim.signed_on}", facts)
+            yield "met", f"customer {customer} signed the {rule.agreement} on {claim.signed_on}", facts
 
 
-def _quote(rule: QuoteRule, case: Case) -> Points:
+def _quote(rule: QuoteRule, case: Case) -> Iterator[Point]:
     named = case.evidence.one(Named)
     if named is None:
-        yield Point("unknown", "no certain fact says which amounts the e-mail names")
+        yield "unknown", "no certain fact says which amounts the e-mail names", ()
         return
     if not named.claim.amounts:
-        yield Point("met", "the e-mail names no amount", (named.event,))
+        yield "met", "the e-mail names no amount", (named.event,)
         return
     customers, open_points = _customers(case)
     yield from open_points
     for customer, base in customers:
-        quotes = case.evidence.all(Quote, customer=customer)
         for amount in named.claim.amounts:
-            yield _covered(rule, case, customer, amount, quotes, (*base, named.event))
+            yield _quoted(rule, case, customer, amount, (*base, named.event))
 
 
-def _covered(
-    rule: QuoteRule, case: Case, customer: str, amount: Amount, quotes: list[Backed[Quote]], base: tuple[str, ...]
-) -> Point:
+def _quoted(rule: QuoteRule, case: Case, customer: str, amount: Amount, base: Events) -> Point:
     """Return whether the amount is that of a recent quote."""
+    quotes = case.evidence.all(Quote, customer=customer)
     if not quotes:
-        return Point("unknown", f"no fact that is fresh enough tells the quotes of customer {customer}", base)
+        return "unknown", f"no fact that is fresh enough has the quotes of customer {customer}", base
     same = [one for one in quotes if one.claim.amount == amount and one.claim.quoted_on is not None]
-    ages = {one.event: (case.today - (one.claim.quoted_on or case.today)).days for one in same}
     facts = (*base, *(one.event for one in same or quotes))
-    if not same:
-        return Point("violated", f"no quote of customer {customer} is over {shown(amount)}", facts)
-    if any(0 <= age <= rule.max_days for age in ages.values()):
-        return Point("met", f"{shown(amount)} was quoted to customer {customer} within {rule.max_days} days", facts)
-    if min(ages.values()) < 0:
-        return Point("unknown", f"the quote over {shown(amount)} is dated in the future", facts)
-    youngest = min(ages.values())
-    return Point("violated", f"the quote over {shown(amount)} is {youngest} days old, not {rule.max_days}", facts)
+    ages = [(case.today - one.claim.quoted_on).days for one in same if one.claim.quoted_on is not None]
+    if not ages:
+        return "violated", f"no quote of customer {customer} is over {shown(amount)}", facts
+    if any(0 <= age <= rule.max_days for age in ages):
+        return "met", f"{shown(amount)} was quoted to customer {customer} within {rule.max_days} days", facts
+    if min(ages) < 0:
+        return "unknown", f"the quote over {shown(amount)} is dated in the future", facts
+    return "violated", f"the quote over {shown(amount)} is {min(ages)} days old, not {rule.max_days}", facts
 
 
-def _attachments(rule: AttachmentsRule, case: Case) -> Points:
+def _attachments(rule: AttachmentsRule, case: Case) -> Iterator[Point]:
     found = case.evidence.one(Attached)
     if found is None:
-        yield Point("unknown", "no certain fact says what is attached")
+        yield "unknown", "no certain fact says what is attached", ()
         return
     base, files = (found.event,), found.claim.files
     size = sum(one.kilobytes for one in files)
-    yield Point("met", f"files attached: {len(files)}, together {size} KB", base)
+    yield "met", f"files attached: {len(files)}, together {size} KB", base
     if len(files) > rule.max_count:
-        yield Point("violated", f"files attached: {len(files)}, and {rule.max_count} may be", base)
+        yield "violated", f"files attached: {len(files)}, and {rule.max_count} may be", base
     if size > rule.max_kilobytes:
-        yield Point("violated", f"{size} KB are attached, and {rule.max_kilobytes} KB may be", base)
+        yield "violated", f"{size} KB are attached, and {rule.max_kilobytes} KB may be", base
     for kind in sorted({one.type for one in files}):
         if kind in rule.forbidden or (rule.allowed and kind not in rule.allowed):
-            yield Point("violated", f"files of type {kind} may not be attached", base)
+            yield "violated", f"files of type {kind} may not be attached", base
 
 
-def _phrases(rule: PhrasesRule, case: Case) -> Points:
+def _phrases(rule: PhrasesRule, case: Case) -> Iterator[Point]:
     found = case.evidence.one(Phrases, rule=rule.id)
+    base = (found.event,) if found else ()
     if found is None or found.claim.of != len(rule.forbidden):
-        facts = (found.event,) if found else ()
-        yield Point("unknown", "no certain fact says whether the e-mail has these phrases", facts)
-        return
-    base = (found.event,)
-    if not found.claim.found:
-        yield Point("met", "none of the phrases stands in the e-mail", base)
-    for number in found.claim.found:
-        yield Point("violated", f"phrase {number} of the rule stands in the e-mail", base)
+        yield "unknown", "no certain fact says whether the e-mail has these phrases", base
+    elif not found.claim.found:
+        yield "met", "none of the phrases is in the e-mail", base
+    else:
+        yield from (("violated", f"phrase {number} of the rule is in the e-mail", base) for number in found.claim.found)
 
 
-def _approval(rule: ApprovalRule, case: Case) -> Points:
+def _approval(rule: ApprovalRule, case: Case) -> Iterator[Point]:
     named = case.evidence.one(Named)
     if named is None:
-        yield Point("unknown", "no certain fact says which amounts the e-mail names")
+        yield "unknown", "no certain fact says which amounts the e-mail names", ()
         return
     covered = {other.currency for other in case.policy.rules if isinstance(other, ApprovalRule)}
     for amount in named.claim.amounts:
         if amount.currency not in covered:
-            yield Point("unknown", f"no rule says from which amount in {amount.currency} on", (named.event,))
+            yield "unknown", f"no rule says which amount in {amount.currency} needs an approval", (named.event,)
     above = [one for one in named.claim.amounts if one.currency == rule.currency and one.cents > rule.above * 100]
     if not above:
-        yield Point("met", f"no amount is above {rule.above} {rule.currency}", (named.event,))
+        yield "met", f"no amount is above {rule.above} {rule.currency}", (named.event,)
         return
     customers, open_points = _customers(case)
     yield from open_points
-    for customer, base in customers:
-        yield _approved(rule, case, customer, above[0], (*base, named.event))
+    for customer, events in customers:
+        base, amount = (*events, named.event), above[0]
+        found = case.evidence.one(Approval, customer=customer, role=rule.role)
+        if found is None:
+            yield "unknown", f"no certain fact has the approvals for customer {customer}", base
+            continue
+        facts, claim = (*base, found.event), found.claim
+        if claim.amount is None or claim.until is None:
+            yield "violated", f"{shown(amount)} needs the approval of {rule.role}, and none is on record", facts
+        elif claim.until < case.today or claim.amount.currency != amount.currency or claim.amount.cents < amount.cents:
+            yield "violated", f"the approval of {rule.role} does not reach {shown(amount)} on {case.today}", facts
+        else:
+            yield "met", f"the {rule.role} approved up to {shown(claim.amount)} until {claim.until}", facts
 
 
-def _approved(rule: ApprovalRule, case: Case, customer: str, amount: Amount, base: tuple[str, ...]) -> Point:
-    found = case.evidence.one(Approval, customer=customer, role=rule.role)
-    if found is None:
-        return Point("unknown", f"no certain fact tells the approvals for customer {customer}", base)
-    facts, claim = (*base, found.event), found.claim
-    if claim.amount is None or claim.until is None:
-        return Point("violated", f"{shown(amount)} needs the approval of {rule.role}, and none is on record", facts)
-    if claim.until < case.today or claim.amount.currency != amount.currency or claim.amount.cents < amount.cents:
-        return Point("violated", f"the approval of {rule.role} does not reach {shown(amount)} on {case.today}", facts)
-    return Point("met", f"the {rule.role} approved up to {shown(claim.amount)} until {claim.until}", facts)
-
-
-def _customers(case: Case) -> tuple[list[tuple[str, tuple[str, ...]]], list[Point]]:
+def _customers(case: Case) -> tuple[list[tuple[str, Events]], list[Point]]:
     """Return the customers that the e-mail goes to, each with the events that say so, and what is open about them."""
     found = case.evidence.one(Recipients)
     if found is None or found.claim.unreadable:
-        return [], [Point("unknown", "it is not certain where the e-mail goes", (found.event,) if found else ())]
-    customers: list[tuple[str, tuple[str, ...]]] = []
+        return [], [("unknown", "it is not certain where the e-mail goes", (found.event,) if found else ())]
+    customers: list[tuple[str, Events]] = []
     points: list[Point] = []
     for domain in sorted(found.claim.domains.keys() - case.policy.known_domains()):
         whose = case.evidence.one(Customer, domain=domain)
         if whose is None:
-            points.append(Point("unknown", f"no certain fact says whose domain {domain} is", (found.event,)))
+            points.append(("unknown", f"no certain fact says whose domain {domain} is", (found.event,)))
         elif whose.claim.customer is None:
-            points.append(Point("unknown", f"the domain {domain} belongs to no customer", (found.event, whose.event)))
+            points.append(("unknown", f"the domain {domain} belongs to no customer", (found.event, whose.event)))
         else:
             customers.append((whose.claim.customer, (found.event, whose.event)))
     return customers, points

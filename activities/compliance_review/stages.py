@@ -26,8 +26,9 @@ from activities.compliance_review.mail import notes_of, read_mail, read_mailbox
 from activities.compliance_review.policy import read_policy
 from activities.compliance_review.records import ComplianceError
 from activities.compliance_review.registers import Registers
-from activities.compliance_review.report import DATA, REPORT, Review, check_output, to_markdown, write_report
+from activities.compliance_review.report import DATA, MARKS, REPORT, Review, to_markdown
 from activities.compliance_review.research import TOOLS, Material, research
+from activities.pages import check_folder, write_folder
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents.port import AgentLimits, agent_stage
 from baton.contract.session import EventType
@@ -54,7 +55,7 @@ async def gather_facts(context: Context) -> StageResult:
     place, out = Path(text_parameter(context, "mailbox")), Path(text_parameter(context, "output"))
     policy = await asyncio.to_thread(read_policy, Path(text_parameter(context, "policy")))
     registers = Registers(Path(text_parameter(context, "records")), context.parts.clock)
-    await asyncio.to_thread(check_output, out)  # reported now, not after two stages
+    await asyncio.to_thread(check_folder, out, MARKS, ComplianceError)  # reported now, not after two stages
     named, request = context.params.get("message"), context.params.get("request")
     if named is not None and not isinstance(named, str):
         raise ComplianceError("the parameter 'message' must be the Message-ID of the proposed e-mail, a text")
@@ -114,7 +115,8 @@ async def explain_decision(context: Context) -> StageResult:
     data = await context.artifacts.read(ARTIFACT)
     review = Review.model_validate_json(data)
     shown = to_markdown(review)
-    await asyncio.to_thread(write_report, out, shown, data)
+    await asyncio.to_thread(check_folder, out, MARKS, ComplianceError)
+    await asyncio.to_thread(write_folder, out, {REPORT: shown, DATA: data.decode()}, ComplianceError)
     await context.artifacts.write("explanation", shown, type="report", path=REPORT, summary="The decision, explained")
     decision = review.decision
     patch = BatonPatch(

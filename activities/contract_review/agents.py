@@ -25,9 +25,10 @@ from activities.contract_review.records import (
     RiskFlag,
     Statement,
 )
-from activities.contract_review.report import DATA, REPORT, check_output, score, summarise, write_report
+from activities.contract_review.report import DATA, MARKS, REPORT, score, summarise, write_report
 from activities.contract_review.rules import analyse, numbered
 from activities.models import ask_model
+from activities.pages import check_folder
 from baton import Spend, estimate_tokens
 from baton.agents.port import AgentAnswer, AgentWork
 from baton.wire.misfit import misfit
@@ -91,7 +92,7 @@ class Extractor:
         """
         source, out = Path(_text(work, "source")), Path(_text(work, "output"))
         policy = _parameter(work, "policy", Policy)
-        await asyncio.to_thread(check_output, out)
+        await asyncio.to_thread(check_folder, out, MARKS, ReviewError)
         document = await asyncio.to_thread(read_document, source)
         await asyncio.to_thread(check_contract, document)
         report = await asyncio.to_thread(extract, document)

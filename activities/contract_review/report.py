@@ -1,17 +1,16 @@
 """Score the findings by ISO 31000:2018, and write the report, one page first; every statement says what it rests on."""
 
-import os
-import re
-import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from activities.contract_review.clauses import rulebook
 from activities.contract_review.records import Finding, Level, Report, ReviewError, Risk, Statement, Verdict
+from activities.pages import bullets, check_folder, page, plain, table, write_folder
 
 REPORT, DATA = "REPORT.md", "report.json"
 _MARK = "<!-- written by baton contract_review -->"
+MARKS = {REPORT: _MARK, DATA: '"written_by": "baton contract_review"'}
+"""The files that are written, and how ours are recognised."""
 _BANDS: tuple[tuple[int, Level], ...] = ((15, "extreme"), (10, "high"), (5, "moderate"), (1, "low"))
 LIKELIHOOD = {
     1: "rare: needs several things to go wrong at once",
@@ -33,7 +32,7 @@ _UNKNOWN = {
     "action": "Have a lawyer look at it.",
     "lowers": [1, 1],
 }
-_TOP, _LONGEST = 5, 360
+_TOP = 5
 
 
 def score(report: Report, appetite: int) -> Report:
@@ -109,40 +108,17 @@ def citation_faults(report: Report) -> list[str]:
     ]
 
 
-def check_output(out: Path) -> None:
-    """Refuse an output folder with a report that somebody else wrote.
-
-    Raises:
-        ReviewError: It has one, or is not a folder.
-    """
-    for name, mark in ((REPORT, _MARK), (DATA, '"written_by": "baton contract_review"')):
-        place = out / name
-        try:
-            if place.exists() and mark not in place.read_bytes()[:400].decode("utf-8", "replace"):
-                raise ReviewError(f"{str(place)!r} was not written by contract_review; name another output folder")
-        except OSError as error:
-            raise ReviewError(f"the output folder {str(out)!r} cannot be used ({error.strerror})") from None
-
-
 def write_report(report: Report, out: Path) -> tuple[str, str]:
-    """Write `REPORT.md` and `report.json`, each whole or not at all, and return their texts.
+    """Write `REPORT.md` and `report.json`, and return their texts.
 
     Raises:
-        ReviewError: A citation cannot be traced, or the folder cannot be written.
+        ReviewError: A citation cannot be traced, the folder cannot be written, or has a report of somebody else.
     """
     if faults := citation_faults(report):
         raise ReviewError(f"the report is not written, because it cannot be traced: {', '.join(faults[:5])}")
-    check_output(out)
+    check_folder(out, MARKS, ReviewError)
     shown, data = to_markdown(report), report.model_dump_json(indent=1) + "\n"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, text in ((REPORT, shown), (DATA, data)):
-            with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=out, delete=False) as file:
-                file.write(text)
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, out / name)
-    except OSError as error:
-        raise ReviewError(f"the output folder {str(out)!r} cannot be written ({error.strerror})") from None
+    write_folder(out, {REPORT: shown, DATA: data}, ReviewError)
     return shown, data
 
 
@@ -156,9 +132,9 @@ def to_markdown(report: Report) -> str:
         "> The words of the contract are quoted as data: whatever they say, they instruct nobody. This is an aid to "
         "its reader, not legal advice.",
         "## Summary",
-        _bullets(_statement(one) for one in report.summary),
+        bullets(_statement(one) for one in report.summary),
         "## Risks",
-        _table(
+        table(
             ("Risk", "Where", "What", "Likelihood × consequence", "Level", "Accepted", "Treatment", "Left after it"),
             [
                 (
@@ -198,7 +174,7 @@ def to_markdown(report: Report) -> str:
         "Scores: 1 to 4 low, 5 to 9 moderate, 10 to 14 high, 15 and more extreme. A clause without a finding was not "
         "found to be harmless.",
         f"No rule looked any closer at: {', '.join(map(plain, report.uncovered))}." if report.uncovered else "",
-        _table(
+        table(
             ("Grade", "Likelihood", "Consequence"), [(str(at), LIKELIHOOD[at], CONSEQUENCE[at]) for at in LIKELIHOOD]
         ),
         f"Read: {plain(report.document)}, {report.pages} pages, SHA-256 `{report.sha256}`. "
@@ -207,18 +183,7 @@ def to_markdown(report: Report) -> str:
         if report.rejected
         else "",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def plain(text: str) -> str:
-    r"""Return a text with everything escaped that Markdown could read as mark-up.
-
-    Example:
-        >>> plain("[pay](http://x) <b>")
-        '\\[pay\\](http\\://x) \\<b\\>'
-    """
-    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return re.sub(r"([\\`*_{}\[\]<>#|~!]|:(?=//))", r"\\\1", " ".join(cut.split()))
+    return page(*parts)
 
 
 def _risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetite: int, found: set[str]) -> Risk:
@@ -255,7 +220,7 @@ def _treatment(risk: Risk) -> str:
     ]
     heading = f"### {risk.id}: {plain(risk.title)} ({_where(risk)}, {risk.finding})"
     wording = f"\n\nProposed wording:\n\n> {plain(risk.wording)}" if risk.wording else ""
-    return f"{heading}\n\n{_bullets(lines)}{wording}"
+    return f"{heading}\n\n{bullets(lines)}{wording}"
 
 
 def _statement(one: Statement) -> str:
@@ -271,12 +236,3 @@ def _where(risk: Risk) -> str:
 
 def _place(clause: Any) -> str:
     return f"clause {plain(clause.id)} ({plain(clause.title)}, page {clause.page}, line {clause.line})"
-
-
-def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [headings, tuple("---" for _ in headings), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

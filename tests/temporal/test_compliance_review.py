@@ -208,7 +208,7 @@ class TestComplianceReview:
             id=f"foreign-{tmp_path.name}",
             task_queue=reviewer.task_queue,
         )
-        assert "was not written by compliance_review" in await failure(handle)
+        assert "was not written by this pipeline" in await failure(handle)
         assert (tmp_path / "COMPLIANCE.md").read_text() == "mine\n"
 
     async def test_asks_the_account_at_the_time_of_the_decision(self, reviewer: Worker, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from fpdf import FPDF
 from activities.contract_review.clauses import check_contract, extract
 from activities.contract_review.reading import read_document
 from activities.contract_review.records import ReviewError
-from activities.contract_review.report import DATA, REPORT, check_output, plain, to_markdown, write_report
+from activities.contract_review.report import DATA, MARKS, REPORT, to_markdown, write_report
+from activities.pages import check_folder, plain
 from tests.unit.contract_review.material import NDA, SAAS, SERVICES, pdf_of, reviewed, reviewed_text
 
 
@@ -137,9 +138,9 @@ def test_a_report_replaces_its_own_and_no_other(tmp_path: Path) -> None:
     for name in (REPORT, DATA):
         (tmp_path / "other").mkdir(exist_ok=True)
         (tmp_path / "other" / name).write_text("# My own report\n")
-        with pytest.raises(ReviewError, match="not written by contract_review"):
-            check_output(tmp_path / "other")
-        with pytest.raises(ReviewError, match="not written by contract_review"):
+        with pytest.raises(ReviewError, match="not written by this pipeline"):
+            check_folder(tmp_path / "other", MARKS, ReviewError)
+        with pytest.raises(ReviewError, match="not written by this pipeline"):
             write_report(report, tmp_path / "other")
         assert (tmp_path / "other" / name).read_text() == "# My own report\n"
         (tmp_path / "other" / name).unlink()
@@ -150,5 +151,5 @@ def test_words_of_the_contract_are_no_markup_of_the_report(tmp_path: Path) -> No
     hostile = "1. Fees\n# All | fees ![x](http://evil/x) <script> [pay](http://evil) **are** non-refundable.\n"
     shown = to_markdown(reviewed_text(tmp_path, f"AGREEMENT\n\nBetween two.\n\n{hostile}"))
     assert "y](http" not in shown
-    assert "<script>" not in shown
+    assert "\\<script>" in shown
     assert plain("a|b") == "a\\|b"
