@@ -288,7 +288,7 @@ class Gate:
             message=self._redacted(dict(answer), message["handoffId"]),
         )
         # A run before this one may be on record, and have answered otherwise.
-        return await self._append(entry, flush=False)
+        return await self._append(entry)
 
     async def failed(
         self,
@@ -342,10 +342,10 @@ class Gate:
             entry = entry.model_copy(update={"message": self._redacted(entry.message, entry.event_id)})
         return (await self._append(entry)).anchor
 
-    async def _append(self, entry: AuditEntry, *, flush: bool = True) -> ChainHead:
+    async def _append(self, entry: AuditEntry) -> ChainHead:
         """Put an entry on record: beside the one that is there if that has its id and another message."""
         try:
-            return await self.ledger.append(entry, flush=flush)
+            return await self.ledger.append(entry)
         except LedgerConflictError:
             second = _second_id(entry.event_id, digest_of(sha256(entry.message_bytes())))
             return await self.ledger.append(entry.model_copy(update={"event_id": second}))

@@ -159,7 +159,7 @@ class Ledger:
         await self._writer.finish()
         await self._database.close()
 
-    async def append(self, entry: AuditEntry, *, after: ChainHead | None = None, flush: bool = True) -> ChainHead:
+    async def append(self, entry: AuditEntry, *, after: ChainHead | None = None) -> ChainHead:
         """Put an event on record, durably, and return the head of its chain right after it.
 
         Keep the head outside the ledger: it is the anchor that shows later whether the chain was cut or
@@ -168,10 +168,6 @@ class Ledger:
         Args:
             entry: The event.
             after: A head that the caller knows: the chain must still have it.
-            flush: Whether it must be on the disk when this returns. Otherwise a file has it then, so that the end of
-                this process loses nothing, and the disk has it with the next record that must be there, within a
-                fiftieth of a second at the latest: only a machine that goes down in between loses it. Of Postgres it
-                makes no difference.
 
         Raises:
             LedgerUnavailableError: It was not recorded, as far as anybody can tell. Do not go on; try again.
@@ -179,12 +175,12 @@ class Ledger:
             LedgerError: The message holds personal data in clear, or the chain no longer has ``after``.
             rfc8785.CanonicalizationError: The message is not JSON that everybody reads alike.
         """
-        return (await self.append_once(entry, after=after, flush=flush)).head
+        return (await self.append_once(entry, after=after)).head
 
-    async def append_once(self, entry: AuditEntry, *, after: ChainHead | None = None, flush: bool = True) -> Appended:
+    async def append_once(self, entry: AuditEntry, *, after: ChainHead | None = None) -> Appended:
         """Put an event on record as `append` does; say besides whether it was there before."""
         self._refuse_personal_data(entry)
-        return (await self._writer.append([Prepared.of(entry)], after, flush=flush))[0]
+        return (await self._writer.append([Prepared.of(entry)], after))[0]
 
     async def append_all(self, entries: Sequence[AuditEntry], *, after: ChainHead | None = None) -> list[ChainHead]:
         """Put several events on record, all of them or none; see `append`."""

@@ -21,10 +21,6 @@ _NAMED_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 T = TypeVar("T")
 
 
-class NotAtOnceError(Exception):
-    """Something would have to be waited for."""
-
-
 class Row(Protocol):
     """A row, by the number or the name of its columns."""
 
@@ -72,19 +68,6 @@ class Database(Protocol):
         Raises:
             LedgerConflictError: A rule of the tables refused a row.
             LedgerError: The database refused, or cannot be reached.
-        """
-
-    def write_at_once(self, work: Work[T], *, flush: bool = True) -> T:
-        """Return what ``work`` returns, once what it wrote is durable, without giving way to anybody meanwhile.
-
-        Args:
-            work: What to do.
-            flush: Whether it must be on the disk by then; otherwise a moment later, as `Ledger.append` says.
-
-        Raises:
-            NotAtOnceError: That could take longer than an event loop may be held up. Nothing is written: `write` it.
-            LedgerConflictError: As for `write`.
-            LedgerError: As for `write`.
         """
 
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:

@@ -19,7 +19,6 @@ from baton.ledger.errors import LedgerConflictError, LedgerError, LedgerUnavaila
 from baton.ledger.store_database import (
     APPEND_ONLY,
     Connection,
-    NotAtOnceError,
     Row,
     T,
     Work,
@@ -118,14 +117,6 @@ class PostgresDatabase:
     async def write(self, work: Work[T]) -> T:
         """Return what ``work`` returns, once what it wrote is committed."""
         return await self._run(work, writing=True)
-
-    def write_at_once(self, work: Work[T], *, flush: bool = True) -> T:
-        """Refuse: a server is always waited for.
-
-        Raises:
-            NotAtOnceError: Always.
-        """
-        raise NotAtOnceError
 
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
         """Keep every other writer from these tasks' chains until the transaction ends."""

@@ -4,8 +4,7 @@ Three things that SQLite's defaults get wrong for a hash chain: the driver start
 read, so two appends join to the same record and neither fails (BEGIN IMMEDIATE instead); a commit may be lost
 with the power (synchronous FULL, so an acknowledged record is on the disk); and readers wait for the writer (WAL).
 
-A write to a quick disk takes less time than handing it to a thread and back. So `write_at_once` does it where it is
-called, for as long as commits take less than a millisecond and nobody else is writing.
+One thread writes, because SQLite allows one writer at a time; its queue is here, where waiting costs nothing.
 """
 
 import asyncio
@@ -14,7 +13,6 @@ import os
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,15 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from baton.ledger.errors import LedgerConflictError, LedgerUnavailableError
-from baton.ledger.store_database import APPEND_ONLY, NotAtOnceError, Row, T, Work, first_line, refused, unavailable
+from baton.ledger.store_database import APPEND_ONLY, Row, T, Work, first_line, refused, unavailable
 
 _READERS = 4
 _WRITING = "BEGIN IMMEDIATE"
 _PAUSE = 0.01  # seconds between two tries to set up a connection
-_SOON = 0.001  # seconds for which a commit may hold up an event loop
-_LATELY = 8  # so many commits tell whether the disk is as quick as that
-_FLUSHED_WITHIN = 0.02  # seconds after which the disk has what was not waited for
-_LOG_COMMITS = 128  # after so many the log is brought into the file, which takes some hundredths of a second
 _NO_TEXT = "Could not decode to UTF-8"
 _MISTRUST = ("trusted_schema=off", "cell_size_check=on")
 _PRAGMAS = (
@@ -83,19 +77,11 @@ class SqliteDatabase:
         self.path = path
         self._wait = wait
         self._create = create
-        # One writer at a time is all that SQLite allows; its queue is here, where waiting costs nothing.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger-reader")
         self._mine = threading.local()  # each thread has a connection of its own
         self._opened: list[sqlite3.Connection] = []
         self._identity: tuple[int, int] | None = None  # which file it is: device and inode
-        self._here: sqlite3.Connection | None = None  # for writing at once: it waits for nobody
-        self._commits: deque[float] = deque(maxlen=_LATELY)  # the seconds that the last ones took
-        self._in_log = 0  # how many were made at once since the log began
-        self._taken_in = False  # whether most of it is in the file
-        self._flushes = True  # whether the disk has a commit there before the next step
-        self._unflushed: float | None = None  # since when there are some that the disk may not have
-        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def read(self, work: Work[T]) -> T:
@@ -107,37 +93,7 @@ class SqliteDatabase:
         """Return what ``work`` returns, once what it wrote is on the disk."""
         self._check_open()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writer, self._wait_and_write, work)
-
-    def write_at_once(self, work: Work[T], *, flush: bool = True) -> T:
-        """Return what ``work`` returns, once what it wrote is in the file, and on the disk if that is asked for.
-
-        Raises:
-            NotAtOnceError: The disk is slow, or somebody else is writing.
-        """
-        self._check_open()
-        if self._here is None or (flush and self._commits and min(self._commits) > _SOON):
-            raise NotAtOnceError
-        if flush is not self._flushes:
-            self._here.execute(f"PRAGMA synchronous={'full' if flush else 'normal'}")
-            self._flushes = flush
-        try:
-            result = self._transaction(_WRITING, work, self._here)
-        except LedgerUnavailableError as error:
-            if _is_busy(error.__cause__):
-                raise NotAtOnceError from error
-            raise
-        if not flush:
-            self._unflushed = self._unflushed or time.monotonic()
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(_FLUSHED_WITHIN, self._flush_in_time)
-        self._in_log += 1
-        if self._in_log == _LOG_COMMITS:
-            self._writer.submit(self._take_in_log)
-        elif self._in_log > _LOG_COMMITS and self._taken_in:
-            self._take_in_log(self._here)
-            self._in_log, self._taken_in = 0, False
-        return result
+        return await loop.run_in_executor(self._writer, self._transaction, _WRITING, work)
 
     def hold_tasks(self, connection: object, task_ids: Sequence[str]) -> None:
         """Do nothing: BEGIN IMMEDIATE keeps every other writer from the whole file."""
@@ -148,48 +104,13 @@ class SqliteDatabase:
     async def close(self) -> None:
         """Close the file once what was begun is done."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._writer.submit(self._flush)
         await asyncio.to_thread(self._shut_down)
-
-    def _flush_in_time(self) -> None:
-        """See to it that the disk has what was written, unless a later commit did."""
-        self._timer = None
-        if self._unflushed is None:
-            return
-        left = self._unflushed + _FLUSHED_WITHIN - time.monotonic()
-        if left > 0:
-            self._timer = asyncio.get_running_loop().call_later(left, self._flush_in_time)
-        else:
-            self._unflushed = None
-            self._writer.submit(self._flush)
-
-    def _flush(self) -> None:
-        """Bring the log to the disk."""
-        with contextlib.suppress(OSError):  # the next commit that is waited for tells of a disk that fails
-            log = os.open(f"{self.path}-wal", os.O_RDONLY)
-            try:
-                os.fsync(log)
-            finally:
-                os.close(log)
 
     def _shut_down(self) -> None:
         self._writer.shutdown()
         self._readers.shutdown()
         while self._opened:
             self._opened.pop().close()
-
-    def _wait_and_write(self, work: Work[T]) -> T:
-        """Write in the writer's own thread; the connection that never waits is opened there as well."""
-        result = self._transaction(_WRITING, work)
-        if self._here is None:
-            with contextlib.suppress(sqlite3.Error, OSError):
-                here = self._open()
-                here.execute("PRAGMA busy_timeout=0")
-                here.execute("PRAGMA wal_autocheckpoint=0")
-                self._here = here
-        return result
 
     def _read(self, work: Work[T]) -> T:
         """Read; a file beside which none may be made is read as it lies there, and only while nobody writes it."""
@@ -234,22 +155,15 @@ class SqliteDatabase:
             return unavailable(str(self.path), error, writing=writing)
         return LedgerUnavailableError(f"the ledger at {str(self.path)!r} cannot be used: {first_line(error)}; {remedy}")
 
-    def _transaction(self, begin: str, work: Work[T], connection: sqlite3.Connection | None = None) -> T:
-        """Run ``work`` between a BEGIN and a COMMIT, by default on this thread's connection."""
+    def _transaction(self, begin: str, work: Work[T]) -> T:
+        """Run ``work`` between a BEGIN and a COMMIT, on this thread's connection."""
         try:
-            connection = connection or self._connected()
+            connection = self._connected()
             self._check_still_there()
             try:
-                before = connection.total_changes
                 connection.execute(begin)
                 result = work(SqliteConnection(connection))
-                began = time.perf_counter()
                 connection.execute("COMMIT")
-                wrote = connection.total_changes > before
-                if wrote and (connection is not self._here or self._flushes):
-                    self._commits.append(time.perf_counter() - began)
-                    if connection is self._here:  # what was written before went to the disk with it
-                        self._unflushed = None
             except BaseException:
                 connection.rollback()  # does nothing where nothing was begun
                 raise
@@ -278,16 +192,6 @@ class SqliteDatabase:
         opened.row_factory = sqlite3.Row
         self._prepare(opened)
         return opened
-
-    def _take_in_log(self, connection: sqlite3.Connection | None = None) -> None:
-        """Bring what was written into the file; what fails is left to the next time.
-
-        The log only begins anew once all of it is in the file. So a thread brings in most of it, which takes its time,
-        and whoever writes next the little that was added meanwhile: a log that grows makes each commit dearer.
-        """
-        with contextlib.suppress(sqlite3.Error, OSError, LedgerUnavailableError):
-            (connection or self._connected()).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        self._taken_in = True
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Set up a connection; SQLite itself does not wait to change a new file to WAL while another one opens it."""

@@ -1,15 +1,13 @@
 """Appending: each event once, each chain without forks, and all that waits in one durable transaction.
 
-An append is written at once where the database can do that. Where many come in a burst, or it cannot, one transaction
-is on its way to the disk while further appends gather, and the next one takes them all: under load that is one flush
-for many records. An append that was refused, or whose answer was lost, is simply repeated: an event that is on record
-already gives the head it gave the first time.
+While one transaction is on its way to the disk, further appends wait in a queue, and the next one takes them all: under
+load, one flush serves many records. An append that was refused, or whose answer was lost, is repeated: an event that
+is on record already gives the head it gave the first time.
 """
 
 import asyncio
 import contextlib
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from typing import NamedTuple
 from baton.ledger.chain import ChainHead, HeadSigner, SignatureCheck, head_statement, to_base64url
 from baton.ledger.errors import LedgerConflictError, LedgerError, LedgerUnavailableError
 from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, seal
-from baton.ledger.store_database import Connection, Database, NotAtOnceError, Row, scalar
+from baton.ledger.store_database import Connection, Database, Row, scalar
 from baton.ledger.store_rows import HASH_AT, StoredRecord, head_claim, insert
 from baton.wire.hashing import digest_of, hash_of, sha256
 
@@ -27,8 +25,6 @@ MOST_AT_ONCE = 256
 """How many appends share a transaction at most."""
 MOST_ENDS = 4_096
 """Of so many tasks a writer remembers where their chains end."""
-BURST, WITHIN = 8, 0.01
-"""So many appends within so many seconds are a burst."""
 _KEYS_AT_ONCE = 500
 
 _COLUMNS = "task_id, event_key, sequence, record_hash, recorded_at, message_hash, key_id, signature"
@@ -64,17 +60,10 @@ class Appended(NamedTuple):
 
 @dataclass(frozen=True)
 class _Call:
-    """What one append is to write."""
+    """An append in the queue."""
 
     entries: Sequence[Prepared]
     after: ChainHead | None
-    flush: bool
-
-
-class _Waiting(NamedTuple):
-    """An append that waits for the ones before it."""
-
-    call: _Call
     done: "asyncio.Future[list[Appended]]"
 
 
@@ -116,17 +105,14 @@ class Writer:
         self._name = name
         self._signer = signer
         self._clock = clock
-        self._waiting: deque[_Waiting] = deque()
+        self._queue: deque[_Call] = deque()
         self._task: asyncio.Task[None] | None = None
         self._grown = asyncio.Event()
-        self._lately: deque[float] = deque(maxlen=BURST)  # when the last appends were asked for
         self._ends: dict[str, ChainLink] = {}  # of the tasks that this writer wrote to, as it left them
         self.generation = 0
         """How many transactions this writer has made: another number means that there is something new."""
 
-    async def append(
-        self, entries: Sequence[Prepared], after: ChainHead | None = None, *, flush: bool = True
-    ) -> list[Appended]:
+    async def append(self, entries: Sequence[Prepared], after: ChainHead | None = None) -> list[Appended]:
         """Return the heads of the entries' chains right after each, once all of them are durable.
 
         All of them are recorded, or none.
@@ -134,23 +120,16 @@ class Writer:
         Args:
             entries: What to record.
             after: A head that the caller knows.
-            flush: See `Ledger.append`.
 
         Raises:
             LedgerConflictError: An event is on record with another message.
             LedgerError: The chain no longer has the record of ``after``, or the database refused.
         """
-        call = _Call(entries, after, flush)
-        self._lately.append(time.monotonic())
-        burst = len(self._lately) == BURST and self._lately[-1] - self._lately[0] < WITHIN
-        if not burst and (self._task is None or self._task.done()):
-            with contextlib.suppress(NotAtOnceError):
-                return self._alone(call)
-        one = _Waiting(call, asyncio.get_running_loop().create_future())
-        self._waiting.append(one)
+        call = _Call(entries, after, asyncio.get_running_loop().create_future())
+        self._queue.append(call)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain())
-        return await one.done
+        return await call.done
 
     async def finish(self) -> None:
         """Return once nothing waits any more."""
@@ -164,46 +143,27 @@ class Writer:
                 await asyncio.wait_for(self._grown.wait(), seconds)
 
     async def _drain(self) -> None:
-        while self._waiting:
-            some = [self._waiting.popleft()]
-            while self._waiting and sum(len(one.call.entries) for one in some) < MOST_AT_ONCE:
-                some.append(self._waiting.popleft())
-            await self._together(some)
+        while self._queue:
+            calls = [self._queue.popleft()]
+            while self._queue and sum(len(call.entries) for call in calls) < MOST_AT_ONCE:
+                calls.append(self._queue.popleft())
+            await self._commit(calls)
 
-    def _alone(self, call: _Call) -> list[Appended]:
-        """Write a call where it is made.
-
-        Raises:
-            NotAtOnceError: It would have to wait; nothing is written.
-        """
-        try:
-            written = self._database.write_at_once(lambda connection: self._write(connection, [call]), flush=call.flush)
-        except LedgerError as error:
-            if self._forget([call]) and isinstance(error, LedgerConflictError):
-                return self._alone(call)
-            raise
-        self._wrote(written.ends)
-        [outcome] = written.outcomes
-        if isinstance(outcome, LedgerError):
-            raise outcome
-        return outcome
-
-    async def _together(self, some: Sequence[_Waiting]) -> None:
+    async def _commit(self, calls: Sequence[_Call]) -> None:
         """Write calls in one transaction; if the tables refuse it, each in one of its own."""
-        calls = [one.call for one in some]
         try:
             written = await self._database.write(lambda connection: self._write(connection, calls))
-        except Exception as error:  # whatever it is, those who wait are told
+        except Exception as error:  # whatever it is, the callers get it
             if self._forget(calls) and isinstance(error, LedgerConflictError):
-                await self._together(some)
-            elif len(some) > 1 and not isinstance(error, LedgerUnavailableError):
-                for one in some:
-                    await self._together([one])
+                await self._commit(calls)
+            elif len(calls) > 1 and not isinstance(error, LedgerUnavailableError):
+                for call in calls:
+                    await self._commit([call])
             else:
-                _tell(some, [error for _ in some])
+                _answer(calls, [error for _ in calls])
             return
         self._wrote(written.ends)
-        _tell(some, written.outcomes)
+        _answer(calls, written.outcomes)
 
     def _wrote(self, ends: Mapping[str, ChainLink]) -> None:
         """Remember where chains end now, and tell those who wait for more."""
@@ -352,12 +312,12 @@ class Writer:
         )
 
 
-def _tell(some: Sequence[_Waiting], outcomes: Sequence[list[Appended] | Exception]) -> None:
-    """Tell those who wait."""
-    for one, outcome in zip(some, outcomes, strict=True):
-        if one.done.done():  # whoever waited was cancelled
+def _answer(calls: Sequence[_Call], outcomes: Sequence[list[Appended] | Exception]) -> None:
+    """Give the callers what became of their appends."""
+    for call, outcome in zip(calls, outcomes, strict=True):
+        if call.done.done():  # the caller was cancelled
             continue
         if isinstance(outcome, Exception):
-            one.done.set_exception(outcome)
+            call.done.set_exception(outcome)
         else:
-            one.done.set_result(outcome)
+            call.done.set_result(outcome)

@@ -157,7 +157,6 @@ async def test_another_name_is_told_where_nothing_may_be_written(folder: Path) -
     "use",
     [
         pytest.param(lambda ledger: ledger.append(entry(9)), id="append"),
-        pytest.param(lambda ledger: ledger.append(entry(9), flush=False), id="append without waiting for the disk"),
         pytest.param(lambda ledger: ledger.append_all([entry(8), entry(9)]), id="append several"),
         pytest.param(lambda ledger: ledger.trace(TASK), id="read"),
     ],
