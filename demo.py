@@ -3,7 +3,7 @@
     make demo
 
 It starts the embedded Temporal server and a worker, runs the pipeline, kills the worker in the middle of a
-stage and starts another, shows the history, proves which worker ran what, and says what was produced and
+stage and starts another, shows every change as it comes, proves which worker ran what, and says what was produced and
 where. It ends by itself and leaves nothing running; the state stays in `.baton/dev`, so that `baton dev` shows
 the same run in the Temporal UI.
 """
@@ -38,7 +38,6 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.runs.cli_history import history_table
 from baton.runs.cli_pages import Page, news_lines
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.runs.client_follow import Followed, follow
@@ -73,7 +72,7 @@ class WorkerProcess:
         return self._process.pid
 
     def kill(self) -> None:
-        """Kill it with SIGKILL: it can save nothing and tell nobody."""
+        """Kill it with SIGKILL: it can save and report nothing."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -113,7 +112,7 @@ async def main() -> int:
             page = f"/namespaces/{NAMESPACE}/workflows/{name}/{handle.first_execution_run_id}/history"
             console.print(f"Pipeline project_init runs as {name}: {server.ui_url}{page}\n", soft_wrap=True)
             run = await watched(console, client, handle, worker)
-            await closing(console, client, handle, run)
+            await closing(console, handle)
         finally:
             worker.stop()
     if run.status is not RunStatus.COMPLETED:
@@ -186,17 +185,13 @@ async def kill_and_restart(
 
 
 def lines_of(update: Followed) -> Iterator[object]:
-    """Yield the lines of an update, for an output that is no terminal."""
+    """Yield the lines of an update, for an output that is not a terminal."""
     if update.run is not None:
         yield from news_lines(update.news, update.run)
 
 
-async def closing(
-    console: Console, client: Client, handle: WorkflowHandle[ProjectInit, PipelineResult], run: RunRecord
-) -> None:
-    """Show the history, and which worker ran what."""
-    console.print(Rule("history, from the event history alone"))
-    console.print(history_table(run))
+async def closing(console: Console, handle: WorkflowHandle[ProjectInit, PipelineResult]) -> None:
+    """Show which worker ran what."""
     console.print(Rule("who ran what"))
     names: dict[int, str] = {}
     async for event in handle.fetch_history_events():
@@ -220,8 +215,8 @@ async def recorded(console: Console, run: RunRecord) -> None:
     console.print(Rule("what is on record"))
     for record in task.records:
         it = record.fields
-        passage = f"{it.from_agent} → {it.to_agent}" if it.to_agent else it.from_agent
-        console.print(f"  {it.sequence:2} {it.kind:10} {it.status:9} {passage}", soft_wrap=True, markup=False)
+        route = f"{it.from_agent} → {it.to_agent}" if it.to_agent else it.from_agent
+        console.print(f"  {it.sequence:2} {it.kind:10} {it.status:9} {route}", soft_wrap=True, markup=False)
     console.print(f"  The chain of {len(task.records)} records is {task.report.verdict.value}.", soft_wrap=True)
 
 

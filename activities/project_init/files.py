@@ -216,7 +216,7 @@ def _examined(place: Path, path: str, most: int, omissions: Omissions) -> Source
                 text = (is_text(io.BytesIO(block)) or block[:2] in (b"\xff\xfe", b"\xfe\xff")) if size == 0 else text
                 digest.update(block)
                 size += len(block)
-                lines += block.count(b"\n") or block.count(b"\r")
+                lines += block.count(b"\n") + block.count(b"\r") - block.count(b"\r\n")
                 last = block[-1:]
     except OSError as error:
         omissions.add(f"cannot be read ({error.strerror})", path)

@@ -54,6 +54,7 @@ async def test_the_demo_kills_its_worker_and_still_completes(checkout: Path) -> 
     workers = dict(re.findall(r"^ +(\S+) +worker (\d+), run \d", ended.stdout, re.MULTILINE))
     assert workers["detect-tech-stack"] == workers["generate-docs"] != workers["verify-ready"]
     assert re.search(r"build-knowledge +worker \d+, run [2-9]: .*so it ran again", ended.stdout)
+    assert ended.stdout.count("Indexed sources and generated documents together") == 1  # each change is shown once
     assert processes_of(checkout) == []
 
     [output] = (checkout / ".baton" / "demo").iterdir()
