@@ -57,6 +57,7 @@ _START, _LOOK, _DECIDE, _CHECK, _PROVE = "Start", "Look", "Decide and repair", "
 
 GROUPS = {
     "inbox": "The handoffs that wait for a person: look at them, and decide. Alone, it lists them.",
+    "outside": "Agents outside: the service from which they fetch handoffs, and to which they return them.",
     "audit": "The audit ledger: what happened to a task, and whether the record of it is whole.",
     "keys": "The keys that seal, sign and encrypt.",
 }
@@ -66,6 +67,7 @@ COMMANDS = (
     Listed("dev", "cli.dev", _START, "Run a Temporal server with its UI and your worker, until Ctrl-C."),
     Listed("run", "runs.cli_run", _START, "Start a pipeline."),
     Listed("mcp", "exchange.cli_mcp", _START, "Serve handoffs to a coding agent by the Model Context Protocol."),
+    Listed("outside serve", "exchange.cli_external", _START, "Serve handoffs to agents outside over HTTP."),
     Listed("list", "runs.cli_list", _LOOK, "List runs, those that go on first."),
     Listed("show", "runs.cli_show", _LOOK, "Show a run: its baton, how it stands, and what it waits for."),
     Listed("history", "runs.cli_history", _LOOK, "Tell who changed what, and when."),
