@@ -23,6 +23,20 @@ RunArgument = Annotated[
         show_default=False,
     ),
 ]
+OptionalRunArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="A workflow id, for its newest run; WORKFLOW_ID/RUN_ID for one of its runs. Not with --all.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Every run that the other options select, after one question.")]
+PipelineOption = Annotated[
+    str | None, typer.Option("--pipeline", metavar="NAME", help="With --all: only runs of this pipeline.")
+]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many runs are read at most.")]
 STAGE_HELP = "its number, its name, or NAME:2 for the second of that name"
 AtOption = Annotated[
     str | None,
@@ -90,3 +104,14 @@ def json_object(file: Path, what: str) -> dict[str, Any]:
         kind = type(value).__name__
         raise typer.BadParameter(f"{str(file)!r} holds a {kind}; it must hold a JSON object", param_hint=what)
     return value
+
+
+def one_or_all(run: str | None, every: bool) -> "Target | None":
+    """Return the run that is named, or None for all that are selected.
+
+    Raises:
+        typer.BadParameter: Neither is given, or both.
+    """
+    if every is (run is not None):
+        raise typer.BadParameter("name one RUN, or give --all and what selects the runs", param_hint="RUN")
+    return None if run is None else Target.of(run)

@@ -1,6 +1,7 @@
 """`baton inbox`: the handoffs that wait for a person, and the person's word about each."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -10,21 +11,37 @@ from typing import Annotated, Any
 import typer
 from pydantic import JsonValue, ValidationError
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from baton.cli.command import command
+from baton.cli.exits import ExitCode
 from baton.cli.output import plain
 from baton.cli.session import Session, who_is
-from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption, json_object
+from baton.cli.targets import (
+    AllOption,
+    LimitOption,
+    OptionalRunArgument,
+    PipelineOption,
+    RunArgument,
+    Target,
+    WhoOption,
+    WhyOption,
+    YesOption,
+    json_object,
+    one_or_all,
+)
 from baton.client import WaitingHandoff, resolve_handoff, run_inbox
 from baton.client import inbox as all_inboxes
 from baton.core.patching import patch_effect
 from baton.errors import PipelineError
-from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_card, handoff_page, inbox_table, named
+from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_card, handoff_page, inbox_table, named, reason
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.runs.cli_asking import answer_of, must_be_answerable, nobody
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.wire.counting import counted
 from baton.wire.money import MICRO_PER_USD, MOST_USD, micro_usd
+
+_AT_ONCE = 8
 
 HandoffArgument = Annotated[
     str | None,
@@ -32,7 +49,6 @@ HandoffArgument = Annotated[
         metavar="HANDOFF", help="Its id, or the first eight characters of it; by default the only one that waits."
     ),
 ]
-LimitOption = Annotated[int, typer.Option(min=1, max=1000, help="How many runs are asked at most.")]
 
 
 def _micro_usd(given: str) -> int:
@@ -107,37 +123,62 @@ async def show(session: Session, run: RunArgument, handoff: HandoffArgument = No
     session.show(handoff_page(looked.one, looked.pending, looked.message, looked.baton))
 
 
-@command
-async def release(
-    session: Session,
-    run: RunArgument,
-    handoff: HandoffArgument = None,
-    why: WhyOption = "",
-    who: WhoOption = None,
-    yes: YesOption = False,
-) -> None:
+CodeOption = Annotated[
+    str | None,
+    typer.Option("--code", metavar="CODE", help="With --all: only handoffs that wait for this reason, as listed."),
+]
+
+
+def _decision(action: HandoffAction, help: str) -> Callable[..., None]:
+    """Return the command that decides so about one handoff, or about all that are selected."""
+
+    async def decide(
+        session: Session,
+        run: OptionalRunArgument = None,
+        handoff: HandoffArgument = None,
+        why: WhyOption = "",
+        who: WhoOption = None,
+        yes: YesOption = False,
+        every: AllOption = False,
+        code: CodeOption = None,
+        pipeline: PipelineOption = None,
+        limit: LimitOption = 100,
+    ) -> None:
+        wanted = _Wanted(action, why, who, yes=yes)
+        target = one_or_all(run, every)
+        if target is None:
+            await _resolve_all(session, wanted, code, pipeline, limit)
+        elif code or pipeline:
+            raise typer.BadParameter("--code and --pipeline select among --all", param_hint="--all")
+        else:
+            await _resolve(session, target, handoff, wanted)
+
+    decide.__doc__ = help
+    return command(decide)
+
+
+release = _decision(
+    HandoffAction.RELEASE,
     """Say that a safety finding is a false alarm; the handoff is audited again with your name.
 
     Only the texts that are shown are released. The same text passes in later handoffs of the task, any other one
     is rejected as before.
-    """
-    await _resolve(session, run, handoff, _Wanted(HandoffAction.RELEASE, why, who, yes=yes))
-
-
-@command
-async def requeue(
-    session: Session,
-    run: RunArgument,
-    handoff: HandoffArgument = None,
-    why: WhyOption = "",
-    who: WhoOption = None,
-    yes: YesOption = False,
-) -> None:
+    """,
+)
+requeue = _decision(
+    HandoffAction.REQUEUE,
     """Send a handoff again as it is; it is judged and audited again.
 
     For example once its receiver was repaired. What is still wrong with it is found again.
-    """
-    await _resolve(session, run, handoff, _Wanted(HandoffAction.REQUEUE, why, who, yes=yes))
+    """,
+)
+abandon = _decision(
+    HandoffAction.ABANDON,
+    """Give a handoff up: its stage fails.
+
+    The run fails unless the pipeline handles that.
+    """,
+)
 
 
 @command
@@ -156,7 +197,7 @@ async def edit(
     before anything is decided.
     """
     wanted = _Wanted(HandoffAction.EDIT, why, who, yes=yes, edit=json_object(patch, "--patch"))
-    await _resolve(session, run, handoff, wanted)
+    await _resolve(session, Target.of(run), handoff, wanted)
 
 
 @command
@@ -171,23 +212,7 @@ async def top_up(
 ) -> None:
     """Put money into a run's budget, and send the handoff that waits for it."""
     wanted = _Wanted(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=_micro_usd(usd))
-    await _resolve(session, run, handoff, wanted)
-
-
-@command
-async def abandon(
-    session: Session,
-    run: RunArgument,
-    handoff: HandoffArgument = None,
-    why: WhyOption = "",
-    who: WhoOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Give a handoff up: its stage fails.
-
-    What that means is up to the pipeline; the run fails with it unless the pipeline says otherwise.
-    """
-    await _resolve(session, run, handoff, _Wanted(HandoffAction.ABANDON, why, who, yes=yes))
+    await _resolve(session, Target.of(run), handoff, wanted)
 
 
 @dataclass(frozen=True)
@@ -200,6 +225,16 @@ class _Wanted:
     yes: bool
     edit: Mapping[str, JsonValue] | None = None
     micro_usd: int = 0
+
+    def check(self) -> None:
+        """Refuse a missing reason, and a name that cannot be recorded.
+
+        Raises:
+            typer.BadParameter: It is so.
+        """
+        if not self.why.strip():
+            raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
+        who_is(self.who)
 
     def decision(self, pending: PendingHandoff) -> HandoffDecision:
         """Return the decision about a handoff, as the person was shown it.
@@ -259,7 +294,7 @@ async def _look(client: Client, target: Target, handoff: str | None) -> _Looked:
     return _Looked(one, found[0], await read_handoffs(client, one.workflow_id, one.run_id))
 
 
-async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wanted) -> None:
+async def _resolve(session: Session, target: Target, handoff: str | None, wanted: _Wanted) -> None:
     """Show the handoff, ask once more, and decide.
 
     Raises:
@@ -268,10 +303,7 @@ async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wan
         PatchError: The edit does not fit the baton.
         typer.Exit: The person said no.
     """
-    target = Target.of(run)
-    if not wanted.why.strip():
-        raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
-    who_is(wanted.who)
+    wanted.check()
     client = await session.client()
     with session.progress("asking the run"):
         task_queue = await must_be_answerable(client, target)
@@ -296,3 +328,61 @@ async def _resolve(session: Session, run: str, handoff: str | None, wanted: _Wan
         session.write_json({"workflow_id": target.workflow_id, **decided.model_dump(mode="json")})
         return
     session.show(decided_line(looked.pending, decided))
+
+
+async def _resolve_all(session: Session, wanted: _Wanted, code: str | None, pipeline: str | None, limit: int) -> None:
+    """Show every handoff that is selected and takes the decision, ask once, and decide about each.
+
+    Raises:
+        PipelineError: None is selected.
+        typer.Exit: One was not decided; the others were.
+    """
+    wanted.check()
+    client = await session.client()
+    with session.progress("asking the runs"):
+        selected = [
+            (one, one.handoff)
+            for one in await all_inboxes(client, limit=limit)
+            if one.handoff is not None
+            and one.answered
+            and pipeline in (None, one.pipeline)
+            and (code is None or _spelt(reason(one.handoff)) == _spelt(code))
+            and wanted.action in one.handoff.actions
+        ]
+    if not selected:
+        raise PipelineError(f"no such handoff waits that takes {wanted.action.value!r}; `baton inbox` lists all")
+    if not session.json:
+        session.err.print(inbox_table([one for one, _ in selected], datetime.now(UTC)))
+    verb, count = wanted.action.value.replace("_", " "), counted(len(selected), "handoff")
+    session.confirm(f"{verb} {count}?", yes=wanted.yes)
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def decided(one: WaitingHandoff, pending: PendingHandoff) -> str | None:
+        async with turn:
+            try:
+                deciding = resolve_handoff(client, one.workflow_id, wanted.decision(pending), one.run_id)
+                await answer_of(client, Target(one.workflow_id), deciding)
+            except (PipelineError, RPCError) as error:
+                return str(error)
+        return None
+
+    with session.progress("deciding"):
+        refused = await asyncio.gather(*(decided(one, pending) for one, pending in selected))
+    rows = [
+        {"workflow_id": one.workflow_id, "handoff_id": pending.handoff_id, "refused": why}
+        for (one, pending), why in zip(selected, refused, strict=True)
+    ]
+    if session.json:
+        session.write_json(rows)
+    else:
+        session.show(plain(f"{counted(refused.count(None), 'handoff')} decided: {verb}", "green"))
+    for row in rows:
+        if row["refused"]:
+            session.say(f"{row['workflow_id']}: {row['refused']}", "red")
+    if any(refused):
+        raise typer.Exit(ExitCode.NO)
+
+
+def _spelt(code: str) -> str:
+    """Return a code in one spelling."""
+    return code.upper().replace("-", "_").replace(" ", "_")

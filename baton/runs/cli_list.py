@@ -11,13 +11,15 @@ from baton.cli.session import Session
 from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs
 
 
-def _status(given: str | None) -> str | None:
-    """Return a status as it is spelt, or refuse it."""
-    if given is None:
-        return None
+def parse_status(given: str) -> str:
+    """Return a status as it is spelt.
+
+    Raises:
+        typer.BadParameter: It is not one.
+    """
     status = given.upper().replace("-", "_")
     if status not in STATUSES:
-        raise typer.BadParameter(f"{given!r} is no status; the statuses are {', '.join(STATUSES)}")
+        raise typer.BadParameter(f"{given!r} is not a status; the statuses are {', '.join(STATUSES)}")
     return status
 
 
@@ -27,7 +29,11 @@ async def list_(
     pipeline: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this pipeline.")] = None,
     status: Annotated[
         str | None,
-        typer.Option(metavar="STATUS", callback=_status, help=f"Only runs that stand so: {', '.join(STATUSES)}."),
+        typer.Option(
+            metavar="STATUS",
+            callback=lambda given: given and parse_status(given),
+            help=f"Only runs that stand so: {', '.join(STATUSES)}.",
+        ),
     ] = None,
     stage: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs at this stage or approval.")] = None,
     task: Annotated[str | None, typer.Option(metavar="ID", help="Only runs of this task, forks included.")] = None,

@@ -1,28 +1,45 @@
 """`baton rollback`."""
 
+import asyncio
 import shlex
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
+from temporalio.client import Client
+from temporalio.service import RPCError
 
 from baton.cli.command import command
 from baton.cli.completion import complete_stage
-from baton.cli.output import Command, plain, stack
+from baton.cli.exits import ExitCode
+from baton.cli.output import Command, make_table, plain, stack
 from baton.cli.session import Session, who_is
-from baton.cli.targets import STAGE_HELP, RunArgument, Target, WhoOption, WhyOption, YesOption
-from baton.client import RollbackPoint, Step, find_point, roll_back
+from baton.cli.targets import (
+    STAGE_HELP,
+    AllOption,
+    LimitOption,
+    OptionalRunArgument,
+    PipelineOption,
+    WhoOption,
+    WhyOption,
+    YesOption,
+    one_or_all,
+)
+from baton.client import RollbackPoint, RolledBackRun, Step, find_point, roll_back
+from baton.errors import HistoryError, PipelineError
 from baton.runs.cli_cards import spent
+from baton.runs.cli_list import parse_status
+from baton.runs.client_list import ListedRun, RunFilter, list_runs
 from baton.wire.counting import counted
 
 _SHOWN = 12
+_AT_ONCE = 8
 
 
 @command
 async def rollback(
     session: Session,
-    run: RunArgument,
     to: Annotated[
         str,
         typer.Option(
@@ -34,28 +51,101 @@ async def rollback(
         ),
     ],
     why: WhyOption,
+    run: OptionalRunArgument = None,
     who: WhoOption = None,
     yes: YesOption = False,
+    every: AllOption = False,
+    pipeline: PipelineOption = None,
+    status: Annotated[
+        str, typer.Option("--status", metavar="STATUS", help="With --all: only runs with this status.")
+    ] = "FAILED",
+    limit: LimitOption = 100,
 ) -> None:
     """Roll a run back to right before a stage; it continues from there.
 
     Shows what will run again and what it cost, and asks for confirmation; without a terminal, --yes is required.
     The stage and everything after it are executed again, even if the run has ended. Decisions that came later
     are asked for again, and children that were started later are terminated. What stages did outside is not undone.
+    With --all, every failed run is rolled back that has the stage.
     """
-    target, by = Target.of(run), who_is(who)
+    target, by = one_or_all(run, every), who_is(who)
     client = await session.client()
     with session.progress("reading the history"):
-        point = await find_point(client, target.workflow_id, to, target.run_id)
+        if target is not None:
+            points = [await find_point(client, target.workflow_id, to, target.run_id)]
+        else:
+            points = await _points(session, client, to, RunFilter(pipeline, parse_status(status)), limit)
     if not session.json:
-        session.err.print(_preview(point))
-    session.confirm(f"roll {target.workflow_id!r} back?", yes=yes, otherwise="nothing was rolled back")
-    with session.progress("rolling back"):
-        done = await roll_back(client, target.workflow_id, to, by=by, why=why, run_id=target.run_id)
+        session.err.print(_preview(points[0]) if target else _preview_of_all(points))
+    which = repr(points[0].run.workflow_id) if target else counted(len(points), "run")
+    session.confirm(f"roll {which} back?", yes=yes, otherwise="nothing was rolled back")
+    if target is not None:
+        with session.progress("rolling back"):
+            done = await roll_back(client, target.workflow_id, to, by=by, why=why, run_id=target.run_id)
+        _report(session, target.workflow_id, done)
+    else:
+        await _roll_back_all(session, client, points, to, by, why)
+
+
+async def _points(session: Session, client: Client, to: str, wanted: RunFilter, limit: int) -> list[RollbackPoint]:
+    """Return where each selected run would go back to; those without the stage are named and left out.
+
+    Raises:
+        PipelineError: None is left.
+    """
+    runs = await list_runs(client, wanted, limit)
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def point(run: ListedRun) -> RollbackPoint | str:
+        async with turn:
+            try:
+                return await find_point(client, run.workflow_id, to)
+            except HistoryError as error:
+                return str(error)
+
+    found = await asyncio.gather(*map(point, runs))
+    for why in found:
+        if isinstance(why, str):
+            session.note(f"left out: {why}")
+    points = [one for one in found if not isinstance(one, str)]
+    if not points:
+        raise PipelineError(f"no selected run has a stage {to!r}; `baton list` shows the runs")
+    return points
+
+
+async def _roll_back_all(
+    session: Session, client: Client, points: list[RollbackPoint], to: str, by: str, why: str
+) -> None:
+    """Roll each run back, and report.
+
+    Raises:
+        typer.Exit: One was not rolled back; the others were.
+    """
+    rows, failed = [], 0
+    for point in points:  # one after the other: each may begin work that costs money
+        row: dict[str, Any] = {"workflow_id": point.run.workflow_id}
+        try:
+            with session.progress(f"rolling back {point.run.workflow_id}"):
+                done = await roll_back(client, point.run.workflow_id, to, by=by, why=why)
+            rows.append({**row, "run_id": done.run_id})
+        except (PipelineError, HistoryError, RPCError) as error:
+            failed += 1
+            rows.append({**row, "refused": str(error)})
+            session.say(f"{point.run.workflow_id}: {error}", "red")
+    if session.json:
+        session.write_json(rows)
+    else:
+        session.show(plain(f"{counted(len(points) - failed, 'run')} rolled back to before {to}", "green"))
+    if failed:
+        raise typer.Exit(ExitCode.NO)
+
+
+def _report(session: Session, workflow_id: str, done: RolledBackRun) -> None:
+    """Report what was done to one run."""
     if session.json:
         session.write_json(
             {
-                "workflow_id": target.workflow_id,
+                "workflow_id": workflow_id,
                 "run_id": done.run_id,
                 "from_run_id": done.from_run_id,
                 "seq": done.step.seq,
@@ -67,10 +157,24 @@ async def rollback(
         )
         return
     step = plain(f"{done.step.seq} {done.step.name}", "bold")
-    session.show(Text.assemble(plain(target.workflow_id, "bold cyan"), " rolled back to before ", step))
+    session.show(Text.assemble(plain(workflow_id, "bold cyan"), " rolled back to before ", step))
     for child in done.stopped_children:
         session.show(plain(f"  terminated its child {child}", "yellow"))
-    session.show(Command(f"baton watch {shlex.quote(target.workflow_id)}"))
+    session.show(Command(f"baton watch {shlex.quote(workflow_id)}"))
+
+
+def _preview_of_all(points: list[RollbackPoint]) -> RenderableType:
+    """Return what rolling all these runs back will do, a line for each."""
+    table = make_table("run", "status", "back to before", "steps again", "they cost", right=("steps again",))
+    for point in points:
+        table.add_row(
+            plain(point.newest.workflow_id, "bold"),
+            plain(point.newest.status.value),
+            plain(f"{point.step.seq} {point.step.name}"),
+            str(len(point.again)),
+            plain(" · ".join(spent(point.spent)) or "nothing"),
+        )
+    return table
 
 
 def _preview(point: RollbackPoint) -> RenderableType:

@@ -307,6 +307,26 @@ class TestRepairing:
         [note] = (await at_work.json("show", "again"))["notes"]
         assert note.endswith("rolled back to before 'implement' by ann: another library")
 
+    async def test_many_runs_are_rolled_back_after_one_question(self, at_work: Operator) -> None:
+        """Every failed run of a pipeline that has the stage, with what will run again and what it cost."""
+        for name in ("bulk-1", "bulk-2"):
+            await at_work("run", "Delivery", "-g", "Add login", "--id", name)
+            await at_work.until_asked(name)
+            await at_work("deny", name, "--yes", "--why", "not today")
+            await at_work.until(name, lambda news: news["what"] == "run_ended")
+        words = ("rollback", "--all", "--pipeline", "Delivery", "--to", "implement", "--why", "once more")
+        output, preview = await at_work.both(*words, code=2)
+        done = await at_work.json(*words, "--yes")
+
+        assert output == ""
+        assert "bulk-1" in preview
+        assert {"bulk-1", "bulk-2"} <= {one["workflow_id"] for one in done if "run_id" in one}
+        for name in ("bulk-1", "bulk-2"):
+            await at_work.until_asked(name)
+            assert (await at_work.json("show", name))["status"] == "RUNNING"
+        await at_work.refused("rollback", "--to", "1", "--why", "w", code=2)
+        await at_work.refused("rollback", "bulk-1", "--all", "--to", "1", "--why", "w", code=2)
+
     async def test_what_to_type_next_can_be_typed(self, at_rest: Operator) -> None:
         """An id with a space in it is quoted for the shell."""
         told = await at_rest(

@@ -390,6 +390,24 @@ class TestDecide:
         assert len(await waiting(handle)) == 1
         await handle.terminate()
 
+    async def test_many_are_decided_after_one_question(self, operator: Operator, worker: Worker) -> None:
+        """Those of a code and a pipeline; what does not take the decision is left as it is."""
+        tainted = [await poisoned(worker) for _ in range(3)]
+        other = await pending(worker, Forgets.run, params={"stubborn": True})
+        for handle in (*tainted, other):
+            await listed(operator, handle)
+        words = ("inbox", "release", "--all", "--code", "safety-violation", "--why", "a quoted mail")
+        await operator.refused(*words, "--pipeline", "Nobody", "--yes")
+        assert "--yes" in await operator.refused(*words, code=2)
+        decided = await operator.json(*words, "--pipeline", "FourAgents", "--yes")
+
+        assert {one["workflow_id"] for one in decided} >= {handle.id for handle in tainted}
+        assert [one["refused"] for one in decided if one["workflow_id"] in {each.id for each in tainted}] == [None] * 3
+        for handle in tainted:
+            await handle.result()
+        assert len(await waiting(other)) == 1
+        await other.terminate()
+
     async def test_it_counts_for_what_was_shown(self, operator: Operator, worker: Worker) -> None:
         """While Bob reads, Ann has it sent again: what waits by then is not what he says yes to (S3-11-d)."""
         handle = await poisoned(worker)
