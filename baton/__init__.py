@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from baton.contract.compiler import DEFAULT_PROCESSORS as DEFAULT_PROCESSORS
     from baton.contract.draft import Draft as Draft
     from baton.contract.draft import Processor as Processor
-    from baton.contract.output_schemas import OutputSchema as OutputSchema
-    from baton.contract.output_schemas import OutputSchemas as OutputSchemas
+    from baton.contract.registry import OutputSchema as OutputSchema
+    from baton.contract.registry import OutputSchemas as OutputSchemas
     from baton.contract.workflow import ContractTerms as ContractTerms
     from baton.core.baton import Baton as Baton
     from baton.core.baton import BatonPatch as BatonPatch
@@ -137,7 +137,7 @@ _HOMES = {
     "personal.errors": "SubjectErasedError",
     "compression.summariser": "Summariser",
     "artifacts.store": "open_store MemoryArtifactStore",
-    "contract.output_schemas": "OutputSchema OutputSchemas",
+    "contract.registry": "OutputSchema OutputSchemas",
     "contract.compiler": "DEFAULT_PROCESSORS",
     "contract.draft": "Draft Processor",
     "wire.fencing": "fence",

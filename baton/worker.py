@@ -34,9 +34,9 @@ from baton import __version__
 from baton.artifacts.store import open_store
 from baton.client import connect
 from baton.compression.store_tokens import best_counter
-from baton.contract.errors import RegistryError
-from baton.contract.output_schemas import OutputSchema
-from baton.contract.store_registries import load_registries
+from baton.contract.records import RegistryError
+from baton.contract.registry import OutputSchema
+from baton.contract.store import load_registries
 from baton.errors import ArtifactError, BatonError, ServerError
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring, KeyringError

@@ -5,8 +5,9 @@ import statistics
 import time
 from datetime import UTC, datetime, timedelta
 
-from baton.contract.compiler import ContractRequest, compile_contract
-from baton.contract.session import EventType, SessionEvent
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractRequest
+from baton.contract.records import EventType, SessionEvent
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
 from benchmarks.rig import Rig

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 
-from baton.contract.activity_session import SessionLog
+from baton.contract.activity import SessionLog
 from baton.wire.tokens import TokenEstimator
 from benchmarks.prose import DECISIONS, MODULES, OPEN_QUESTIONS, STATES
 from benchmarks.samples import patch, to_json

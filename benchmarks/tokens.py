@@ -10,9 +10,10 @@ from itertools import accumulate
 
 from baton import StageContext, WorkerParts
 from baton.compression.store_tokens import exact_counter
-from baton.contract.checks import validate_contract
-from baton.contract.compiler import ContractPolicy, ContractRequest, compile_contract
-from baton.contract.session import SessionEvent
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractPolicy, ContractRequest
+from baton.contract.records import SessionEvent
+from baton.contract.validation import validate_contract
 from baton.contract.workflow import MAX_CONTRACT_TOKENS
 from baton.core.baton import Baton, BatonPatch
 from baton.core.messages import StageInput

@@ -4,7 +4,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
-from baton.contract.request import ContractPolicy
+from baton.contract.draft import ContractPolicy
 
 with workflow.unsafe.imports_passed_through():
     from activities.compliance_review.agents import AGENTS, FORBIDDEN, SCHEMAS

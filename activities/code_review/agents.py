@@ -24,7 +24,7 @@ from activities.code_review.records import (
 from activities.code_review.reports import REVIEWERS, reviewer_report
 from activities.models import ask_model
 from baton.agents import AgentAnswer, AgentWork
-from baton.contract.activity_toolbox import ToolAnswer
+from baton.contract.activity import ToolAnswer
 from baton.report.rendering import render_report
 
 _TASKS: dict[Concern, str] = {

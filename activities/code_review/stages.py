@@ -33,7 +33,7 @@ from activities.code_review.sources import (
 )
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents import AnswerForm, agent_stage
-from baton.contract.activity_toolbox import ToolAnswer
+from baton.contract.activity import ToolAnswer
 from baton.report.rendering import render_report
 
 REPORT, SARIF = "REVIEW.md", "review.sarif"

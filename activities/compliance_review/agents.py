@@ -25,10 +25,8 @@ from activities.compliance_review.rules import Case, decide, undecided
 from activities.models import ask_model
 from baton import BatonPatch, StageContext
 from baton.agents.port import AgentAnswer, AgentWork
-from baton.contract.agents import AgentEntry, AgentRegistry
-from baton.contract.output_schemas import OutputSchema, OutputSchemas
-from baton.contract.records import HandoffContract
-from baton.contract.session import EventType
+from baton.contract.records import EventType, HandoffContract
+from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
 
 RESEARCHER, REVIEWER, WRITER, VERSION = "ResearchAgent", "ComplianceReviewAgent", "ExplanationWriter", "1.0.0"
 REVIEWERS_TOOLS = frozenset({"policy.search", "crm.read_customer_status"})

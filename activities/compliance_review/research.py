@@ -31,7 +31,7 @@ from activities.compliance_review.policy import AgreementRule, ApprovalRule, Phr
 from activities.compliance_review.records import Mail, RegisterError
 from activities.compliance_review.registers import Answer, Registers
 from baton import StageContext
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import ToolDeniedError
 
 TOOLS = (
     *("mailbox.read", "mailbox.search", "policy.search", "crm.lookup_customer"),

@@ -31,7 +31,7 @@ from activities.compliance_review.research import TOOLS, Material, research
 from activities.pages import check_folder, write_folder
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents.port import AgentLimits, agent_stage
-from baton.contract.session import EventType
+from baton.contract.records import EventType
 
 Context = StageContext[Baton]
 

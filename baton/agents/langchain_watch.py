@@ -17,9 +17,8 @@ from pydantic import BaseModel, JsonValue
 
 from baton.agents.billing import UsageMeter
 from baton.agents.port import AgentWork
-from baton.contract.activity_session import cut
-from baton.contract.activity_toolbox import LONGEST_RESULT
-from baton.contract.tools import ToolDeniedError
+from baton.contract.activity import LONGEST_RESULT, cut
+from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
 from baton.wire.pricing import Price, Usage
 

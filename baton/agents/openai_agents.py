@@ -48,7 +48,7 @@ from baton.agents.openai_agents_run import (
     contract_input_filter,
 )
 from baton.agents.port import AgentAnswer, AgentWork
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError, PatchError
 from baton.wire.pricing import Price
 

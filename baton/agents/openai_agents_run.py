@@ -39,11 +39,10 @@ from pydantic import ValidationError
 from baton.agents.billing import UsageMeter
 from baton.agents.port import HANDOFF_HEADER, AgentWork
 from baton.agents.tools import AgentTool, as_text, wire_name
-from baton.contract.checks import validate_contract
-from baton.contract.compiler import ContractRequest, compile_contract
-from baton.contract.records import LONGEST_TASK
-from baton.contract.rendering import render_contract
-from baton.contract.tools import ToolDeniedError
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractRequest, render_contract
+from baton.contract.records import LONGEST_TASK, ToolDeniedError
+from baton.contract.validation import validate_contract
 from baton.errors import AgentError, PatchError
 from baton.wire.fencing import fence
 from baton.wire.misfit import misfit

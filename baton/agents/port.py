@@ -19,8 +19,8 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from baton.agents.answers import AgentAnswer, AnswerForm, answer_schema, how_to_answer, json_form, read_answer
 from baton.agents.tools import AgentTool, tools_of, wire_name
-from baton.contract.output_schemas import OutputSchemas
 from baton.contract.records import OutputSchemaRef
+from baton.contract.registry import OutputSchemas
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageResult

@@ -36,8 +36,8 @@ from baton.agents.pydantic_ai_durable_errors import WithoutWords
 from baton.agents.pydantic_ai_errors import reported
 from baton.agents.pydantic_ai_run import OUTPUT_TOOL, finished, names_of_tools, offered, settings_under
 from baton.agents.schema_embedding import spelled_out
-from baton.contract.activity_session import cut
-from baton.contract.tools import ToolDeniedError
+from baton.contract.activity import cut
+from baton.contract.records import ToolDeniedError
 from baton.core.baton import Baton
 from baton.core.history import Spend
 from baton.core.messages import StageResult

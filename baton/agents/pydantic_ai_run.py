@@ -29,8 +29,7 @@ from pydantic_core import to_json
 from baton.agents.billing import UsageMeter
 from baton.agents.port import HANDOFF_HEADER, AgentAnswer, AgentWork
 from baton.agents.tools import as_text
-from baton.contract.activity_session import cut
-from baton.contract.activity_toolbox import LONGEST_RESULT, ToolAnswer
+from baton.contract.activity import LONGEST_RESULT, ToolAnswer, cut
 from baton.errors import PatchError
 from baton.wire.money import micro_usd
 from baton.wire.pricing import Price, Usage

@@ -1,38 +1,320 @@
-"""The context compiler: session events in, a handoff contract and a report out (S5 L96-108).
+"""The compiler: from session events to a contract, step by step, with a report of what became of each event."""
 
-It stands between two agents and is a deterministic function without a model, a clock or an id of its own, so that a
-workflow may call it at every boundary and a replay compiles the same contract (S5-compiler-j).
-"""
-
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from pydantic import Field
 
-from baton.contract.assembly import assemble, used_tools, withheld_tools
-from baton.contract.draft import UNSUPPORTED, Disposition, Draft, EventFate, Processor
-from baton.contract.errors import ContractError
-from baton.contract.processors import DEFAULT_PROCESSORS
-from baton.contract.records import HandoffContract
-from baton.contract.rendering import contract_tokens
-from baton.contract.request import ContractPolicy, ContractRequest
-from baton.contract.session import SessionEvent
-from baton.wire.records import CompactRecord
+from baton.contract.draft import (
+    BUDGET,
+    EXPLICIT,
+    FACTS,
+    FAILED,
+    STALE,
+    TYPE,
+    UNKNOWN,
+    UNSUPPORTED,
+    ContractPolicy,
+    ContractRequest,
+    Disposition,
+    Draft,
+    EventFate,
+    Processor,
+    contract_tokens,
+    fact_line,
+    is_unknown_source,
+    render_contract,
+)
+from baton.contract.records import (
+    CONTRACT_CURRENT,
+    Confidence,
+    ContractError,
+    EventType,
+    Fact,
+    HandoffContract,
+    SessionEvent,
+    SourceProvenance,
+)
+from baton.contract.registry import tool_key, tool_keys
+from baton.wire.records import CompactRecord, says_something
 from baton.wire.tokens import TokenEstimator, estimate_tokens
 from baton.wire.values import Count
 
-__all__ = [
-    "DEFAULT_PROCESSORS",
-    "CompileReport",
-    "Compiled",
-    "ContractPolicy",
-    "ContractRequest",
-    "Disposition",
-    "EventFate",
-    "Processor",
-    "compile_contract",
-]
+
+def assemble(draft: Draft, facts: Sequence[Fact] | None = None) -> HandoffContract:
+    """Return the contract that a draft amounts to. It is not checked; `validate_contract` does that.
+
+    Args:
+        draft: The draft.
+        facts: The facts to put in; the draft's by default.
+    """
+    request = draft.request
+    counts = draft.label_counts()
+    optional: dict[str, Any] = {
+        "output_schema": request.output_schema,
+        "receiving_agent_version": request.receiving_agent_version,
+        "traceparent": request.traceparent,
+        "message_id": request.message_id,
+    }
+    return HandoffContract.model_construct(
+        handoff_id=request.handoff_id,
+        receiving_agent=request.receiving_agent,
+        task=request.task,
+        facts=list(draft.facts if facts is None else facts),
+        excluded_context=list(counts),
+        allowed_tools=allowed_tools(request, used_tools(draft)),
+        forbidden_tools=sorted(request.forbidden),
+        expires_after_minutes=draft.policy.expires_after_minutes,
+        created_at=request.created_at,
+        trace_id=request.trace_id or trace_id_of(request.traceparent),
+        schema_version=CONTRACT_CURRENT,
+        excluded_counts=counts,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+
+
+def trace_id_of(traceparent: str | None) -> str:
+    """Return the trace id in a W3C traceparent, or nothing where there is none (C-44).
+
+    Example:
+        >>> trace_id_of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+        '0af7651916cd43dd8448eb211c80319c'
+    """
+    _, _, rest = (traceparent or "").partition("-")
+    return rest.partition("-")[0]
+
+
+def used_tools(draft: Draft) -> frozenset[str]:
+    """Return the tools that were used with success, and whose results crossed or only lacked room (S5-compiler-h).
+
+    A tool that was called in vain, or in a brainstorm, or whose result was kept back, is none of them.
+    """
+    budget = f"{BUDGET}:"
+    return frozenset(
+        event.tool_name
+        for event, fate, told in draft.fates()
+        if event.success is True and event.type is EventType.TOOL_RESULT and event.tool_name
+        if fate is EventFate.FACT or (told or "").startswith(budget)
+    )
+
+
+def allowed_tools(request: ContractRequest, used: frozenset[str]) -> list[str]:
+    """Return the tools that a contract grants: ((used or granted) and capability and ceiling) without forbidden (C-37).
+
+    Names are compared without case and outer blanks, and written as the receiver's capability spells them.
+
+    Args:
+        request: What the contract is compiled for.
+        used: The tools that were used.
+
+    Returns:
+        The tools, sorted.
+    """
+    wanted = tool_keys(used | request.granted) - tool_keys(request.forbidden)
+    if request.ceiling is not None:
+        wanted &= tool_keys(request.ceiling)
+    return sorted(tool for tool in request.capability if tool_key(tool) in wanted)
+
+
+def withheld_tools(request: ContractRequest, used: frozenset[str]) -> dict[str, str]:
+    """Return the tools that were used or granted and are not allowed all the same, each with the reason.
+
+    Args:
+        request: What the contract is compiled for.
+        used: The tools that were used.
+
+    Returns:
+        `"forbidden"`, `"beyond the capability"` or `"beyond the ceiling"` by tool, in order of the names.
+    """
+    forbidden, capability = tool_keys(request.forbidden), tool_keys(request.capability)
+    ceiling = None if request.ceiling is None else tool_keys(request.ceiling)
+    reasons = {}
+    for tool in sorted(used | request.granted):
+        key = tool_key(tool)
+        if key in forbidden:
+            reasons[tool] = "forbidden"
+        elif key not in capability:
+            reasons[tool] = "beyond the capability"
+        elif ceiling is not None and key not in ceiling:
+            reasons[tool] = "beyond the ceiling"
+    return reasons
+
+
+_SOURCES = {
+    EventType.TOOL_CALL: ("agent", "tool_call"),
+    EventType.LLM_RESPONSE: ("llm", "llm_generation"),
+    EventType.ASSISTANT_MESSAGE: ("llm", "llm_generation"),
+    EventType.DECISION: ("agent", "decision"),
+    EventType.USER_MESSAGE: ("user", "user_input"),
+}
+"""Source and method by type; where an agent is named and no person spoke, the agent is the source."""
+_SURENESS = {confidence: rank for rank, confidence in enumerate(Confidence)}
+
+
+def leave_out_marked(draft: Draft) -> None:
+    """Leave out what is marked `excludeFromHandoff`, whatever it is: `explicit:<type>` (S5-compiler-c)."""
+    for event in draft.rest:
+        if event.exclude_from_handoff:
+            draft.leave_out(event, EXPLICIT)
+
+
+def leave_out_types(draft: Draft) -> None:
+    """Leave out what is of a type that never crosses: `type:<type>` (S5-compiler-b)."""
+    for event in draft.rest:
+        if event.type in draft.policy.excluded_types:
+            draft.leave_out(event, TYPE)
+
+
+def consume_calls(draft: Draft) -> None:
+    """Count calls as told by their results: by the call's id, and without one in the order of each tool's calls.
+
+    A call whose result is left out is consumed all the same; one without any result is left for `state_claims`.
+    """
+    rest = [event for event in draft.rest if event.type is EventType.TOOL_CALL]
+    calls = {call.call_id or call.id: call for call in reversed(rest)}
+    consumed: set[str] = set()
+    for result in draft.events:
+        if result.type is not EventType.TOOL_RESULT or result.call_id is None:
+            continue
+        call = calls.get(result.call_id)
+        if call and (call.tool_name or result.tool_name) == (result.tool_name or call.tool_name):
+            draft.consume(calls.pop(result.call_id), result)
+            consumed.add(call.id)
+    nameless = {call.id for call in rest if call.call_id is None} - consumed
+    waiting: dict[str | None, deque[SessionEvent]] = {}
+    for event in draft.events:
+        if event.id in nameless:
+            waiting.setdefault(event.tool_name, deque()).append(event)
+        elif event.type is EventType.TOOL_RESULT and event.call_id is None and (queue := waiting.get(event.tool_name)):
+            draft.consume(queue.popleft(), event)
+
+
+def leave_out_failed(draft: Draft) -> None:
+    """Leave out the results of tools that failed: `failed:<tool>` (C-39)."""
+    for event in draft.rest:
+        if event.type is EventType.TOOL_RESULT and event.success is False:
+            draft.leave_out(event, FAILED, _subject(event))
+
+
+def leave_out_stale(draft: Draft) -> None:
+    """Leave out what is not fresh: `stale:<tool or type>` (S5-compiler-d, C-42).
+
+    A tool's result is stale when it is older than its limit, and whatever else says how long it lasts when it
+    is older than that. What has no readable time, or one in the future, is never fresh: nobody knows how old it is.
+    """
+    now, policy = draft.request.created_at, draft.policy
+    for event in draft.rest:
+        if event.type is EventType.TOOL_CALL and event.type not in policy.confidences:
+            continue  # it is no fact in any case
+        at, own = event.at, event.max_age_minutes
+        limited = event.type is EventType.TOOL_RESULT or own is not None
+        if at is None or at - now > policy.tolerance or (limited and now - at > policy.age_limit(_subject(event), own)):
+            draft.leave_out(event, STALE, _subject(event))
+
+
+def state_claims(draft: Draft) -> None:
+    """Make facts of what is left, each with its provenance and confidence (S5-compiler-e, S5-compiler-f).
+
+    What backs no fact is left out as `unsupported:<type>`: an empty text, a call without a result, a decision that
+    was not accepted (C-40), a type that the policy gives no confidence.
+    """
+    for event in draft.rest:
+        at, confidence = event.at, confidence_of(event, draft)
+        source, method = source_of(event)
+        refused = source == UNKNOWN and not draft.policy.refuse_unknown_sources
+        if at is None or confidence is None or refused or not says_something(event.content):
+            draft.leave_out(event, UNSUPPORTED)
+            continue
+        provenance = SourceProvenance(source=source, timestamp=at, method=method)
+        draft.state(event, event.content, provenance, Confidence.UNVERIFIED if source == UNKNOWN else confidence)
+
+
+def keep_within_budget(draft: Draft) -> None:
+    """Leave out the facts that the receiver's token budget has no room for: `budget:<tool or type>` (S5-valid-e).
+
+    The surest facts are kept before others, of equally sure ones the newest, and of equally new ones the last; a fact
+    too long for what is left does not keep shorter ones after it out.
+    """
+    most = draft.request.max_tokens
+    if most is None:
+        return
+    kept: list[Fact] = []
+    contract, facts = assemble(draft, []), draft.facts
+    left = most - draft.estimator(render_contract(contract)) - draft.estimator(FACTS)
+    places = {fact.event_id: place for place, fact in enumerate(facts)}
+    for fact in sorted(facts, key=lambda one: (*_importance(one), -places[one.event_id])):
+        if left > 0 and (cost := draft.estimator(fact_line(fact))) <= left:
+            left -= cost
+            kept.append(fact)
+    # An estimator may charge more for a whole than for its parts.
+    while kept and draft.estimator(render_contract(contract.model_copy(update={"facts": kept}))) > most:
+        kept.pop()
+    staying = {fact.event_id for fact in kept}
+    for fact in facts:
+        if fact.event_id not in staying:
+            event = draft.event(fact.event_id)
+            draft.leave_out(event, BUDGET, _subject(event))
+
+
+def confidence_of(event: SessionEvent, draft: Draft) -> Confidence | None:
+    """Return how sure a fact made of an event is, or None if none can be made of it (S5-fields-i, C-43).
+
+    High takes a tool that said it succeeded; a tool that said nothing of it is of low confidence.
+    """
+    if event.type is EventType.TOOL_RESULT:
+        return Confidence.HIGH if event.success is True else Confidence.LOW
+    if event.type is EventType.DECISION and event.accepted is not True:
+        return None
+    return draft.policy.confidences.get(event.type)
+
+
+def source_of(event: SessionEvent) -> tuple[str, str]:
+    """Return the source and the method of a fact made of an event; an unnamed tool is an unknown source.
+
+    Example:
+        >>> source_of(SessionEvent(id="e", type="tool_result", tool_name="contracts.search"))
+        ('contracts.search', 'tool_call:contracts.search')
+        >>> source_of(SessionEvent(id="e", type="llm_response", agent="research"))
+        ('research', 'llm_generation')
+    """
+    return _source(event.type, event.tool_name or "", event.agent or "")
+
+
+@lru_cache(maxsize=4096)
+def _source(kind: EventType, tool: str, agent: str) -> tuple[str, str]:
+    """Return the source and the method by type, tool and agent."""
+    if kind is EventType.TOOL_RESULT:
+        name = tool.strip()
+        return (UNKNOWN, kind.value) if is_unknown_source(name) else (name, f"tool_call:{name}")
+    source, method = _SOURCES.get(kind, ("agent", kind.value))
+    if kind is EventType.USER_MESSAGE or is_unknown_source(agent):
+        return source, method
+    return agent.strip(), method
+
+
+def _subject(event: SessionEvent) -> str:
+    """Return what kind of thing an event is, for its label: a result's tool, else the type."""
+    return (event.tool_name or "") if event.type is EventType.TOOL_RESULT else event.type.value
+
+
+def _importance(fact: Fact) -> tuple[int, float]:
+    """Return what facts are sorted by when not all have room: the surest first, of these the newest; then the later."""
+    return _SURENESS[fact.confidence], -fact.source.timestamp.timestamp()
+
+
+DEFAULT_PROCESSORS = (
+    Processor("marked", leave_out_marked),
+    Processor("types", leave_out_types),
+    Processor("calls", consume_calls),
+    Processor("failed", leave_out_failed),
+    Processor("stale", leave_out_stale),
+    Processor("claims", state_claims),
+    Processor("budget", keep_within_budget),
+)
+"""The compiler as shipped, in its order."""
 
 
 class CompileReport(CompactRecord):

@@ -1,15 +1,11 @@
-"""A contract in the making: what the compiler's processors may do to it, and what none of them can.
-
-Each event is settled once: as a fact, as left out under a label, or as a call consumed by its result. Whatever
-processors a team adds, no event is lost, none is settled twice, nothing but a tool's success is of high confidence,
-and no fact is made of what was left out (C-39).
-"""
+"""What a contract is compiled for, and the draft in which each event is settled exactly once."""
 
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
@@ -17,12 +13,239 @@ from typing import Annotated
 from pydantic import Field
 
 from baton.artifacts.records import Name
-from baton.contract.errors import ContractError
-from baton.contract.records import Confidence, Fact, Label, SourceProvenance
-from baton.contract.request import ContractPolicy, ContractRequest
-from baton.contract.session import EventType, SessionEvent
+from baton.contract.records import (
+    DEFAULT_EXPIRY_MINUTES,
+    Confidence,
+    ContractError,
+    EventType,
+    Fact,
+    HandoffContract,
+    Label,
+    OutputSchemaRef,
+    SessionEvent,
+    SourceProvenance,
+)
+from baton.contract.registry import tool_key
+from baton.handoff.freshness import TOLERANCE
+from baton.wire.fencing import single_line
 from baton.wire.records import CompactRecord, says_something
 from baton.wire.tokens import TokenEstimator, estimate_tokens
+
+EXCLUDED_TYPES = frozenset({EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION})
+"""The types that never cross, unless a policy says otherwise (S5-check-c, C-40)."""
+CONFIDENCES: Mapping[EventType, Confidence] = {
+    EventType.LLM_RESPONSE: Confidence.MEDIUM,
+    EventType.DECISION: Confidence.MEDIUM,
+    EventType.USER_MESSAGE: Confidence.UNVERIFIED,
+}
+"""How sure a fact is by the type of its event; a tool's result has a rule of its own (S5-fields-i)."""
+DEFAULT_MAX_AGE_MINUTES = 30
+"""After how many minutes a tool's result is stale, unless the policy or the event says otherwise."""
+_MOST_MINUTES = 10**12  # two million years, which a timedelta still holds
+
+
+@dataclass(frozen=True)
+class ContractRequest:
+    """What a contract is compiled for.
+
+    Nothing of it is checked here but the clock: `baton.contract.validation.validate_contract` reports all that is
+    wrong at once.
+
+    Attributes:
+        handoff_id: Names the handoff.
+        receiving_agent: Who is to receive.
+        task: What is to be done, at most 500 characters.
+        trace_id: The trace; empty takes the trace id out of `traceparent` (C-44).
+        created_at: When, with its offset from UTC; in a workflow the workflow's time.
+        capability: The tools that the receiver is able to use.
+        granted: Tools that the policy grants although nobody used them.
+        forbidden: Tools that the receiver may not use, whatever else is said.
+        ceiling: The most that the chain allows here, for example what the sender itself was allowed; None for no limit.
+        output_schema: The shape that the output must have.
+        max_tokens: How many tokens the contract may take as the receiver reads it; None for any number.
+        receiving_agent_version: The receiver's version, where it matters which.
+        traceparent: The W3C trace context that the handoff travels with.
+        message_id: The signed message that will carry the contract (X-1).
+
+    Raises:
+        ValueError: `created_at` has no offset from UTC, so no age can be told.
+    """
+
+    handoff_id: str
+    receiving_agent: str
+    task: str
+    trace_id: str
+    created_at: datetime
+    capability: frozenset[str]
+    granted: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+    ceiling: frozenset[str] | None = None
+    output_schema: OutputSchemaRef | None = None
+    max_tokens: int | None = None
+    receiving_agent_version: str | None = None
+    traceparent: str | None = None
+    message_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the clock is one."""
+        if self.created_at.tzinfo is None:
+            raise ValueError("created_at has no offset from UTC; use workflow.now(), or datetime.now(UTC)")
+
+
+@dataclass(frozen=True)
+class ContractPolicy:
+    """Which events become facts, how sure they are, and how long everything lasts.
+
+    Attributes:
+        max_result_age_minutes: After how many minutes a tool's result is stale; exactly so old is still fresh (C-42).
+        tool_ages: The same by tool, whatever its case (S5-check-d); an event's own `max_age_minutes` comes before both.
+        expires_after_minutes: How long the contract lasts.
+        excluded_types: The types of events that never cross.
+        confidences: How sure a fact is by the type of its event. Events of other types become no facts.
+        tolerance: How far ahead the clock of a recorder may be.
+        refuse_unknown_sources: A tool's result that does not name its tool has no known source. True makes it a fact
+            that the validation refuses, so that the handoff fails fast (S5-fm-d); False leaves it out. It crosses
+            in neither case.
+
+    Raises:
+        ValueError: An age or the expiry is not a number of minutes that can be, or a type is said to be of high
+            confidence, which only a tool's success is (S5-fields-i).
+
+    Example:
+        >>> ContractPolicy(tool_ages={"crm.lookup_pricing": 5}).age_limit("crm.lookup_pricing", None)
+        datetime.timedelta(seconds=300)
+        >>> ContractPolicy(confidences={EventType.LLM_RESPONSE: Confidence.HIGH})
+        Traceback (most recent call last):
+        ValueError: 'llm_response' is said to be of high confidence; only a tool that succeeded is; say medium or less
+    """
+
+    max_result_age_minutes: int = DEFAULT_MAX_AGE_MINUTES
+    tool_ages: Mapping[str, int] = field(default_factory=dict)
+    expires_after_minutes: int = DEFAULT_EXPIRY_MINUTES
+    excluded_types: frozenset[EventType] = EXCLUDED_TYPES
+    confidences: Mapping[EventType, Confidence] = field(default_factory=lambda: dict(CONFIDENCES))
+    tolerance: timedelta = TOLERANCE
+    refuse_unknown_sources: bool = True
+
+    def __post_init__(self) -> None:
+        """Check what would otherwise come to light at the first handoff, or never."""
+        ages = {"max_result_age_minutes": self.max_result_age_minutes, **self.tool_ages}
+        for name, minutes in ages.items():
+            if minutes < 0:
+                raise ValueError(f"the age limit {name!r} is {minutes} minutes; it must be 0 or more")
+        if self.expires_after_minutes < 1:
+            raise ValueError(f"expires_after_minutes is {self.expires_after_minutes}; it must be 1 or more")
+        for kind, confidence in self.confidences.items():
+            if confidence is Confidence.HIGH:
+                raise ValueError(
+                    f"{kind.value!r} is said to be of high confidence; only a tool that succeeded is; "
+                    "say medium or less"
+                )
+
+    def age_limit(self, tool: str, own: int | None) -> timedelta:
+        """Return how old a tool's result may be.
+
+        Args:
+            tool: The tool's name.
+            own: The event's own limit in minutes, if it has one.
+        """
+        minutes = self._minutes_of(tool) if own is None else own
+        return timedelta(minutes=min(minutes, _MOST_MINUTES))
+
+    def _minutes_of(self, tool: str) -> int:
+        """Return the limit of a tool, however its caller spelled it: it is the same tool to its contract."""
+        if not self.tool_ages or tool in self.tool_ages:
+            return self.tool_ages.get(tool, self.max_result_age_minutes)
+        same = (minutes for name, minutes in self.tool_ages.items() if tool_key(name) == tool_key(tool))
+        return min(same, default=self.max_result_age_minutes)
+
+
+HEADING = "## Handoff Contract"
+FACTS = "\n**Facts:**\n"
+"""The heading of the facts; there is none where there are no facts."""
+
+
+def render_contract(contract: HandoffContract) -> str:
+    """Return a contract as markdown for an agent's user turn.
+
+    Each fact stands on one line that cannot become a heading or a fence, and what is known of its source stands
+    before the claim, so that no claim can vouch for itself.
+
+    Args:
+        contract: The contract.
+
+    Returns:
+        Markdown that ends in a line break, not fenced.
+
+    Example:
+        >>> from datetime import UTC
+        >>> from baton.contract.records import SourceProvenance
+        >>> at = datetime(2026, 6, 27, 9, 20, tzinfo=UTC)
+        >>> source = SourceProvenance(source="crm.lookup_customer", timestamp=at, method="api_call")
+        >>> fact = Fact(claim="They signed the DPA.", source=source, confidence="high", event_id="evt-9a3b2c")
+        >>> print(render_contract(HandoffContract(handoff_id="risk-review-2026-001", receiving_agent="Reviewer",
+        ...     task="Review the email.", facts=[fact], excluded_context=[], allowed_tools=["policy.search"],
+        ...     forbidden_tools=["email.send"], created_at=at, trace_id="t-1")), end="")
+        ## Handoff Contract
+        <BLANKLINE>
+        **Task:** Review the email.
+        <BLANKLINE>
+        **Facts:**
+        - high, crm.lookup_customer by api_call at 2026-06-27T09:20:00Z: They signed the DPA.
+        <BLANKLINE>
+        **Allowed tools:** policy.search
+        **Forbidden tools:** email.send
+        **Handoff:** risk-review-2026-001, to Reviewer, use until 2026-06-27T09:50:00Z
+    """
+    parts = [f"{HEADING}\n\n**Task:** {single_line(contract.task)}\n"]
+    if contract.facts:
+        parts += [FACTS, *map(fact_line, contract.facts)]
+    parts.append(f"\n**Allowed tools:** {_listed(contract.allowed_tools)}\n")
+    if contract.forbidden_tools:
+        parts.append(f"**Forbidden tools:** {_listed(contract.forbidden_tools)}\n")
+    if contract.output_schema is not None:
+        parts.append(f"**Output:** as in {single_line(str(contract.output_schema))}\n")
+    named, receiver = single_line(contract.handoff_id), single_line(contract.receiving_agent)
+    parts.append(f"**Handoff:** {named}, to {receiver}, use until {_time(contract.expires_at)}\n")
+    return "".join(parts)
+
+
+def fact_line(fact: Fact) -> str:
+    """Return a fact as a line of the rendered contract, with its line break.
+
+    A method that only repeats the source, as `tool_call:crm.lookup` does for `crm.lookup`, is left out.
+    """
+    source = fact.source
+    origin = _origin(source.source, source.method)
+    return f"- {fact.confidence}, {origin} at {_time(source.timestamp)}: {single_line(fact.claim)}\n"
+
+
+def contract_tokens(contract: HandoffContract, estimator: TokenEstimator = estimate_tokens) -> int:
+    """Return how many tokens a contract takes as its receiver reads it: task, facts, tools and terms (S5-valid-e).
+
+    Args:
+        contract: The contract.
+        estimator: Counts tokens, the same one that batons and messages are counted by (X-8).
+    """
+    return estimator(render_contract(contract))
+
+
+@lru_cache(maxsize=4096)
+def _origin(source: str, method: str) -> str:
+    """Return where a fact is from and how, on one line."""
+    name = single_line(source)
+    return name if method == f"tool_call:{source}" else f"{name} by {single_line(method)}"
+
+
+def _listed(names: list[str]) -> str:
+    """Return names in a row, or that there are none."""
+    return ", ".join(single_line(name) for name in names) or "none"
+
+
+def _time(at: datetime) -> str:
+    """Return a time to the second, as on the wire."""
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
 
 EXPLICIT, TYPE, STALE, FAILED = "explicit", "type", "stale", "failed"
 UNSUPPORTED, BUDGET = "unsupported", "budget"

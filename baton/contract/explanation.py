@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from baton.contract.records import HandoffContract
-from baton.contract.session import SessionEvent
+from baton.contract.records import HandoffContract, SessionEvent
 from baton.wire.fencing import single_line
 from baton.wire.records import CompactRecord, Whole
 

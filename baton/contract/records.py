@@ -1,18 +1,188 @@
-"""The handoff contract: what the receiving agent is to do, may know and may use, and until when (S5 L27-95).
+"""The handoff contract as a record, the session events that it is made of, and the verdict on one."""
 
-It is data and no prompt (S5-contract-a). Version 1.0 is the document's own: its eleven members, of which only the
-output schema and the expiry may be missing. What came with 1.1 is optional, and absent rather than null.
-"""
-
-from datetime import datetime, timedelta
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from pydantic import (
+    Field,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    WithJsonSchema,
+    model_serializer,
+)
 
 from baton.artifacts.records import Name
-from baton.wire.records import Minutes, Statement
-from baton.wire.values import NOT_NULL, AgentVersion, Count, Instant, OpenRecord, Traceparent, Uuid4
+from baton.core.verdict import Code, Finding
+from baton.errors import BatonError
+from baton.handoff.errors import HandoffError, RoutingError
+from baton.wire.records import CompactRecord, Minutes, Statement
+from baton.wire.values import NOT_NULL, AgentVersion, Count, Digest, Instant, OpenRecord, Traceparent, Uuid4
+
+
+class ContractError(HandoffError):
+    """No contract can be compiled: an id appears twice, or a processor breaks a rule."""
+
+
+class UnknownAgentError(RoutingError):
+    """No such agent is registered, or it cannot do what is asked; the message names what comes nearest."""
+
+
+class UnknownSchemaError(HandoffError):
+    """No such output schema is registered; the message names what comes nearest."""
+
+
+class RegistryError(HandoffError):
+    """A registry's source cannot be used; the message names the source, the place and what is expected there."""
+
+
+TOOL_DENIED = "TOOL_DENIED"
+"""The code of a denied call, in messages, in logs and as the status of its record in the ledger."""
+
+_NAMED = 20
+
+
+class ToolDeniedError(BatonError):
+    """A tool was called that the contract does not allow; it did not run.
+
+    Attributes:
+        code: Always `TOOL_DENIED`.
+        tool: The tool.
+        handoff_id: The handoff under which it was called.
+
+    Example:
+        >>> print(ToolDeniedError("email.send", "h-1", allowed=["policy.search"]))
+        TOOL_DENIED: 'email.send' is not among the tools of handoff 'h-1': policy.search. Do without it, or ask for more
+        >>> print(ToolDeniedError("email.send", "h-1", allowed=[]))
+        TOOL_DENIED: 'email.send' was called under handoff 'h-1', which allows no tools. Do without it, or ask for more
+    """
+
+    code = TOOL_DENIED
+
+    def __init__(self, tool: str, handoff_id: str, *, allowed: Collection[str]) -> None:
+        self.tool = tool
+        self.handoff_id = handoff_id
+        names = sorted(allowed)
+        listed = ", ".join(names[:_NAMED]) + (f" (+{len(names) - _NAMED} more)" if len(names) > _NAMED else "")
+        if names:
+            text = f"{tool!r} is not among the tools of handoff {handoff_id!r}: {listed}"
+        else:
+            text = f"{tool!r} was called under handoff {handoff_id!r}, which allows no tools"
+        super().__init__(f"{TOOL_DENIED}: {text}. Do without it, or ask for more")
+
+
+class EventType(StrEnum):
+    """What kind of thing happened."""
+
+    TOOL_CALL = "tool_call"
+    TOOL_RESULT = "tool_result"
+    LLM_RESPONSE = "llm_response"
+    USER_MESSAGE = "user_message"
+    ASSISTANT_MESSAGE = "assistant_message"
+    DECISION = "decision"
+    BRAINSTORM = "brainstorm"
+    INTERNAL_NOTE = "internal_note"
+    REJECTED_ASSUMPTION = "rejected_assumption"
+
+
+def _written(value: Any) -> Any:
+    """Write a time as it stands on the wire; a text stays as it is."""
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if not isinstance(value, str):
+        raise ValueError("a time is a text, as in 2026-06-27T09:20:00Z, or a datetime")
+    return value
+
+
+WrittenTime = Annotated[datetime | str, PlainValidator(_written), WithJsonSchema({"type": "string"})]
+"""A time as somebody wrote it, readable or not. It is made of a text or a datetime, and kept as text."""
+
+
+class SessionEvent(OpenRecord):
+    """One thing that happened in a session (S5-compiler-a).
+
+    Members at their default are left out of its JSON, and members that this release does not know are kept.
+
+    Attributes:
+        id: Names the event; unique in the session, and a fact's `eventId` leads back to it.
+        type: What kind of thing happened.
+        timestamp: When; of a tool's result, when the data was retrieved and not when it was passed on (S5-fm-b).
+        content: The claim or the text, short; a tool's result is a claim in a sentence.
+        ref: The artifact that holds the whole content, where `content` is not all of it.
+        tokens: How many tokens the whole content has; 0 if nobody counted.
+        exclude_from_handoff: True keeps it from every other agent (S5-compiler-c).
+        max_age_minutes: After how many minutes it is stale, instead of what the policy says.
+        tool_name: The tool that was called, or that answered.
+        call_id: Of a call its own id, if not that of the event; of a result the call that it answers.
+        success: Whether the tool did its work; absent where nobody said so, which is not the same as yes (C-43).
+        accepted: Of a decision, whether it was accepted (C-40).
+        agent: Who recorded it.
+        handoff_id: The handoff under which the agent acted (S5-fields-a).
+
+    Example:
+        >>> event = SessionEvent(id="evt-9a3b2c", type="brainstorm", timestamp="2026-06-27T09:20:00Z", content="?")
+        >>> event.to_json_object()
+        {'id': 'evt-9a3b2c', 'type': 'brainstorm', 'timestamp': '2026-06-27T09:20:00Z', 'content': '?'}
+    """
+
+    id: Name
+    type: Annotated[EventType, Field(strict=False)]
+    timestamp: WrittenTime | None = None
+    content: str = ""
+    ref: Digest | None = None
+    tokens: Count = 0
+    exclude_from_handoff: bool = False
+    max_age_minutes: Count | None = None
+    tool_name: str | None = None
+    call_id: Name | None = None
+    success: bool | None = None
+    accepted: bool | None = None
+    agent: str | None = None
+    handoff_id: str | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        """The time of the event in UTC; None if it is missing, unreadable or has no offset (C-42)."""
+        return instant(self.timestamp)
+
+    @model_serializer(mode="wrap")
+    def _compact(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out members at their default: a session is most of what a run has to keep."""
+        members: dict[str, Any] = handler(self)
+        defaults = _defaults()
+        return {name: one for name, one in members.items() if name not in defaults or one != defaults[name]}
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Return the default of each member of an event that has one, by its name on the wire."""
+    fields = SessionEvent.model_fields.items()
+    return {field.alias or name: field.default for name, field in fields if not field.is_required()}
+
+
+def instant(value: object) -> datetime | None:
+    """Return the time that a value tells, in UTC, or None if it tells none.
+
+    Args:
+        value: A text with a time and its offset from UTC, in a spelling of ISO 8601; anything else tells none.
+
+    Example:
+        >>> instant("2026-06-27T11:20:00+02:00")
+        datetime.datetime(2026, 6, 27, 9, 20, tzinfo=datetime.timezone.utc)
+        >>> instant("2026-06-27T11:20:00") is instant("yesterday") is None
+        True
+    """
+    if not isinstance(value, str):
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+        return at.astimezone(UTC) if at.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
 
 CONTRACT_RELEASED = ("1.0",)
 """Every released version of the contract's schema, oldest first."""
@@ -175,3 +345,110 @@ class HandoffContract(OpenRecord):
             now: The time, with its offset from UTC; in a workflow the workflow's.
         """
         return now - self.created_at > timedelta(minutes=self.expires_after_minutes)
+
+
+class Check(StrEnum):
+    """What a finding is about: the document's seven checks, and the three that came with what they missed."""
+
+    REQUIRED = "required_fields"
+    PROVENANCE = "source_provenance"
+    CONTEXT = "forbidden_context"
+    BUDGET = "token_budget"
+    TOOLS = "tool_alignment"
+    SCHEMA = "output_schema"
+    TRACE = "trace_id"
+    SHAPE = "shape"
+    TIME = "time"
+    RECEIVER = "receiver"
+
+
+class ContractFinding(CompactRecord):
+    """One thing that is wrong with a contract, or that a person should know.
+
+    Attributes:
+        check: Which check found it.
+        text: A sentence that says what was expected and what to do; never a claim or a task.
+        at: Where, as a JSON pointer; empty for the contract as a whole.
+    """
+
+    check: Annotated[Check, Field(strict=False)]
+    text: str
+    at: str = ""
+
+
+class ContractVerdict(CompactRecord):
+    """The verdict on a contract, with what a log line and a monitor need of it.
+
+    Attributes:
+        errors: What prevents the handoff.
+        warnings: What does not, and should be looked at.
+        handoff_id: The contract's handoff; empty if it names none.
+        receiving_agent: Its receiver; empty if it names none.
+        trace_id: Its trace; empty if it names none.
+        facts: How many facts it has.
+        tools: How many tools it allows.
+        excluded: How many events each of its labels stands for, where it says so; 1 where it does not.
+
+    Example:
+        >>> bool(ContractVerdict(warnings=[ContractFinding(check=Check.TOOLS, text="it allows no tools")]))
+        True
+        >>> bool(ContractVerdict(errors=[ContractFinding(check=Check.TRACE, text="'/traceId' is missing; send it")]))
+        False
+    """
+
+    errors: list[ContractFinding] = Field(default_factory=list)
+    warnings: list[ContractFinding] = Field(default_factory=list)
+    handoff_id: str = ""
+    receiving_agent: str = ""
+    trace_id: str = ""
+    facts: Count = 0
+    tools: Count = 0
+    excluded: dict[str, Count] = Field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return whether the contract may be handed over."""
+        return not self.errors
+
+    def findings(self) -> list[Finding]:
+        """Return the errors as a receiver's gate reports them (X-7).
+
+        Example:
+            >>> verdict = ContractVerdict(errors=[ContractFinding(check=Check.RECEIVER, text="there is no agent 'A'")])
+            >>> verdict.findings()[0].code
+            <Code.ROUTING_ERROR: 'ROUTING_ERROR'>
+        """
+        return [
+            Finding(
+                code=Code.ROUTING_ERROR if one.check is Check.RECEIVER else Code.SCHEMA_INVALID,
+                text=one.text,
+                at=one.at,
+                rule=one.check.value,
+            )
+            for one in self.errors
+        ]
+
+
+def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:
+    """Return a verdict as the members of a structured log line (S5-valid-j, S5-check-i, S5-check-j).
+
+    Contracts without facts are usually a bug (S5-fm-c), so they have a member to count, and so have those without
+    tools.
+
+    Example:
+        >>> fields = verdict_log_fields(ContractVerdict(handoff_id="h-1", excluded={"type:brainstorm": 2}))
+        >>> fields["valid"], fields["zero_facts"], fields["excluded"]
+        (True, 1, {'type:brainstorm': 2})
+    """
+    return {
+        "handoff_id": verdict.handoff_id,
+        "receiving_agent": verdict.receiving_agent,
+        "trace_id": verdict.trace_id,
+        "valid": bool(verdict),
+        "errors": [f"{one.check.value}: {one.text}" for one in verdict.errors],
+        "warnings": [f"{one.check.value}: {one.text}" for one in verdict.warnings],
+        "facts": verdict.facts,
+        "tools": verdict.tools,
+        "zero_facts": int(verdict.facts == 0),
+        "zero_tools": int(verdict.tools == 0),
+        "excluded": dict(verdict.excluded),
+    }

@@ -10,15 +10,12 @@ from datetime import datetime
 
 from temporalio import workflow
 
-from baton.contract.agents import AgentRegistry
-from baton.contract.checks import validate_contract, verdict_log_fields
-from baton.contract.compiler import DEFAULT_PROCESSORS, ContractPolicy, ContractRequest, Processor, compile_contract
-from baton.contract.errors import UnknownAgentError
+from baton.contract.compiler import DEFAULT_PROCESSORS, compile_contract
+from baton.contract.draft import ContractPolicy, ContractRequest, Processor
 from baton.contract.explanation import Explanation, explanation_of
-from baton.contract.output_schemas import OutputSchemas
-from baton.contract.records import OutputSchemaRef
-from baton.contract.session import SessionEvent
-from baton.contract.tool_names import tool_set
+from baton.contract.records import OutputSchemaRef, SessionEvent, UnknownAgentError, verdict_log_fields
+from baton.contract.registry import AgentRegistry, OutputSchemas, tool_set
+from baton.contract.validation import validate_contract
 from baton.core.messages import PipelineInput, StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.state import PipelineState

@@ -24,7 +24,7 @@ from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.codec.conversion import EXTERNAL_ABOVE_BYTES
-from baton.contract.expiry import is_expired_contract
+from baton.contract.validation import is_expired_contract
 from baton.core.messages import PipelineStatus
 from baton.core.patching import LARGEST_BYTES
 from baton.errors import HistoryError, PipelineError

@@ -10,9 +10,9 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from baton.artifacts.records import ArtifactRef
-from baton.contract.checks import validate_contract
+from baton.contract.draft import render_contract
 from baton.contract.records import HandoffContract
-from baton.contract.rendering import render_contract
+from baton.contract.validation import validate_contract
 from baton.core.baton import AnyBaton
 from baton.core.rendering import render
 from baton.errors import ArtifactError, PipelineError

@@ -13,7 +13,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from baton.contract.expiry import expiry_findings
+from baton.contract.validation import expiry_findings
 from baton.core.messages import PipelineStatus, StageInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.stages import StageSpec

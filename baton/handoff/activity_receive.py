@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from baton.contract.tools import TOOL_DENIED
+from baton.contract.records import TOOL_DENIED
 from baton.core.history import Spend, told_spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from baton.contract.session import instant
+from baton.contract.records import instant
 
 TOLERANCE = timedelta(seconds=60)
 """How far the sender's clock may be ahead of the receiver's."""

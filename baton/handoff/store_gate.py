@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from baton.contract.checks import validate_contract
-from baton.contract.expiry import expiry_findings
+from baton.contract.validation import expiry_findings, validate_contract
 from baton.core.history import Spend
 from baton.core.verdict import Code, Finding, Verdict, rejected
 from baton.exchange.admission import reply_to_of

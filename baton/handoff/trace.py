@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from baton.contract.session import instant
+from baton.contract.records import instant
 from baton.errors import BatonError
 
 LONGEST = 512

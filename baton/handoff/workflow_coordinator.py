@@ -14,7 +14,7 @@ from temporalio import workflow
 from baton.budget.records import OnExhaustion
 from baton.budget.workflow import Purse
 from baton.compression.workflow import Conversation
-from baton.contract.expiry import is_expired_contract
+from baton.contract.validation import is_expired_contract
 from baton.contract.workflow import Contracting
 from baton.core.baton import Baton
 from baton.core.history import Outcome

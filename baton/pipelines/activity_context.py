@@ -18,12 +18,10 @@ from temporalio.common import MetricMeter
 from baton.artifacts.activity import ArtifactDesk
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.compression.summariser import Summariser
-from baton.contract.activity_session import SessionLog
-from baton.contract.activity_toolbox import Toolbox
-from baton.contract.output_schemas import OutputSchemas
-from baton.contract.records import HandoffContract
-from baton.contract.rendering import render_contract
-from baton.contract.session import SessionEvent
+from baton.contract.activity import SessionLog, Toolbox
+from baton.contract.draft import render_contract
+from baton.contract.records import HandoffContract, SessionEvent
+from baton.contract.registry import OutputSchemas
 from baton.core.baton import BatonT
 from baton.core.history import SPENT, Spend, told_spend
 from baton.core.messages import StageInput

@@ -17,9 +17,9 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 from pydantic import JsonValue, ValidationError
 from temporalio import activity
 
-from baton.contract.expiry import expiry_findings
-from baton.contract.store_output_check import output_check
-from baton.contract.tool_names import tool_set
+from baton.contract.registry import tool_set
+from baton.contract.store import output_check
+from baton.contract.validation import expiry_findings
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import told_spend
 from baton.core.messages import StageInput, StageResult, StageReturn

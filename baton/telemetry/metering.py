@@ -11,7 +11,7 @@ from temporalio import activity, client, worker
 from temporalio.common import MetricMeter
 from temporalio.runtime import Runtime
 
-from baton.contract.session import instant
+from baton.contract.records import instant
 from baton.core.messages import StageInput, StageReturn
 from baton.core.verdict import Answer
 from baton.handoff.receipts import Receipt

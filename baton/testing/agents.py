@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.agents.port import Agent, AgentAnswer, AgentWork, BringsTools, as_json
-from baton.contract.session import EventType, SessionEvent
+from baton.contract.records import EventType, SessionEvent
 from baton.core.baton import BatonPatch
 from baton.core.history import Spend
 from baton.pipelines.activity_stage import Stage

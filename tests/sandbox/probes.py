@@ -24,10 +24,10 @@ import baton
 from baton.artifacts.records import ArtifactRef
 from baton.artifacts.selection import select_artifacts
 from baton.budget.records import Budget
-from baton.contract.checks import validate_contract, verdict_log_fields
-from baton.contract.compiler import ContractRequest, compile_contract
-from baton.contract.rendering import render_contract
-from baton.contract.session import EventType, SessionEvent
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractRequest, render_contract
+from baton.contract.records import EventType, SessionEvent, verdict_log_fields
+from baton.contract.validation import validate_contract
 from baton.core.baton import AnyBaton, Baton, BatonPatch
 from baton.core.history import Outcome, Spend, StepKind, effect_on, snapshots
 from baton.core.merge import difference, merge_patch, same_json

@@ -8,12 +8,10 @@ from typing import Any
 from temporalio import workflow
 
 from baton import Baton, BatonPatch, ContractTerms, Pipeline, StageContext, stage
-from baton.contract.agents import AgentEntry, AgentRegistry
-from baton.contract.compiler import ContractPolicy
-from baton.contract.draft import Draft, Processor
-from baton.contract.output_schemas import OutputSchema, OutputSchemas
-from baton.contract.processors import DEFAULT_PROCESSORS
+from baton.contract.compiler import DEFAULT_PROCESSORS
+from baton.contract.draft import ContractPolicy, Draft, Processor
 from baton.contract.records import Confidence, SourceProvenance
+from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
 from baton.core.messages import PipelineInput, PipelineResult, StageResult
 from baton.errors import StageFailedError
 from baton.exchange.workflow import Exchange

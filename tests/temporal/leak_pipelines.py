@@ -5,9 +5,8 @@ from typing import Any
 from temporalio import workflow
 
 from baton import ContractTerms, HandoffTerms, Pipeline, PipelineInput, PipelineResult
-from baton.contract.agents import AgentEntry, AgentRegistry
-from baton.contract.output_schemas import OutputSchema, OutputSchemas
-from baton.contract.request import ContractPolicy
+from baton.contract.draft import ContractPolicy
+from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
 from baton.core.stages import HasSpec
 
 with workflow.unsafe.imports_passed_through():

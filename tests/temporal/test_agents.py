@@ -23,7 +23,7 @@ from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import RunRecord, read_run
-from baton.contract.tools import TOOL_DENIED
+from baton.contract.records import TOOL_DENIED
 from baton.core.history import Spend
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards

@@ -19,7 +19,7 @@ from baton.agents.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
 from baton.client import read_run
-from baton.contract.tools import TOOL_DENIED
+from baton.contract.records import TOOL_DENIED
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring

@@ -10,8 +10,8 @@ from temporalio.exceptions import ApplicationError
 
 from baton import Stage, StageContext, stage
 from baton.artifacts.store import MemoryArtifactStore
-from baton.contract.output_schemas import OutputSchema, OutputSchemas
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import ToolDeniedError
+from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageResult, StageReturn

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from baton.agents.tools import AgentTool
-from baton.contract.activity_session import SessionLog
-from baton.contract.activity_toolbox import ToolAnswer, Toolbox
-from baton.contract.session import EventType
+from baton.contract.activity import SessionLog, ToolAnswer, Toolbox
+from baton.contract.records import EventType
 
 
 async def price() -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.contract.session import EventType
+from baton.contract.records import EventType
 from benchmarks.report import GOALS
 from benchmarks.sessions import MODEL_CALLS, work
 from benchmarks.tokens import _BEGAN, Inherited, chain, figures

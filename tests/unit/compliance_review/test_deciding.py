@@ -8,7 +8,7 @@ from activities.compliance_review.agents import DECISION, SCHEMAS
 from activities.compliance_review.claims import Evidence, InForce, Known, Message, Phrases, Recipients
 from activities.compliance_review.records import ComplianceDecision, Concern, Verdict
 from activities.compliance_review.rules import Case, decide, undecided
-from baton.contract.store_output_check import output_check
+from baton.contract.store import output_check
 from tests.unit.compliance_review.material import DIGEST, OWN, TODAY, case, known, policy, premises
 
 PHRASES = {"id": "PHR-1", "kind": "phrases", "forbidden": ["we guarantee"]}

@@ -14,10 +14,10 @@ from activities.compliance_review.report import Review
 from activities.compliance_review.stages import STAGES, explain_decision, gather_facts, review_email
 from baton import Baton, StageContext, StageResult
 from baton.artifacts.store import MemoryArtifactStore
-from baton.contract.compiler import ContractRequest, compile_contract
-from baton.contract.records import HandoffContract
-from baton.contract.session import EventType
-from baton.contract.store_output_check import output_check
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractRequest
+from baton.contract.records import EventType, HandoffContract
+from baton.contract.store import output_check
 from tests.unit.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
 
 Context = StageContext[Baton]

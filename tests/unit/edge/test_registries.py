@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from baton.contract.agents import AgentEntry
-from baton.contract.errors import RegistryError
-from baton.contract.output_schemas import OutputSchema
-from baton.contract.records import OutputSchemaRef
-from baton.contract.store_registries import load_registries
+from baton.contract.records import OutputSchemaRef, RegistryError
+from baton.contract.registry import AgentEntry, OutputSchema
+from baton.contract.store import load_registries
 from baton.wire.pricing import Usage
 
 TOML = """
@@ -29,8 +27,8 @@ file = "decision.json"
 """
 DECISION = {"type": "object", "required": ["approved"]}
 PACKAGE = """
-from baton.contract.agents import AgentEntry
-from baton.contract.output_schemas import OutputSchema
+from baton.contract.registry import AgentEntry
+from baton.contract.registry import OutputSchema
 from baton.wire.pricing import Usage
 
 def agents():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.contract.records import CONTRACT_RELEASED
-from baton.contract.schema import contract_schema
+from baton.contract.validation import contract_schema
 from baton.handoff.schema import RELEASED, handoff_schema
 from tests.unit.handoff.compatibility import covers, faults
 

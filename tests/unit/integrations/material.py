@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from baton import StageContext
-from baton.contract.records import HandoffContract
-from baton.contract.session import EventType
+from baton.contract.records import EventType, HandoffContract
 from baton.core.baton import Baton
 
 HANDOFF = "5b1d7c52-58f5-4dd5-9a3e-0c6f6f8c3e11"

@@ -33,8 +33,7 @@ from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.port import Agent as Port
 from baton.agents.port import AgentLimits, AgentTool, AnswerForm, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
-from baton.contract.session import EventType
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import EventType, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import PatchError
 from baton.wire.fencing import FENCE_LABEL

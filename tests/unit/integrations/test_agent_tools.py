@@ -12,8 +12,7 @@ import pytest
 from pydantic import BaseModel, ValidationError, validate_call
 
 from baton.agents.tools import AgentTool, as_text, tools_of
-from baton.contract.session import EventType
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import EventType, ToolDeniedError
 from tests.unit.integrations.material import context, contract, events, lookup
 
 

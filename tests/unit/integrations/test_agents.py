@@ -14,10 +14,9 @@ from temporalio.testing import ActivityEnvironment
 
 from baton import StageContext
 from baton.agents.port import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
-from baton.contract.compiler import ContractRequest, compile_contract
-from baton.contract.records import Confidence
-from baton.contract.session import EventType
-from baton.contract.tools import ToolDeniedError
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractRequest
+from baton.contract.records import Confidence, EventType, ToolDeniedError
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.verdict import Code

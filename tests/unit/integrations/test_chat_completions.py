@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from baton import Stage
 from baton.agents.chat_completions import chat_agent
 from baton.agents.port import AgentTool, agent_stage
-from baton.contract.session import EventType
+from baton.contract.records import EventType
 from baton.errors import PatchError
 from tests.chat_server import ChatServer, chat_server, completion
 from tests.unit.integrations.material import PATCH, context, events, lookup

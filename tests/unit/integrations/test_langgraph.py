@@ -21,9 +21,7 @@ from temporalio.exceptions import ApplicationError
 from baton import Baton, StageContext, StageResult
 from baton.agents.langgraph import LangGraphAgent, node_stage
 from baton.agents.port import AgentAnswer, AgentLimits, AgentWork, agent_stage
-from baton.contract.records import HandoffContract
-from baton.contract.session import EventType
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import EventType, HandoffContract, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import AgentError
 from baton.wire.pricing import Price

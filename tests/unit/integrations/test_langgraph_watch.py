@@ -22,8 +22,7 @@ from temporalio.exceptions import ApplicationError
 from baton import StageContext
 from baton.agents.langgraph import LangGraphAgent, node_stage
 from baton.agents.port import AgentLimits, agent_stage
-from baton.contract.session import EventType
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import EventType, ToolDeniedError
 from baton.errors import PatchError
 from tests.unit.integrations.test_langgraph import BATON, USAGE, calling, contract, crm_lookup, done, looping, model
 

@@ -18,9 +18,7 @@ from temporalio.exceptions import ApplicationError
 from baton import Baton, StageContext, StageResult
 from baton.agents.openai_agents import OpenAIAgent
 from baton.agents.port import AgentAnswer, agent_stage
-from baton.contract.records import Confidence, Fact, HandoffContract, SourceProvenance
-from baton.contract.session import EventType
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import Confidence, EventType, Fact, HandoffContract, SourceProvenance, ToolDeniedError
 
 BATON = Baton(goal="Answer the customer", decision_log=["Be brief"])
 ANSWER = '{"baton_patch": {"decision_log": ["Offer 10 %"]}}'

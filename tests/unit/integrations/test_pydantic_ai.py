@@ -31,8 +31,7 @@ from temporalio.exceptions import ApplicationError
 from baton import Stage
 from baton.agents.port import AgentAnswer, AgentTool, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
-from baton.contract.session import EventType
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import EventType, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import PatchError
 from baton.wire.pricing import Price

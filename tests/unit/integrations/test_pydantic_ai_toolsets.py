@@ -11,8 +11,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from baton.agents.port import agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
-from baton.contract.session import EventType
-from baton.contract.tools import ToolDeniedError
+from baton.contract.records import EventType, ToolDeniedError
 from tests.unit.integrations.material import ANSWER, context, contract, events
 
 

@@ -16,7 +16,7 @@ from baton.agents.answers import answer_schema, read_answer
 from baton.agents.port import agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.schema_embedding import spelled_out
-from baton.contract.output_schemas import OutputSchema, OutputSchemas
+from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.errors import PatchError
 
 

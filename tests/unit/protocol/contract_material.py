@@ -6,12 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from baton.contract.agents import AgentEntry, AgentRegistry
-from baton.contract.checks import Check, ContractVerdict, validate_contract
-from baton.contract.compiler import ContractRequest
-from baton.contract.output_schemas import OutputSchema, OutputSchemas
-from baton.contract.records import OutputSchemaRef
-from baton.contract.session import EventType, SessionEvent
+from baton.contract.draft import ContractRequest
+from baton.contract.records import Check, ContractVerdict, EventType, OutputSchemaRef, SessionEvent
+from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
+from baton.contract.validation import validate_contract
 
 NOW = datetime(2026, 6, 27, 9, 25, tzinfo=UTC)
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from baton.contract.compiler import ContractRequest
-from baton.contract.session import SessionEvent
+from baton.contract.draft import ContractRequest
+from baton.contract.records import SessionEvent
 
 
 @dataclass

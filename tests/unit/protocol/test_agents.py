@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from baton.contract.agents import AgentEntry, AgentRegistry
-from baton.contract.errors import UnknownAgentError
+from baton.contract.records import UnknownAgentError
+from baton.contract.registry import AgentEntry, AgentRegistry
 from baton.handoff.errors import RoutingError
 
 

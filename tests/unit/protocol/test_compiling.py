@@ -9,21 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.contract.checks import validate_contract, verdict_log_fields
-from baton.contract.compiler import (
-    DEFAULT_PROCESSORS,
-    Compiled,
+from baton.contract.compiler import DEFAULT_PROCESSORS, Compiled, compile_contract
+from baton.contract.draft import (
     ContractPolicy,
     ContractRequest,
+    Draft,
     EventFate,
     Processor,
-    compile_contract,
+    contract_tokens,
+    render_contract,
 )
-from baton.contract.draft import Draft
-from baton.contract.errors import ContractError
-from baton.contract.records import Confidence, HandoffContract
-from baton.contract.rendering import contract_tokens, render_contract
-from baton.contract.session import EventType, SessionEvent
+from baton.contract.records import (
+    Confidence,
+    ContractError,
+    EventType,
+    HandoffContract,
+    SessionEvent,
+    verdict_log_fields,
+)
+from baton.contract.validation import validate_contract
 from tests.unit.protocol.contract_material import (
     AGENTS,
     NOW,

@@ -5,15 +5,10 @@ from typing import Any
 
 import pytest
 
-from baton.contract.checks import (
-    MOST_CONTRACT_FINDINGS,
-    Check,
-    ContractLimits,
-    verdict_log_fields,
-)
 from baton.contract.compiler import compile_contract
-from baton.contract.records import HandoffContract
-from baton.contract.rendering import contract_tokens
+from baton.contract.draft import contract_tokens
+from baton.contract.records import Check, HandoffContract, verdict_log_fields
+from baton.contract.validation import MOST_CONTRACT_FINDINGS, ContractLimits
 from baton.core.verdict import Fate, Verdict
 from tests.unit.protocol.contract_material import (
     EXAMPLE,

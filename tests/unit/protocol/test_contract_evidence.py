@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from baton.contract.checks import Check
 from baton.contract.compiler import CompileReport, compile_contract
-from baton.contract.session import SessionEvent
+from baton.contract.records import Check, SessionEvent
 from tests.unit.protocol.contract_material import IDEA, errors, event, request, result
 
 

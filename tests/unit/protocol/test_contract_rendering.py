@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from baton.contract.compiler import compile_contract
+from baton.contract.draft import contract_tokens, render_contract
 from baton.contract.records import HandoffContract
-from baton.contract.rendering import contract_tokens, render_contract
 from baton.wire.fencing import fence
 from baton.wire.tokens import estimate_tokens
 from tests.unit.protocol.contract_material import EXAMPLE, event, example, request, result

@@ -6,9 +6,8 @@ import jsonschema_rs
 import pytest
 from pydantic import ValidationError
 
-from baton.contract.checks import validate_contract
 from baton.contract.records import HandoffContract
-from baton.contract.schema import contract_schema
+from baton.contract.validation import contract_schema, validate_contract
 from baton.handoff.store_schema import SchemaGate
 from tests.unit.protocol.contract_material import EXAMPLE, NOW, TRACEPARENT, example
 from tests.unit.protocol.documents import one_change

@@ -3,9 +3,8 @@
 import pytest
 from pydantic import BaseModel
 
-from baton.contract.errors import UnknownSchemaError
-from baton.contract.output_schemas import OutputSchema, OutputSchemas
-from baton.contract.records import OutputSchemaRef
+from baton.contract.records import OutputSchemaRef, UnknownSchemaError
+from baton.contract.registry import OutputSchema, OutputSchemas
 
 
 class ComplianceDecision(BaseModel):

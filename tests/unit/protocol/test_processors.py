@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.contract.compiler import ContractPolicy, compile_contract
-from baton.contract.draft import Draft
-from baton.contract.errors import ContractError
-from baton.contract.records import Confidence, SourceProvenance
-from baton.contract.session import EventType, SessionEvent
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractPolicy, Draft
+from baton.contract.records import Confidence, ContractError, EventType, SessionEvent, SourceProvenance
 from tests.unit.protocol.contract_material import NOW, event, request, result
 
 

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from baton.artifacts import records as artifacts
 from baton.contract import explanation as explaining
-from baton.contract.records import HandoffContract
-from baton.contract.session import SessionEvent
+from baton.contract.records import HandoffContract, SessionEvent
 from baton.core import baton, history, messages
 from baton.exchange.schemas import SCHEMAS, schema, schema_names
 from baton.handoff import pending

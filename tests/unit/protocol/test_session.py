@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from baton.contract.session import EventType, SessionEvent, instant
+from baton.contract.records import EventType, SessionEvent, instant
 from tests.unit.protocol.contract_material import NOW, sessions
 
 

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.contract.activity_session import SessionLog
-from baton.contract.activity_toolbox import Toolbox
-from baton.contract.agents import AgentEntry, AgentRegistry
-from baton.contract.tool_names import tool_set
-from baton.contract.tools import ToolDeniedError
+from baton.contract.activity import SessionLog, Toolbox
+from baton.contract.records import ToolDeniedError
+from baton.contract.registry import AgentEntry, AgentRegistry, tool_set
 from baton.contract.workflow import ContractTerms
 from baton.core.baton import Baton
 from baton.pipelines.activity_context import StageContext

@@ -1,26 +1,60 @@
-"""The registries of agents and output schemas, filled from code, from files and from installed packages.
-
-A file is TOML or JSON with `agents` and `output_schemas`; a package says what it brings by entry points of the groups
-`baton.agents` and `baton.output_schemas`. Whatever the source, everything is checked here, once, when a worker starts:
-later a contract only looks things up.
-"""
+"""The registries as files, and the check of outputs against the schemas in them."""
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+import rfc8785
+from pydantic import JsonValue, ValidationError
+from pydantic_core import from_json
 
-from baton.contract.agents import AgentEntry, AgentRegistry
-from baton.contract.errors import RegistryError
-from baton.contract.output_schemas import OutputSchema, OutputSchemas
+from baton.contract.records import OutputSchemaRef, RegistryError, UnknownSchemaError
+from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
+from baton.errors import PipelineError
 from baton.handoff.errors import MalformedMessageError
 from baton.handoff.store_schema import SchemaGate
 from baton.wire.misfit import misfit
 from baton.wire.strict_json import loads_strict
+
+
+def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonValue], list[str]]:
+    """Return what tells what is wrong with an output, in sentences for the agent that is to mend it; empty if it fits.
+
+    Ask for it before an agent works for nothing.
+
+    Args:
+        schemas: The worker's output schemas, or None if it has none.
+        named: The schema, as `"Name@version"`.
+
+    Raises:
+        PipelineError: The worker has no such schema, or it is none; asking the agent again would not help.
+    """
+    if schemas is None:
+        raise PipelineError(
+            f"the stage's output is to fit {named!r}, and this worker has no output schemas; start it with "
+            "BatonPlugin(WorkerParts(schemas=…))"
+        )
+    try:
+        gate = _gate(rfc8785.dumps(schemas.find(OutputSchemaRef.parse(named))))
+    except UnknownSchemaError as error:
+        raise PipelineError(
+            f"the stage's output is to fit {named!r}, which this worker does not have: {error}"
+        ) from error
+    except ValueError as error:
+        why = str(error).partition("\n")[0]
+        raise PipelineError(f"the output schema {named!r} is no JSON Schema of draft 2020-12: {why}") from None
+    return lambda output: [f"output does not fit {named}: {finding.text}" for finding in gate(output)]
+
+
+@lru_cache(maxsize=64)
+def _gate(schema: bytes) -> SchemaGate:
+    """Return the compiled gate of a schema, given as canonical JSON."""
+    return SchemaGate(from_json(schema))
+
 
 AGENTS_GROUP, SCHEMAS_GROUP = "baton.agents", "baton.output_schemas"
 """The groups of entry points: each names an entry, a list of entries, or a function that returns either."""

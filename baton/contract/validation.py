@@ -1,47 +1,272 @@
-"""The validation of a contract: all that is wrong with it, at once, before it is handed over and when it arrives (X-7).
+"""The checks of a contract, by its sender before it is sent and by its receiver before anybody acts on it."""
 
-The document's seven checks (S5 L110-120) run over the contract as JSON, whatever shape it is in, so that a missing
-member does not hide a leaked fact. Expiry is a warning here, as the document says; a receiver asks
-`HandoffContract.is_expired` and never executes what has expired (C-36).
-"""
-
-from collections.abc import Iterable, Mapping
+import copy
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from baton.contract.agents import AgentRegistry
-from baton.contract.assembly import trace_id_of
-from baton.contract.compiler import CompileReport
-from baton.contract.draft import is_unknown_source
-from baton.contract.errors import UnknownAgentError, UnknownSchemaError
-from baton.contract.evidence import context_findings, objects, text_of, texts
-from baton.contract.output_schemas import OutputSchemas
-from baton.contract.records import CONTRACT_CURRENT, DEFAULT_EXPIRY_MINUTES, MOST_EXPIRY_MINUTES, HandoffContract
-from baton.contract.rendering import contract_tokens
-from baton.contract.schema import contract_reader
-from baton.contract.session import SessionEvent, instant
-from baton.contract.tool_names import tool_key, tool_keys
-from baton.contract.verdict import Check, ContractFinding, ContractVerdict, verdict_log_fields
-from baton.core.verdict import LONGEST_FINDING
+from baton.contract.compiler import CompileReport, trace_id_of
+from baton.contract.draft import (
+    EXCLUDED_TYPES,
+    EXPLICIT,
+    FAILED,
+    TYPE,
+    UNSUPPORTED,
+    EventFate,
+    contract_tokens,
+    is_unknown_source,
+    label_of,
+)
+from baton.contract.records import (
+    CONTRACT_CURRENT,
+    DEFAULT_EXPIRY_MINUTES,
+    MOST_EXPIRY_MINUTES,
+    Check,
+    Confidence,
+    ContractFinding,
+    ContractVerdict,
+    EventType,
+    HandoffContract,
+    SessionEvent,
+    UnknownAgentError,
+    UnknownSchemaError,
+    instant,
+)
+from baton.contract.registry import AgentRegistry, OutputSchemas, tool_key, tool_keys
+from baton.core.verdict import LONGEST_FINDING, Code, Finding, Verdict
 from baton.handoff.freshness import TOLERANCE
 from baton.wire.counting import counted
 from baton.wire.fencing import single_line
 from baton.wire.misfit import faults
 from baton.wire.records import says_something
-from baton.wire.schemas import unreadable
+from baton.wire.schemas import SchemaReader, published_document, unreadable
 from baton.wire.tokens import TokenEstimator, estimate_tokens
 
-__all__ = [
-    "Check",
-    "ContractFinding",
-    "ContractLimits",
-    "ContractVerdict",
-    "validate_contract",
-    "verdict_log_fields",
-]
+
+def contract_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the contract, a new object that refers to nothing outside itself.
+
+    Example:
+        >>> contract_schema()["$id"]
+        'urn:baton:schema:contract:1.0'
+    """
+    return copy.deepcopy(_document())
+
+
+@cache
+def contract_reader() -> SchemaReader:
+    """Return what puts a fault of a contract's shape into a sentence."""
+    return SchemaReader(_document())
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return published_document(HandoffContract, "contract", CONTRACT_CURRENT)
+
+
+EXPIRED_AT = "/step/contract/createdAt"
+"""Where the finding of an expired contract points; by it the sender knows that compiling anew is all it takes."""
+
+
+def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[Finding]:
+    """Return a finding if a contract has expired.
+
+    Args:
+        contract: The contract as JSON, or None.
+        now: The receiver's time.
+
+    Example:
+        >>> contract = {"createdAt": "2026-06-27T09:25:00Z", "expiresAfterMinutes": 30}
+        >>> expiry_findings(contract, datetime(2026, 6, 27, 9, 55, tzinfo=UTC))
+        []
+        >>> expiry_findings(contract, datetime(2026, 6, 27, 9, 56, tzinfo=UTC))[0].text
+        'the contract expired at 2026-06-27T09:55:00+00:00; compile it anew'
+    """
+    if not contract:
+        return []
+    try:
+        minutes = int(contract.get("expiresAfterMinutes", DEFAULT_EXPIRY_MINUTES))
+        created = datetime.fromisoformat(str(contract["createdAt"]))
+        until = created.replace(tzinfo=created.tzinfo or UTC) + timedelta(minutes=minutes)
+    except (KeyError, ValueError, OverflowError):
+        text = "the contract does not say when it expires, so it counts as expired; compile it anew"
+        return [Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=EXPIRED_AT)]
+    if now <= until:
+        return []
+    text = f"the contract expired at {until.isoformat()}; compile it anew"
+    return [Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=EXPIRED_AT)]
+
+
+def is_expired_contract(verdict: Verdict) -> bool:
+    """Return whether a handoff was not accepted for its expired contract, and for nothing else.
+
+    Example:
+        >>> finding = Finding(code=Code.INCOMPLETE_CONTEXT, text="the contract expired", at=EXPIRED_AT)
+        >>> is_expired_contract(Verdict(valid=False, reason=Code.INCOMPLETE_CONTEXT, findings=[finding]))
+        True
+    """
+    return bool(verdict.findings) and all(finding.at == EXPIRED_AT for finding in verdict.findings)
+
+
+def objects(value: Any) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the objects in a list with their positions, or nothing where there is no list.
+
+    Example:
+        >>> objects([{}, 3]), objects(None)
+        ([(0, {})], [])
+    """
+    return [(at, one) for at, one in enumerate(value) if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def texts(value: Any) -> list[tuple[int, str]]:
+    """Return the texts in a list with their positions, or nothing where there is no list.
+
+    Example:
+        >>> texts(["a", 3]), texts(None)
+        ([(0, 'a')], [])
+    """
+    return [(at, one) for at, one in enumerate(value) if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def text_of(value: Any) -> str:
+    """Return a text, or the empty one for anything else.
+
+    Example:
+        >>> text_of("a"), text_of(3)
+        ('a', '')
+    """
+    return value if isinstance(value, str) else ""
+
+
+def context_findings(
+    members: Mapping[str, Any], report: CompileReport | None, events: Sequence[SessionEvent] | None
+) -> list[ContractFinding]:
+    """Return what crosses although it was left out, and labels that do not tell what was (S5-valid-d).
+
+    Without a report, the marks and types of the events say what must not cross, whatever the policy was.
+
+    Args:
+        members: The contract as JSON.
+        report: The compiler's evidence.
+        events: The session.
+
+    Returns:
+        An error for each fact and each label.
+
+    Example:
+        >>> events = [SessionEvent(id="e1", type="brainstorm", content="Skip the check?")]
+        >>> leaked = {"facts": [{"claim": "Skip the check?", "eventId": "e9"}], "excludedContext": ["type:brainstorm"]}
+        >>> context_findings(leaked, None, events)[0].text
+        "'/facts/0' says what the event 'e1' says, which does not cross; take it out"
+    """
+    findings = [] if report is None else _label_findings(members, report)
+    labels = {label for _, label in texts(members.get("excludedContext"))}
+    kept_back = _kept_back(report, events)
+    crossed = None if report is None else report.ids(EventFate.FACT)
+    known = {event.id: event for event in events or ()}
+    said = _said(known, kept_back)
+    if report is None:
+        missing = {label for label in kept_back.values() if label and label not in labels}
+        findings += [_missing_label(label) for label in sorted(missing)]
+    for number, fact in objects(members.get("facts")):
+        findings += _fact_findings(f"/facts/{number}", fact, kept_back, crossed, known, said)
+    task = text_of(members.get("task")).strip()
+    if task and (source := said.get(task)):
+        text = f"'/task' says what the event {source!r} says, which does not cross; put it in other words"
+        findings.append(ContractFinding(check=Check.CONTEXT, text=text, at="/task"))
+    return findings
+
+
+def never_crosses(event: SessionEvent) -> str | None:
+    """Return the label under which an event is left out whatever the policy is, or None if it may cross.
+
+    Example:
+        >>> never_crosses(SessionEvent(id="e1", type="decision", accepted=False))
+        'unsupported:decision'
+    """
+    if event.exclude_from_handoff:
+        return label_of(EXPLICIT, "", event.type)
+    if event.type in EXCLUDED_TYPES:
+        return label_of(TYPE, "", event.type)
+    if event.type is EventType.TOOL_RESULT and event.success is False:
+        return label_of(FAILED, event.tool_name or "", event.type)
+    if event.type is EventType.DECISION and event.accepted is not True:
+        return label_of(UNSUPPORTED, "", event.type)
+    return None
+
+
+def _label_findings(members: Mapping[str, Any], report: CompileReport) -> list[ContractFinding]:
+    """Return where a contract's labels are not those of what was left out."""
+    counts = report.label_counts
+    labels = texts(members.get("excludedContext"))
+    there = {label for _, label in labels}
+    findings = [_missing_label(label) for label in counts if label not in there]
+    for number, label in labels:
+        if label not in counts:
+            text = f"the label {label!r} stands for nothing that was left out; take it out"
+            findings.append(ContractFinding(check=Check.CONTEXT, text=text, at=f"/excludedContext/{number}"))
+    if "excludedCounts" in members and members["excludedCounts"] != dict(counts):
+        text = "'/excludedCounts' does not count what was left out; copy it from the report"
+        findings.append(ContractFinding(check=Check.CONTEXT, text=text, at="/excludedCounts"))
+    return findings
+
+
+def _missing_label(label: str) -> ContractFinding:
+    text = f"the label {label!r} is missing, and something was left out under it; add it"
+    return ContractFinding(check=Check.CONTEXT, text=text, at="/excludedContext")
+
+
+def _kept_back(report: CompileReport | None, events: Sequence[SessionEvent] | None) -> dict[str, str | None]:
+    """Return the events that must not cross, each with its label."""
+    if report is not None:
+        return {one.event_id: one.label for one in report.dispositions if one.fate is EventFate.EXCLUDED}
+    return {event.id: label for event in events or () if (label := never_crosses(event))}
+
+
+def _said(known: Mapping[str, SessionEvent], kept_back: Mapping[str, str | None]) -> dict[str, str]:
+    """Return what the events that were kept back say, as text or as its digest, each with the event."""
+    said: dict[str, str] = {}
+    for event_id in kept_back:
+        if event := known.get(event_id):
+            if text := event.content.strip():
+                said.setdefault(text, event_id)
+            if event.ref:
+                said.setdefault(event.ref, event_id)
+    return said
+
+
+def _fact_findings(
+    at: str,
+    fact: Mapping[str, Any],
+    kept_back: Mapping[str, str | None],
+    crossed: frozenset[str] | None,
+    known: Mapping[str, SessionEvent],
+    said: Mapping[str, str],
+) -> list[ContractFinding]:
+    """Return what is wrong with a fact: its event, its text, or its confidence."""
+    findings = []
+    event_id, claim = text_of(fact.get("eventId")), text_of(fact.get("claim"))
+    own = known.get(event_id)
+    texts_of_claim = (claim.strip(), "sha256:" + hashlib.sha256(claim.encode()).hexdigest())
+    its_own = own is not None and event_id not in kept_back and own.content.strip() == claim.strip()
+    copied = None if its_own else next((said[text] for text in texts_of_claim if text in said), None)
+    if event_id in kept_back:
+        reason = kept_back[event_id] or "left out"
+        findings.append(f"{at!r} is of the event {event_id!r}, which was left out as {reason!r}; take it out")
+    elif copied:
+        findings.append(f"{at!r} says what the event {copied!r} says, which does not cross; take it out")
+    if (known and own is None) or (crossed is not None and event_id not in crossed and event_id not in kept_back):
+        findings.append(f"{at!r} names the event {event_id!r}, which is no event that crossed; name its own")
+    succeeded = own is not None and own.type is EventType.TOOL_RESULT and own.success is True
+    if own is not None and fact.get("confidence") == Confidence.HIGH.value and not succeeded:
+        findings.append(f"{at!r} is of high confidence, and its event is no tool's success; say how sure it is")
+    return [ContractFinding(check=Check.CONTEXT, text=text, at=at) for text in findings]
+
 
 MOST_CONTRACT_FINDINGS = 50
 """How many errors a verdict names; of the rest it says how many there are."""
